@@ -546,8 +546,7 @@ static core_status run_set(core__prepared *set, core_tensor *const *inputs,
                    .tensors = set->real,
                    .numbers = set->numbers,
                    .steps = &operator_steps};
-    core_status status =
-        core__program_read_numbers(set->program, set->numbers);
+    core_status status = core__program_read_numbers(set->program, set->numbers);
 
     if (status == CORE_OK && set->operators)
         status = core__run_set_sources(&r);
