@@ -38,10 +38,24 @@ static bool takes(const core_kernel *kernel, const sample_call *call,
     return true;
 }
 
+const char *claimed_kernel(const suite *self, const char *op)
+{
+    const char *other = kernel_name_of(op);
+    const core_kernel *kernel;
+
+    if (strcmp(other, op) == 0)
+        return op;
+    for (uint32_t i = 0; core_kernel_at(self->type, i, &kernel) == CORE_OK; i++)
+        if (kernel->name.size == strlen(op) &&
+            memcmp(kernel->name.data, op, kernel->name.size) == 0)
+            return op;
+    return other;
+}
+
 claim claim_of(const suite *self, const sample_call *call,
                const reference *wanted)
 {
-    const char *name = core_op_name(call->op);
+    const char *name = claimed_kernel(self, core_op_name(call->op));
     const core_kernel *kernel;
     claim found = CLAIM_NONE;
 
