@@ -73,6 +73,24 @@ claim claim_of(const suite *self, const sample_call *call,
     return found;
 }
 
+bool claim_holds(const suite *self, const sample_call *call,
+                 const reference *wanted)
+{
+    claim found = claim_of(self, call, wanted);
+    core_status status;
+    prepared on;
+
+    if (found != CLAIM_CONDITIONAL)
+        return found == CLAIM_KERNEL;
+    status = sample_call_prepare(call, self->device, call->dtype, ARRANGED_ROWS,
+                                 &on);
+    if (status == CORE_OK)
+        status = sample_call_run(call, &on);
+    sample_call_done(&on);
+    core_error_clear();
+    return status != CORE_ERROR_NO_KERNEL;
+}
+
 const char *claimed_operator(const suite *self, size_t index, char *buffer,
                              size_t size)
 {

@@ -18,6 +18,10 @@ typedef enum claim {
  * from wanted. */
 claim claim_of(const suite *self, const sample_call *call,
                const reference *wanted);
+/* Tests whether a kernel computes this call in that dtype; where it may refuse,
+ * by making the call with operands of its own. */
+bool claim_holds(const suite *self, const sample_call *call,
+                 const reference *wanted);
 /* Returns the name of the kernels that compute an operator: its own, if there
  * are any, or those of another operator that it uses (sum.dim_IntList those of
  * sum). */
