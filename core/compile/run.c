@@ -4,6 +4,7 @@
 /* Runs a program, operator by operator: the reference for every other way. */
 
 #include "compile/program.h"
+#include "compile/region.h"
 
 #include "base/memory.h"
 #include "base/thread.h"
@@ -498,20 +499,11 @@ static void drop_value(void *context, uint32_t value)
     r->tensors[value] = NULL;
 }
 
-static core_status run_node(run *r, const core__program_node *node)
+/* Drops what no later node reads. */
+static void drop_unused(run *r, const core__program_node *node)
 {
     dropping dropping = {r};
-    core_operator *op;
-    core_status status;
-    arguments a;
 
-    CORE_TRY(core__node_operator(node, &op));
-    status = make_arguments(r, node, op, &a);
-    if (status == CORE_OK)
-        status = run_operator(r, node, op, &a);
-    for (uint32_t i = 0; i < a.nwritten; i++)
-        core__tensor_release(a.written[i]);
-    core__free(a.lists);
     core__node_each_value(node, drop_value, &dropping);
     for (uint32_t i = 0; i < node->nvalues; i++) {
         uint32_t value = node->first + i;
@@ -522,6 +514,28 @@ static core_status run_node(run *r, const core__program_node *node)
         core__tensor_release(r->tensors[value]);
         r->tensors[value] = NULL;
     }
+}
+
+static core_status run_node(run *r, const core__program_node *node)
+{
+    core_operator *op;
+    core_status status;
+    arguments a;
+
+    if (node->regions) {
+        status = core__region_run(r->program, node, r->devices, r->tensors,
+                                  r->tensors + node->first);
+        drop_unused(r, node);
+        return status;
+    }
+    CORE_TRY(core__node_operator(node, &op));
+    status = make_arguments(r, node, op, &a);
+    if (status == CORE_OK)
+        status = run_operator(r, node, op, &a);
+    for (uint32_t i = 0; i < a.nwritten; i++)
+        core__tensor_release(a.written[i]);
+    core__free(a.lists);
+    drop_unused(r, node);
     return status;
 }
 

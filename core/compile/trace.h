@@ -78,6 +78,7 @@ struct core__trace {
     uint32_t nstorages;
     core__run_numbers numbers; /* of the next call, that are not found yet */
     core__trace *outer;
+    bool region; /* of a region of `outer` (region.h) */
 };
 
 /* The trace of this thread, locked; an error that names op if there is none. */
@@ -116,6 +117,9 @@ core_status core__traced_add_view(core__trace *trace,
                                   core__traced_storage *traced, uint32_t parent,
                                   core_operator *op, const core_value *args,
                                   uint32_t nargs, const core_tensor *tensor);
+/* True if the trace is that of a region (region.h) and the tensor one of a trace
+ * around it, which the region reads as it reads real ones. */
+bool core__region_captures(const core__trace *trace, const core_tensor *tensor);
 /* Forgets a trace's storages.  Returns the number of those that are still in
  * use; they are freed with their last tensor. */
 uint32_t core__traced_end(core__trace *trace);
