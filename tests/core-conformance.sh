@@ -640,6 +640,15 @@ others() {
             --filter core/tensors/loads
 }
 ok "a device of another plugin, or that does not exist, is refused" others
+# Tests of the plugin's tables, too, open that device.
+second_device() {
+    LIBCORE_MUTANT_RULE=second-device-fills-one-byte ends 0 \
+        '^ok 1 - core/memory/fills$' --plugin "$mutant" \
+        --filter core/memory/fills &&
+        LIBCORE_MUTANT_RULE=second-device-fills-one-byte ends 1 \
+            '^not ok 1 - core/memory/fills # FAIL$' --plugin "$mutant" \
+            --filter core/memory/fills --device mutant:1
+}
 numbers_fit() {
     for shard in 1/99999999999 -1/3 ' 1/3' 0/3 4/3 1/0 1/2/3 1; do
         ends 2 'accepts I/N' --plugin "$sim" --shard "$shard" || return
@@ -652,6 +661,7 @@ ok "a missing plugin is named" ends 2 'No such file' \
     --plugin "$work/none.so"
 if [ -f "$mutant" ]; then
     ok "a run continues after a crash" continues_after_a_crash
+    ok "the given device is tested" second_device
     ok "a plugin that cannot be opened is reported once" one_cause
     ok "a test that hangs names the function of the plugin" names_slot
     ok "a failure is waived" waived fills-with-one-byte \

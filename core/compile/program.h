@@ -88,6 +88,7 @@ typedef struct core__program_node {
     uint64_t draws; /* blocks of random numbers, without those of regions */
     core_program *const *regions; /* two, with references (compile/region.h);
                                    * NULL: none */
+    bool backward; /* autograd called it after the function: joint_trace.h */
 } core__program_node;
 
 typedef struct core__program_input {
@@ -177,6 +178,8 @@ struct core_program {
     uint32_t nnumbers, nfinishes;
     uint32_t ndevices, ngenerators, ninputs, nhidden, nknown, naliases, nvalues,
         nnodes, noutputs, nwrites;
+    core_program *parent;        /* whose arena has parts of this one, with a
+                           * reference; NULL: none */
     core__program_block *blocks; /* of the arena */
     size_t used, capacity;       /* of the newest block */
 };
@@ -228,6 +231,9 @@ static inline const int64_t *core__type_strides(const core__program_type *type)
 
 bool core__types_equal(const core__program_type *a,
                        const core__program_type *b);
+/* An argument without tensors as the operator receives it. */
+core_value core__program_constant(const core_program *program,
+                                  const core__program_argument *argument);
 /* The operator of a node; NOT_FOUND if it was unregistered. */
 core_status core__node_operator(const core__program_node *node,
                                 core_operator **out_op);

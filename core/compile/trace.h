@@ -41,6 +41,10 @@ typedef struct core__traced_view {
     const core__program_argument *args;
     uint32_t nargs;
     uint32_t parent;
+    /* An operator that returns several views made it: list_op and its arguments,
+     * like op; it is result list_index.  NULL: none did. */
+    core_operator *list_op;
+    uint32_t list_index;
     /* The content as of `version`; CORE__NO_VALUE: never read.  It is current if
      * the version is the storage's. */
     uint32_t value;
@@ -77,6 +81,7 @@ struct core__trace {
     core__traced_storage **storages;
     uint32_t nstorages;
     core__run_numbers numbers; /* of the next call, that are not found yet */
+    uint64_t sequence;         /* of the thread's first node of the graph */
     core__trace *outer;
     bool region; /* of a region of `outer` (region.h) */
 };
@@ -96,6 +101,10 @@ bool core__traced_is_part(const core_tensor *part, const core_tensor *whole);
 /* Creates the stand-in of an input, and its value. */
 core_status core__traced_input(core__trace *trace, core_tensor *input,
                                uint32_t index, core_tensor **out_tensor);
+/* Adds an input that the function does not have: the gradient of a result with
+ * the layout of a tensor, or without gaps if that has gaps. */
+core_status core__traced_tangent(core__trace *trace, const core_tensor *of,
+                                 core_tensor **out_tensor);
 /* Creates the stand-in of an input that is a view of another one, whose stand-in
  * is `base`. */
 core_status core__traced_input_view(core__trace *trace, core_tensor *input,
@@ -117,6 +126,12 @@ core_status core__traced_add_view(core__trace *trace,
                                   core__traced_storage *traced, uint32_t parent,
                                   core_operator *op, const core_value *args,
                                   uint32_t nargs, const core_tensor *tensor);
+/* The same for the results of an operator that returns several views. */
+core_status core__traced_add_views(core__trace *trace,
+                                   core__traced_storage *traced,
+                                   uint32_t parent, core_operator *op,
+                                   const core_value *args, uint32_t nargs,
+                                   core_tensor *const *tensors, uint32_t count);
 /* True if the trace is that of a region (region.h) and the tensor one of a trace
  * around it, which the region reads as it reads real ones. */
 bool core__region_captures(const core__trace *trace, const core_tensor *tensor);

@@ -31,6 +31,12 @@ struct core__dispatch_upcalls {
                                    uint32_t *out_saved_for);
     /* The autograd layer of such calls. */
     core_function record_fast_path;
+    /* The work of the in-place-or-view layer before and after a call: refuses
+     * changes, and counts them. */
+    core_status (*check_changes)(const core_operator *op,
+                                 const core_value *args, uint32_t nargs);
+    void (*count_changes)(const core_operator *op, const core_value *args,
+                          uint32_t nargs);
     /* While the thread records: numbers of the next call that runs read again.
      * UNSUPPORTED if those of the call before were not among the arguments of
      * what was recorded. */

@@ -151,11 +151,6 @@ static core_status step_fused(core_optimizer *optimizer, core_tensor **tensors,
             drop_state(parameter);
         if (status == CORE_OK)
             status = core__step_count(optimizer, parameter, first);
-        if (status != CORE_OK)
-            continue;
-        core__tensor_bump_version(parameter->tensor);
-        for (size_t k = 0; optimizer->table->slots[k]; k++)
-            core__tensor_bump_version(parameter->state[k]);
     }
     return status;
 }

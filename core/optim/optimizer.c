@@ -58,6 +58,7 @@ core_status core__optimizer_create(const core__optimizer_table *table,
                                    double learning_rate,
                                    core_optimizer **out_optimizer)
 {
+    static _Atomic uint64_t optimizers;
     core_optimizer *optimizer;
 
     CORE_TRY(core__optimizer_check_option(learning_rate, "learning rate"));
@@ -73,6 +74,7 @@ core_status core__optimizer_create(const core__optimizer_table *table,
     }
     atomic_init(&optimizer->references, 1);
     optimizer->done = (uint8_t *)(optimizer->parameters + count);
+    optimizer->number = atomic_fetch_add(&optimizers, 1);
     optimizer->table = table;
     optimizer->learning_rate = learning_rate;
     optimizer->count = count;

@@ -66,6 +66,7 @@ typedef struct core__optimizer_table {
 } core__optimizer_table;
 
 struct core_optimizer {
+    uint64_t number; /* of this process; not that of any other optimizer */
     _Atomic uint32_t references; /* 1, and those of programs */
     const core__optimizer_table *table;
     core__parameter *parameters;

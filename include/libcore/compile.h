@@ -52,7 +52,8 @@ core_program *core_program_retain(core_program *program);
 void core_program_release(core_program *program);
 
 /* Calls a function once and records it.  The caller owns *out_program, which is
- * NULL on failure.
+ * NULL on failure.  function, context and inputs are used during this call
+ * only; the program keeps references to its hidden inputs and generators.
  *
  * The function gets stand-ins for the inputs, which require grad if the inputs
  * do.  It returns at most max_outputs outputs, and may return none.  It must not

@@ -566,6 +566,58 @@ START_TEST(gradients_of_recorded_branches_are_refused)
 }
 END_TEST
 
+/* A branch outside of the graph decides by what the rest is multiplied. */
+COMPILED_FUNCTION(weighted)
+{
+    core_tensor *predicate = NULL, *factor = NULL, *product = NULL;
+    bool before = core_grad_mode_set(false);
+    core_status status = positive(x[0], &predicate);
+
+    if (status == CORE_OK)
+        status = core_cond(predicate, fill, same, w, &x[1], 1, &factor, 1);
+    core_grad_mode_set(before);
+    if (status == CORE_OK)
+        status = core_mul(x[0], factor, &product);
+    if (status == CORE_OK)
+        status = core_mul(product, x[0], &out[0]);
+    core_tensor_release(predicate);
+    core_tensor_release(factor);
+    core_tensor_release(product);
+    *noutputs = 1;
+    return status;
+}
+
+START_TEST(a_branch_outside_of_the_graph_is_a_part_of_training)
+{
+    world eager = branch_world(), traced = branch_world();
+    core_compiled *compiled = compile(weighted, &traced);
+
+    for (int i = 0; i < 4; i++) {
+        core_tensor *a, *b, *grads[2];
+        size_t one = 1;
+
+        OK(core_tensor_set_requires_grad(eager.inputs[0], true));
+        OK(core_tensor_set_requires_grad(traced.inputs[0], true));
+        OK(weighted(&eager, eager.inputs, 2, &a, &one));
+        OK(core_compiled_call(compiled, traced.inputs, 2, &b, 1));
+        same_bits("output", 0, a, b);
+        OK(core_grad(&a, 1, &eager.inputs[1], eager.inputs, 1, 0, &grads[0]));
+        OK(core_grad(&b, 1, &traced.inputs[1], traced.inputs, 1, 0, &grads[1]));
+        same_bits("gradient", 0, grads[0], grads[1]);
+        core_tensor_release(a);
+        core_tensor_release(b);
+        core_tensor_release(grads[0]);
+        core_tensor_release(grads[1]);
+        OK(core_tensor_set_requires_grad(eager.inputs[0], false));
+        OK(core_tensor_set_requires_grad(traced.inputs[0], false));
+        negate_first(&eager);
+        negate_first(&traced);
+    }
+    EXPLAINS(compiled, "\"traces\": 1");
+    core_compiled_release(compiled);
+}
+END_TEST
+
 static int depth;
 
 static core_status recurse(void *context, core_tensor *const *x, size_t n,
@@ -662,13 +714,17 @@ START_TEST(the_state_of_a_loop_keeps_its_sizes)
 }
 END_TEST
 
-SUITE_ON_CPU_AND_SIM(
-    "compile/control_flow", a_compiled_function_decides_in_each_call,
-    branches_nest_and_read_what_is_outside,
-    a_loop_runs_as_often_as_the_data_say, outputs_have_memory_of_their_own,
-    the_text_shows_both_branches, programs_with_regions_are_saved_and_loaded,
-    a_program_runs_on_another_device,
-    a_program_with_branches_becomes_a_part_of_another,
-    what_cannot_be_recorded_is_refused_by_name,
-    gradients_of_recorded_branches_are_refused, regions_nest_only_so_deeply,
-    arguments_are_checked, the_state_of_a_loop_keeps_its_sizes)
+SUITE_ON_CPU_AND_SIM("compile/control_flow",
+                     a_compiled_function_decides_in_each_call,
+                     branches_nest_and_read_what_is_outside,
+                     a_loop_runs_as_often_as_the_data_say,
+                     outputs_have_memory_of_their_own,
+                     the_text_shows_both_branches,
+                     programs_with_regions_are_saved_and_loaded,
+                     a_program_runs_on_another_device,
+                     a_program_with_branches_becomes_a_part_of_another,
+                     what_cannot_be_recorded_is_refused_by_name,
+                     gradients_of_recorded_branches_are_refused,
+                     a_branch_outside_of_the_graph_is_a_part_of_training,
+                     regions_nest_only_so_deeply, arguments_are_checked,
+                     the_state_of_a_loop_keeps_its_sizes)
