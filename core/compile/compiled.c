@@ -680,7 +680,8 @@ static core_status check_interval(uint64_t *out)
     return CORE_OK;
 }
 
-static core_status check_again(const call *c, const core__compiled_entry *entry)
+static core_status compare_again(const call *c,
+                                 const core__compiled_entry *entry)
 {
     core_program *program;
     core__training *training;
@@ -709,6 +710,15 @@ static core_status check_again(const call *c, const core__compiled_entry *entry)
     core_program_release(program);
     core__training_free(training);
     return status;
+}
+
+static core_status __attribute__((noinline))
+check_again(const call *c, const core__compiled_entry *entry)
+{
+    core__error_record saved;
+
+    core__error_save(&saved);
+    return core__error_restore_on_success(&saved, compare_again(c, entry));
 }
 
 static core_status check_entry(const call *c, const core__compiled_entry *entry)

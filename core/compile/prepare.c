@@ -590,7 +590,9 @@ static core_status prepare_node(preparing *p, const core__program_node *node)
         status = prepare_view(p, node);
         p->to->nodes++;
     } else {
-        if (numbers)
+        if (node->regions)
+            reason = "its regions run as programs";
+        else if (numbers)
             reason = "it reads a number at each run";
         else if (node->op)
             status = prepare_kernel(p, node, &reason);

@@ -4,6 +4,7 @@
 /* Creates programs and adds to them. */
 
 #include "compile/prepared.h"
+#include "compile/region.h"
 
 #include "base/memory.h"
 #include "device/device.h"
@@ -108,6 +109,8 @@ void core_program_release(core_program *program)
     for (uint32_t i = 0; i < program->noutputs; i++)
         core__tensor_release(program->outputs[i].tensor);
     core__program_release_numbers(program);
+    for (uint32_t i = 0; i < program->nnodes; i++)
+        core__region_release(&program->nodes[i]);
     for (uint32_t i = 0; i < program->ngenerators; i++)
         core_generator_release(program->generators[i]);
     for (uint32_t i = 0; i < program->ndevices; i++)

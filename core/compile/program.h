@@ -85,8 +85,10 @@ typedef struct core__program_node {
     const core__program_argument *args;
     /* NONE: absent, or a written argument that the operator returns */
     const core__program_argument *results;
-    uint64_t draws; /* blocks of random numbers */
-    bool backward;  /* autograd called it after the function: joint_trace.h */
+    uint64_t draws; /* blocks of random numbers, without those of regions */
+    core_program *const *regions; /* two, with references (compile/region.h);
+                                   * NULL: none */
+    bool backward; /* autograd called it after the function: joint_trace.h */
 } core__program_node;
 
 typedef struct core__program_input {

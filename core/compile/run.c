@@ -3,6 +3,7 @@
 
 /* Runs a program, operator by operator: the reference for every other way. */
 
+#include "compile/region.h"
 #include "compile/run.h"
 
 #include "base/memory.h"
@@ -499,6 +500,9 @@ core_status core__run_node(run *r, const core__program_node *node)
     core_status status;
     arguments a;
 
+    if (node->regions)
+        return core__region_run(r->program, node, r->devices, r->tensors,
+                                r->tensors + node->first);
     CORE_TRY(core__node_operator(node, &op));
     status = make_arguments(r, node, op, &a);
     if (status == CORE_OK)
