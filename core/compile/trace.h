@@ -81,7 +81,7 @@ struct core__trace {
     core__traced_storage **storages;
     uint32_t nstorages;
     core__run_numbers numbers; /* of the next call, that are not found yet */
-    uint64_t sequence; /* of the thread's first node of the graph */
+    uint64_t sequence;         /* of the thread's first node of the graph */
     core__trace *outer;
 };
 
