@@ -79,9 +79,9 @@ typedef struct core__step {
     uint8_t kind;
     uint32_t index; /* of the node, or of the write */
     core__logged_launch *launch;
-    /* After the step: storages whose version changes, and values that are
-     * released. */
-    uint32_t changes, nchanges, releases, nreleases;
+    /* Before the step: outputs that are created.  After it: storages whose
+     * version changes, and values that are released. */
+    uint32_t creations, ncreations, changes, nchanges, releases, nreleases;
 } core__step;
 
 /* Why nodes are called as operators. */
@@ -103,8 +103,11 @@ typedef struct core__prepared {
     core__place *places;
     core__operand_tensor **tensors;
     core__step *steps;
-    core_tensor **changes;   /* of `tensors` */
-    uint32_t *releases;      /* values */
+    core_tensor **changes; /* of `tensors` */
+    uint32_t *releases;    /* values */
+    uint32_t *creations;   /* sources; from `unused` on, of outputs that no step
+                            * uses */
+    uint32_t unused, ncreations;
     bool *moves;             /* by output: nothing else needs its value */
     uint32_t *held;          /* values whose tensors a call may hold */
     uint64_t *arena_offsets; /* by value; UINT64_MAX: not in the arena */

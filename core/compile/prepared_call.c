@@ -266,9 +266,15 @@ static core_status place_sources(core__prepared *set,
         else if (source->kind == CORE__SOURCE_HIDDEN)
             place_source(set, source,
                          set->program->hidden[source->index].tensor);
-        else if (source->kind == CORE__SOURCE_OUTPUT)
-            CORE_TRY(place_output(set, source));
     }
+    return CORE_OK;
+}
+
+static core_status create_outputs(core__prepared *set, uint32_t first,
+                                  uint32_t end)
+{
+    for (uint32_t i = first; i < end; i++)
+        CORE_TRY(place_output(set, &set->sources[set->creations[i]]));
     return CORE_OK;
 }
 
@@ -488,11 +494,13 @@ static core_status run_steps(core__prepared *set, core__run *r)
                 return launch_failed(set, step, status);
             continue;
         }
+        CORE_TRY(create_outputs(set, step->creations,
+                                step->creations + step->ncreations));
         CORE_TRY(step->kind == CORE__STEP_LAUNCH ? run_launch(set, self, step)
                                                  : run_other(set, r, step));
         after_step(set, r, step);
     }
-    return CORE_OK;
+    return create_outputs(set, set->unused, set->ncreations);
 }
 
 /* --------------------------------------------------------------- outputs -- */
