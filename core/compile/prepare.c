@@ -883,13 +883,20 @@ static core_status plan_memory(preparing *p)
     return status;
 }
 
-static bool is_row_major(const core__program_type *type)
+/* Strides are compared as they are, also of dimensions with one element. */
+static void describe_output(core__source *source,
+                            const core__program_type *type)
 {
     int64_t strides[CORE_MAX_NDIM];
 
     core__layout_contiguous(type->ndim, core__type_sizes(type), strides);
-    return type->ndim == 0 || memcmp(strides, core__type_strides(type),
-                                     type->ndim * sizeof *strides) == 0;
+    source->row_major =
+        type->ndim == 0 || memcmp(strides, core__type_strides(type),
+                                  type->ndim * sizeof *strides) == 0;
+    source->kind_of_tensor = core__tensor_kind(type->ndim, type->dtype);
+    source->numel = 1;
+    for (uint32_t i = 0; i < type->ndim; i++)
+        source->numel *= core__type_sizes(type)[i];
 }
 
 static core_status make_sources(preparing *p)
@@ -909,8 +916,8 @@ static core_status make_sources(preparing *p)
         to->sources[b->source].kind = b->kind;
         to->sources[b->source].index = b->index;
         if (b->kind == CORE__SOURCE_OUTPUT)
-            to->sources[b->source].row_major =
-                is_row_major(&p->run.program->values[b->index].type);
+            describe_output(&to->sources[b->source],
+                            &p->run.program->values[b->index].type);
     }
     return CORE_OK;
 }
@@ -1085,6 +1092,7 @@ static core_status set_moves(preparing *p)
 {
     const core_program *program = p->run.program;
     core__prepared *to = p->to;
+    uint32_t moved = 0;
 
     to->moves = core__alloc_zero(program->noutputs + 1);
     if (!to->moves)
@@ -1098,7 +1106,9 @@ static core_status set_moves(preparing *p)
             if (program->outputs[k].kind == CORE__OUTPUT_VALUE &&
                 program->outputs[k].index == output->index)
                 to->moves[i] = false;
+        moved += to->moves[i];
     }
+    to->moves_all = !to->operators && moved == to->nheld;
     return CORE_OK;
 }
 

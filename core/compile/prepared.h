@@ -56,8 +56,11 @@ typedef struct core__operand_tensor {
 } core__operand_tensor;
 
 typedef struct core__source {
-    uint8_t kind;   /* core__source_kind */
-    bool row_major; /* an output: its strides */
+    uint8_t kind; /* core__source_kind */
+    /* An output: */
+    bool row_major;
+    uint16_t kind_of_tensor; /* core_tensor.kind */
+    int64_t numel;
     uint32_t index; /* of the input or hidden input; else of the value whose
                      * tensor it is */
     /* As of the last call: */
@@ -116,6 +119,7 @@ typedef struct core__prepared {
     core__unprepared *unprepared;
     uint32_t nsources, nplaces, ntensors, nsteps, nchanges, nreleases, nheld,
         nunprepared;
+    bool moves_all;    /* no tensor is held after a call */
     uint32_t launches; /* steps that launch */
     uint32_t nodes;    /* nodes that are prepared, and views of them */
     bool operators;    /* some steps or outputs need tensors of values */
