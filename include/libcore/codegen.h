@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT-0
  * Copyright The libcore authors */
 
-/* codegen.h: loop programs.  Since ABI 0.6.
+/* codegen.h: loop programs, and the interface "core.codegen" through which a
+ * plugin makes kernels of them.  Since ABI 0.6.
  *
  * A loop program computes several element-wise operators, and reductions along
  * rows, in one pass over memory.  The core makes it, checks it and owns it; a
@@ -218,6 +219,108 @@ typedef struct core_loop_program {
     uint8_t hash[32]; /* SHA-256 of the program: equal programs, equal hashes */
 } core_loop_program;
 CORE_STATIC_ASSERT(sizeof(core_loop_program) == 88, "core_loop_program");
+
+/* Flags of hints. */
+enum {
+    /* The loops have CORE_LOOP_CONTIGUOUS: numbers aside, all operands are
+     * dense.  With reductions: all but those with ROW are dense. */
+    CORE_LOOP_HINT_CONTIGUOUS = 1u << 0
+};
+
+/* What is known of the loops that a kernel will run.  The kernel must compute
+ * others correctly too. */
+typedef struct core_loop_hints {
+    uint32_t struct_size;
+    uint32_t flags;    /* CORE_LOOP_HINT_… */
+    uint32_t ndim;     /* 0: unknown */
+    uint32_t reserved; /* 0 */
+    int64_t numel;     /* 0: unknown */
+    int64_t row_size;  /* 0: unknown */
+} core_loop_hints;
+CORE_STATIC_ASSERT(sizeof(core_loop_hints) == 32, "core_loop_hints");
+
+/* A launch of a kernel.  What it points to is valid until the call returns.
+ *
+ * The loop has the operands of the program, in order, with the same dtypes and
+ * with CORE_OPERAND_OUTPUT and CORE_OPERAND_IMMEDIATE where the program says
+ * OUTPUT and NUMBER.  numel > 0.  Strides are >= 0, and 0 in any input's
+ * dimension that is broadcast.  An output has strides that give its elements
+ * different memory, except that an output with ROW has stride 0 in the reduced
+ * dimensions.  An output's elements are exactly those of an input, at the same
+ * indices, or it does not overlap that input; outputs do not overlap each
+ * other.  Memory is aligned to the element. */
+typedef struct core_loop_launch {
+    uint32_t struct_size;
+    uint32_t flags; /* CORE_CALL_DETERMINISTIC, CORE_CALL_CAPTURING */
+    void *stream;   /* NULL on a synchronous device */
+    const core_loop *loop;
+    core_memory scratch; /* as large as scratch_size said; else NULL */
+    uint64_t id; /* core_call.id: it also names the launch in stream errors */
+} core_loop_launch;
+CORE_STATIC_ASSERT(sizeof(core_loop_launch) == 48, "core_loop_launch");
+
+/* ----------------------------------------------------------- interface -- */
+
+/* "core.codegen": kernels made of loop programs.
+ *
+ * Threads.  Any thread may call any function, several at once for one kernel;
+ * `build` may run in the background for seconds.
+ *
+ * Ownership.  A kernel belongs to the core until `destroy`.  Work that was
+ * launched with it may then still be waiting on a stream or be part of a graph:
+ * the plugin keeps what that work needs.
+ *
+ * Errors.  UNSUPPORTED from accepts, build or load says that this device runs
+ * the program operator by operator, and why; it is not an error of the program.
+ * Another error of build is reported once, with the same consequence.  A
+ * launch that fails has enqueued nothing. */
+typedef struct core_codegen_interface {
+    uint32_t struct_size;
+    uint32_t reserved;
+
+    /* Gets a text that identifies the generator: its version, and what its
+     * kernels depend on, such as instruction set and driver.  A saved kernel is
+     * loaded only where the text is the same.  It lives as long as the
+     * device. */
+    core_status (*identity)(void *device, core_string *out_text);
+
+    /* Checks whether the device can run a program, without building it.  It
+     * depends on program and device only, and takes microseconds. */
+    core_status (*accepts)(void *device, const core_loop_program *program);
+
+    /* Builds a kernel.  The hints may be NULL. */
+    core_status (*build)(void *device, const core_loop_program *program,
+                         const core_loop_hints *hints, void **out_kernel);
+
+    /* Destroys a kernel that build or load returned. */
+    void (*destroy)(void *device, void *kernel);
+
+    /* Gets the number of bytes of temporary memory that a launch on this loop
+     * (whose operands have no memory yet) needs; the core provides it, in the
+     * order of the launch's stream.  NULL: none. */
+    core_status (*scratch_size)(void *device, void *kernel,
+                                const core_loop *loop, uint64_t *out_size);
+
+    /* Enqueues the kernel on a stream, or runs it on a synchronous device. */
+    core_status (*launch)(void *device, void *kernel,
+                          const core_loop_launch *launch);
+
+    /* Writes a kernel as bytes that `load` accepts in another process.  Stores
+     * their number in *out_size.  If that is more than capacity, nothing is
+     * written and the result is still CORE_OK; the core calls again.  The bytes
+     * say which program they are of, by its hash.  NULL, as load then is:
+     * kernels cannot be saved. */
+    core_status (*save)(void *device, void *kernel, void *data,
+                        uint64_t capacity, uint64_t *out_size);
+
+    /* Makes a kernel of saved bytes.  The core has checked that they are
+     * unchanged and were saved under this identity for this program; the plugin
+     * checks nevertheless that the hash in them is the program's, and their
+     * structure: CORRUPT otherwise, and the core builds the kernel. */
+    core_status (*load)(void *device, const core_loop_program *program,
+                        const void *data, uint64_t size, void **out_kernel);
+} core_codegen_interface;
+CORE_STATIC_ASSERT(sizeof(core_codegen_interface) == 72, "core.codegen");
 
 #ifdef __cplusplus
 }
