@@ -293,10 +293,11 @@ static void no_leaks(suite *self, outcome *out, const test *one)
         leak_check_begin(&device, plugin);
         if (!use_blocks(plugin, rounds, out))
             return;
-        heap_grows =
-            heap_grows && !process_heap_below(heap + (uint64_t)rounds * 8);
-        map_rests +=
-            process_mapped_below(mapped + (uint64_t)rounds * PROCESS_MAP_BYTES);
+        if (i < TIMES) {
+            heap_grows = heap_grows && !process_heap_below(heap + ROUNDS * 8);
+            map_rests +=
+                process_mapped_below(mapped + ROUNDS * PROCESS_MAP_BYTES);
+        }
         leak_check_end(&device, plugin, (uint64_t)rounds * BLOCK / 4);
     }
     open_after = process_descriptors();
