@@ -180,7 +180,10 @@ struct core__thread {
     struct core__mode *modes[2];
     struct core__mode *pushed_modes[2];
     uint32_t mode_depth; /* number of nested calls of modes */
-    core__thread *next;  /* list of all threads, under a lock */
+    /* What kernels are noted in instead of launched, or NULL
+     * (dispatch/launch_log.h). */
+    struct core__launch_log *launch_log;
+    core__thread *next; /* list of all threads, under a lock */
     core__thread *previous;
 };
 

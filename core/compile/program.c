@@ -3,7 +3,7 @@
 
 /* Creates programs and adds to them. */
 
-#include "compile/program.h"
+#include "compile/prepared.h"
 #include "compile/region.h"
 
 #include "base/memory.h"
@@ -99,6 +99,7 @@ void core_program_release(core_program *program)
 {
     if (!program || atomic_fetch_sub(&program->references, 1) != 1)
         return;
+    core__prepared_calls_free(program);
     for (uint32_t i = 0; i < program->nhidden; i++)
         core__tensor_release(program->hidden[i].tensor);
     for (uint32_t i = 0; i < program->nknown; i++)
