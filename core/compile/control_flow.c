@@ -47,13 +47,13 @@ static bool is_own(const core_tensor *tensor)
 
 static core_status make_own(core_tensor **tensor)
 {
-    core_tensor *before = *tensor;
+    core_tensor *copy;
 
-    if (is_own(before))
+    if (is_own(*tensor))
         return CORE_OK;
-    *tensor = NULL;
-    CORE_TRY(core_clone(before, CORE_FORMAT_CONTIGUOUS, tensor));
-    core_tensor_release(before);
+    CORE_TRY(core_clone(*tensor, CORE_FORMAT_CONTIGUOUS, &copy));
+    core_tensor_release(*tensor);
+    *tensor = copy;
     return CORE_OK;
 }
 
