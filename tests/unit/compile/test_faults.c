@@ -212,6 +212,43 @@ COMPILED_FUNCTION(chooses)
     return status;
 }
 
+COMPILED_FUNCTION(tangent)
+{
+    *noutputs = 1;
+    return core_tanh(x[0], &out[0]);
+}
+
+/* A branch with a gradient. */
+COMPILED_FUNCTION(chooses_smoothly)
+{
+    core_tensor *predicate = NULL;
+    core_status status = is_small(w, x, 1, &predicate, noutputs);
+
+    if (status == CORE_OK)
+        status = core_cond(predicate, tangent, other_branch, w, x, 1, out, 1);
+    core_tensor_release(predicate);
+    *noutputs = 1;
+    return status;
+}
+
+static core_status choose_and_differentiate(world *w)
+{
+    core_compiled *compiled = NULL;
+    core_tensor *out = NULL, *grad = NULL;
+    core_status status = core_compile(chooses_smoothly, w, NULL, &compiled);
+
+    for (int i = 0; i < 2 && status == CORE_OK; i++) {
+        status = core_compiled_call(compiled, w->inputs, 1, &out, 1);
+        if (status == CORE_OK)
+            status = core_grad(&out, 1, &w->inputs[1], w->inputs, 1, 0, &grad);
+        core_tensor_release(out);
+        core_tensor_release(grad);
+        out = grad = NULL;
+    }
+    core_compiled_release(compiled);
+    return status;
+}
+
 static core_status choose(world *w)
 {
     core_compiled *compiled = NULL;
@@ -315,7 +352,7 @@ static void fail_each(core_status (*calls)(world *w))
     int64_t n;
 
     with_hidden(&w);
-    if (calls == train)
+    if (calls == train || calls == choose_and_differentiate)
         leaf(w.inputs[0]);
     OK(calls(&w)); /* what is made once is there */
     for (n = 0; failed; n++) {
@@ -365,6 +402,7 @@ START_TEST(branches_without_memory_leave_nothing_behind)
     temporary_file(path, "libcore-regions");
     fail_each(choose);
     temporary_remove(path);
+    fail_each(choose_and_differentiate);
 }
 END_TEST
 
