@@ -594,7 +594,7 @@ static core_status prepare_node(preparing *p, const core__program_node *node)
         p->to->nodes++;
     } else {
         if (node->regions)
-            reason = "its regions run as programs";
+            reason = "it runs a part of the program that data choose";
         else if (numbers)
             reason = "it reads a number at each run";
         else if (node->op)
