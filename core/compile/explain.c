@@ -4,6 +4,7 @@
 /* Describes a compiled function as JSON. */
 
 #include "compile/compiled_node.h"
+#include "compile/varying_sizes.h"
 
 #include "base/growing_text.h"
 #include "base/memory.h"
@@ -143,6 +144,7 @@ static void write_counts(const core_compiled *compiled, core__json *json)
     core__json_unsigned(json, "trace_ns", counts.trace_ns);
     core__json_unsigned(json, "invalidated", counts.invalidated);
     core__json_unsigned(json, "checks", counts.checks);
+    core__json_unsigned(json, "resized", counts.resized);
     core__json_end(json);
 }
 
@@ -208,6 +210,9 @@ static void write_all(const snapshot *s, core__json *json)
         core__json_end(json);
     }
     core__json_end(json);
+    core__compiled_lock();
+    core__size_patterns_write(s->compiled->patterns, json);
+    core__compiled_unlock();
     core__json_array(json, "entries");
     for (uint32_t i = 0; i < s->nentries; i++)
         write_entry(s->entries[i], json);
