@@ -81,7 +81,7 @@ int main(void)
 END
 }
 
-echo 1..11
+echo 1..12
 # Without them the other cases would be about nothing.
 ok 'modes.md has four examples' has_examples modes 4
 for program in 1 2 3 4; do
@@ -91,7 +91,7 @@ done
 ok 'transforms.md has one example' has_examples transforms 1
 ok 'the example of transforms.md prints what the page says' \
     prints_as_expected transforms-1
-ok 'compile.md has three examples' has_examples compile 3
+ok 'compile.md has four examples' has_examples compile 4
 calls_scale "$work/compile-2.c" >"$work/break.c"
 calls_scale "$work/compile-3.c" >"$work/mended.c"
 ok 'the first example of compile.md runs a program' \
@@ -99,3 +99,4 @@ ok 'the first example of compile.md runs a program' \
 ok 'the second has a graph break, which explain names' \
     prints break '"operator": "core_tensor_item"' '"count": 3'
 ok 'the third has mended it' prints mended '"compiled_calls": 3' '"breaks": []'
+ok 'the fourth, a loop, prints what the page says' prints_as_expected compile-4

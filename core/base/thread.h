@@ -134,9 +134,6 @@ struct core__thread {
     /* Running registered decompositions, innermost first
      * (dispatch/decomposition_cycle.c). */
     struct core__decomposing *decomposing;
-    /* Functions that programs registered, innermost first
-     * (dispatch/registered_function.c). */
-    struct core__running_function *running_function;
     struct core__trace *trace; /* what records this thread's calls, or NULL
                                 * (compile/trace.h) */
     uint64_t meta_draws;       /* blocks of random numbers that calls on meta
@@ -180,7 +177,10 @@ struct core__thread {
     struct core__mode *modes[2];
     struct core__mode *pushed_modes[2];
     uint32_t mode_depth; /* number of nested calls of modes */
-    core__thread *next;  /* list of all threads, under a lock */
+    /* What kernels are noted in instead of launched, or NULL
+     * (dispatch/launch_log.h). */
+    struct core__launch_log *launch_log;
+    core__thread *next; /* list of all threads, under a lock */
     core__thread *previous;
 };
 

@@ -4,6 +4,7 @@
 /* Compares programs node by node. */
 
 #include "compile/compiled.h"
+#include "compile/region.h"
 
 #include "base/text.h"
 
@@ -68,6 +69,20 @@ static bool argument_equal(const core_program *x, const core_program *y,
     }
 }
 
+static bool regions_equal(const core__program_node *a,
+                          const core__program_node *b)
+{
+    char unused[160];
+
+    if (!a->regions != !b->regions)
+        return false;
+    for (uint32_t i = 0; a->regions && i < CORE__REGIONS; i++)
+        if (!core__programs_equal(a->regions[i], b->regions[i], unused,
+                                  sizeof unused))
+            return false;
+    return true;
+}
+
 static bool node_equal(const core_program *x, const core_program *y,
                        const core__program_node *a, const core__program_node *b)
 {
@@ -82,7 +97,7 @@ static bool node_equal(const core_program *x, const core_program *y,
     for (uint32_t i = 0; i < a->nresults; i++)
         if (!argument_equal(x, y, &a->results[i], &b->results[i]))
             return false;
-    return true;
+    return regions_equal(a, b);
 }
 
 static bool type_equal(const core_program *x, const core_program *y,

@@ -799,9 +799,14 @@ static core_status record(call *c)
 static core_status record_and_run(call *c)
 {
     core__error_record saved;
+    core_status status;
 
     core__error_save(&saved);
-    return core__error_restore_on_success(&saved, record(c));
+    /* The function may release it. */
+    core_compiled_retain(c->compiled);
+    status = record(c);
+    core_compiled_release(c->compiled);
+    return core__error_restore_on_success(&saved, status);
 }
 
 /* ---------------------------------------------------------------- check -- */
@@ -823,7 +828,8 @@ static core_status check_interval(uint64_t *out)
     return CORE_OK;
 }
 
-static core_status check_again(const call *c, const core__compiled_entry *entry)
+static core_status compare_again(const call *c,
+                                 const core__compiled_entry *entry)
 {
     core_program *program;
     core__training *training;
@@ -852,6 +858,15 @@ static core_status check_again(const call *c, const core__compiled_entry *entry)
     core_program_release(program);
     core__training_free(training);
     return status;
+}
+
+static core_status __attribute__((noinline))
+check_again(const call *c, const core__compiled_entry *entry)
+{
+    core__error_record saved;
+
+    core__error_save(&saved);
+    return core__error_restore_on_success(&saved, compare_again(c, entry));
 }
 
 static core_status check_entry(const call *c, const core__compiled_entry *entry)
@@ -943,12 +958,49 @@ static core_status call_new(call *c)
     return record_and_run(c);
 }
 
+/* Finds the entry for a call without making its guard record, with a reference;
+ * NULL: look for it with the record. */
+static core__compiled_entry *find_quickly(const call *c)
+{
+    const core_compiled *compiled = c->compiled;
+    core__thread *self = core__thread_self();
+    core__compiled_entry *entry = NULL;
+
+    core__thread_enter(self);
+    for (uint32_t i = 0; i < compiled->limit && !entry; i++) {
+        entry =
+            atomic_load_explicit(&compiled->entries[i], memory_order_acquire);
+        if (entry &&
+            !(core__guard_holds(entry->guard, entry->guard_size, c->inputs,
+                                c->ninputs, c->noutputs, compiled->options.key,
+                                compiled->options.key_size) &&
+              core__entry_retain(entry)))
+            entry = NULL;
+    }
+    core__thread_leave(self);
+    if (!entry || core__entry_check(entry, c->inputs) == CORE__ENTRY_HOLDS)
+        return entry;
+    core__entry_release(entry);
+    return NULL;
+}
+
+static core_status call_entry(const call *c, core__compiled_entry *entry)
+{
+    core_status status = check_entry(c, entry);
+
+    status = status == CORE_OK ? run_entry(c, entry) : failed(c, status);
+    core__entry_release(entry);
+    return status;
+}
+
 static core_status call_guarded(call *c)
 {
     core_compiled *compiled = c->compiled;
-    core__compiled_entry *entry;
+    core__compiled_entry *entry = find_quickly(c);
     core_status status;
 
+    if (core__likely(entry != NULL))
+        return call_entry(c, entry);
     status =
         core__guard_make(&c->guard, c->inputs, c->ninputs, c->noutputs,
                          compiled->options.key, compiled->options.key_size);
@@ -956,9 +1008,7 @@ static core_status call_guarded(call *c)
         return failed(c, status);
     entry = find_entry(compiled, &c->guard, c->inputs, &c->changed);
     if (entry) {
-        status = check_entry(c, entry);
-        status = status == CORE_OK ? run_entry(c, entry) : failed(c, status);
-        core__entry_release(entry);
+        status = call_entry(c, entry);
     } else {
         status = call_new(c);
     }
@@ -985,7 +1035,6 @@ core_status core_compiled_call(core_compiled *compiled,
                                core_tensor **outputs, size_t noutputs)
 {
     call c;
-    core_status status;
 
     if (noutputs > 0)
         CORE__NOT_NULL(outputs);
@@ -999,13 +1048,11 @@ core_status core_compiled_call(core_compiled *compiled,
             return core__error(CORE_ERROR_INVALID_ARGUMENT,
                                "core_compiled_call: input %zu is NULL", i);
     /* Not the whole: the guard record has room for large ones. */
-    c.compiled = core_compiled_retain(compiled);
+    c.compiled = compiled;
     c.inputs = inputs;
     c.ninputs = ninputs;
     c.outputs = outputs;
     c.noutputs = noutputs;
     c.changed = false;
-    status = call_any(&c);
-    core_compiled_release(compiled);
-    return status;
+    return call_any(&c);
 }

@@ -44,6 +44,11 @@ const char *core__guard_refuses(const core__thread *self,
 core_status core__guard_make(core__guard *guard, core_tensor *const *inputs,
                              size_t ninputs, size_t noutputs, const void *key,
                              size_t key_size);
+/* True if the record of a call is equal to this one.  False for many inputs,
+ * whose records must be made and compared. */
+bool core__guard_holds(const unsigned char *bytes, size_t size,
+                       core_tensor *const *inputs, size_t ninputs,
+                       size_t noutputs, const void *key, size_t key_size);
 void core__guard_free(core__guard *guard);
 /* Writes the inputs and the facts of the thread as members of an object. */
 void core__guard_write(const unsigned char *bytes, core__json *json);

@@ -70,7 +70,8 @@ static uint32_t count_recomputed(const core_program *backward)
     for (uint32_t i = 0; i < backward->nnodes; i++) {
         const core__program_node *node = &backward->nodes[i];
 
-        count += !node->backward && !core__operator_is_view(node->op) &&
+        count += !node->backward && node->op &&
+                 !core__operator_is_view(node->op) &&
                  node->op->id != CORE_OP_CLONE;
     }
     return count;

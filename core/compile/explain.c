@@ -4,6 +4,7 @@
 /* Describes a compiled function as JSON. */
 
 #include "compile/compiled_node.h"
+#include "compile/prepared.h"
 #include "compile/varying_sizes.h"
 
 #include "base/growing_text.h"
@@ -148,14 +149,41 @@ static void write_counts(const core_compiled *compiled, core__json *json)
     core__json_end(json);
 }
 
-static void write_program(const core_program *program, core__json *json)
+/* How many operators are kernels that are ready, and why others are not. */
+static void write_prepared(core_program *program, core__json *json)
+{
+    const char *reason;
+    const core__prepared_facts *facts =
+        core__prepared_describe(program, &reason);
+
+    core__json_text(json, "executor", facts ? "prepared" : "operators");
+    core__json_object(json, "prepared");
+    core__json_unsigned(json, "operators", facts ? facts->nodes : 0);
+    core__json_unsigned(json, "of", program->nnodes);
+    core__json_unsigned(json, "kernels", facts ? facts->launches : 0);
+    core__json_unsigned(json, "arena_bytes", facts ? facts->arena_size : 0);
+    if (!facts)
+        core__json_text(json, "reason", reason);
+    core__json_array(json, "called_as_operators");
+    for (uint32_t i = 0; facts && i < facts->nunprepared; i++) {
+        core__json_object(json, NULL);
+        core__json_text(json, "operator", facts->unprepared[i].operator_name);
+        core__json_text(json, "reason", facts->unprepared[i].reason);
+        core__json_unsigned(json, "count", facts->unprepared[i].count);
+        core__json_end(json);
+    }
+    core__json_end(json);
+    core__json_end(json);
+}
+
+static void write_program(core_program *program, core__json *json)
 {
     core__json_object(json, "program");
     core__json_unsigned(json, "operators", program->nnodes);
     core__json_unsigned(json, "hidden_inputs", program->nhidden);
     core__json_unsigned(json, "outputs", program->noutputs);
     core__json_unsigned(json, "writes", program->nwrites);
-    core__json_text(json, "executor", "operators");
+    write_prepared(program, json);
     core__json_end(json);
 }
 

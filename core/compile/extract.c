@@ -4,6 +4,7 @@
 /* Makes a program from a part of another one. */
 
 #include "compile/extract.h"
+#include "compile/region.h"
 
 #include "base/memory.h"
 #include "device/device.h"
@@ -109,7 +110,10 @@ static core_status add_node(core__extraction *e, uint32_t index)
         e->numbers[first + i] = value;
     }
     CORE_TRY(renumber(e, node.results, node.nresults, &node.results));
-    return core__program_add_node(e->to, &node, &index);
+    CORE_TRY(core__program_add_node(e->to, &node, &index));
+    for (uint32_t i = 0; node.regions && i < CORE__REGIONS; i++)
+        core_program_retain(node.regions[i]);
+    return CORE_OK;
 }
 
 typedef struct search {

@@ -256,6 +256,59 @@ core_status core__guard_make(core__guard *guard, core_tensor *const *inputs,
     return CORE_OK;
 }
 
+/* ------------------------------------------------------------ comparing -- */
+
+/* Compares with a record without making one: a call of a small function would
+ * spend most of its time on that. */
+static inline bool input_holds(const guard_input *record,
+                               core_tensor *const *inputs, uint32_t i)
+{
+    const core_tensor *input = inputs[i], *first = inputs[record->shares];
+    uint32_t size = core__dtype_size(input->dtype);
+    const int64_t *dims = (const int64_t *)(const void *)(record + 1);
+    uint32_t ndims = 2u * record->ndim;
+
+    if (input->ndim != record->ndim || input->dtype != record->dtype ||
+        input->device != record->device ||
+        (input->keys & compared_keys) != record->keys ||
+        (input->flags & compared_flags) != record->flags ||
+        first->storage != input->storage ||
+        facts_of(input, size) != record->facts)
+        return false;
+    for (uint32_t k = 0; k < ndims; k++)
+        if (dims[k] != input->sizes[k])
+            return false;
+    if (record->shares != i)
+        return record->place ==
+                   input->offset * size -
+                       first->offset * core__dtype_size(first->dtype) &&
+               record->same == first_same(inputs, record->shares, i);
+    for (uint32_t k = 0; k < i; k++)
+        if (inputs[k]->storage == input->storage)
+            return false;
+    return true;
+}
+
+bool core__guard_holds(const unsigned char *bytes, size_t size,
+                       core_tensor *const *inputs, size_t ninputs,
+                       size_t noutputs, const void *key, size_t key_size)
+{
+    guard_thread record = thread_record(ninputs, noutputs);
+    const unsigned char *at = bytes + sizeof record;
+
+    if (ninputs > FEW_INPUTS || memcmp(bytes, &record, sizeof record) != 0)
+        return false;
+    for (uint32_t i = 0; i < ninputs; i++) {
+        const guard_input *input = (const guard_input *)(const void *)at;
+
+        if (!input_holds(input, inputs, i))
+            return false;
+        at += sizeof *input + 2 * input->ndim * sizeof(int64_t);
+    }
+    return size - (size_t)(at - bytes) == key_size &&
+           (key_size == 0 || memcmp(at, key, key_size) == 0);
+}
+
 void core__guard_free(core__guard *guard)
 {
     if (guard->bytes != guard->local)

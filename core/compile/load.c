@@ -6,6 +6,7 @@
 
 #include "compile/file_format.h"
 #include "compile/program.h"
+#include "compile/region.h"
 
 #include "base/checksum.h"
 #include "base/memory.h"
@@ -34,6 +35,8 @@ typedef struct reader {
     core_program *program;
     core__program_node *operators; /* op and name; in the arena */
     uint32_t noperators;
+    const core_program *outer; /* of a region; else NULL */
+    uint32_t depth;
 } reader;
 
 static core_status __attribute__((cold, format(printf, 2, 3)))
@@ -191,6 +194,41 @@ static core_status get_devices(reader *r)
     return CORE_OK;
 }
 
+/* Those of the program that contains a region. */
+static core_status get_shared_devices(reader *r)
+{
+    uint32_t count, index, added;
+
+    CORE_TRY(get_count(r, 4, &count));
+    for (uint32_t i = 0; i < count; i++) {
+        CORE_TRY(get32(r, &index));
+        if (index >= r->outer->ndevices)
+            return corrupt(r, "a region refers to device %u", index);
+        CORE_TRY(
+            core__program_device(r->program, r->outer->devices[index], &added));
+        if (added != i)
+            return corrupt(r, "a region refers to device %u twice", index);
+    }
+    return CORE_OK;
+}
+
+static core_status get_shared_generators(reader *r)
+{
+    uint32_t count, index, added;
+
+    CORE_TRY(get_count(r, 4, &count));
+    for (uint32_t i = 0; i < count; i++) {
+        CORE_TRY(get32(r, &index));
+        if (index >= r->outer->ngenerators)
+            return corrupt(r, "a region refers to generator %u", index);
+        CORE_TRY(core__program_generator(r->program,
+                                         r->outer->generators[index], &added));
+        if (added != i)
+            return corrupt(r, "a region refers to generator %u twice", index);
+    }
+    return CORE_OK;
+}
+
 static core_status get_generators(reader *r)
 {
     uint32_t count;
@@ -217,7 +255,13 @@ static core_status get_generators(reader *r)
 static core_status find_operator(reader *r, uint32_t id, uint32_t since,
                                  const char *name, core_operator **out_op)
 {
-    if (id == UINT32_MAX) {
+    *out_op = NULL;
+    if (id == CORE__PROGRAM_REGIONS)
+        return strcmp(name, CORE__COND_NAME) == 0 ||
+                       strcmp(name, CORE__WHILE_NAME) == 0
+                   ? CORE_OK
+                   : corrupt(r, "%.96s has no regions", name);
+    if (id == CORE__PROGRAM_CUSTOM) {
         CORE_TRY(core_op_find(name, out_op));
         return (*out_op)->flags & CORE__OP_CUSTOM
                    ? CORE_OK
@@ -236,6 +280,8 @@ static core_status find_operator(reader *r, uint32_t id, uint32_t since,
                        core__operator_name(*out_op), name);
     return CORE_OK;
 }
+
+static core_program *const no_regions[CORE__REGIONS];
 
 static core_status get_operators(reader *r)
 {
@@ -261,7 +307,10 @@ static core_status get_operators(reader *r)
             return core__error_memory(strlen(name) + 1);
         strcpy(copy, name);
         *node = (core__program_node){
-            .op = op->flags & CORE__OP_CUSTOM ? NULL : op, .name = copy};
+            .op = op && op->flags & CORE__OP_CUSTOM ? NULL : op, .name = copy};
+        /* Until the node is read, this only says that it has some. */
+        if (!op)
+            node->regions = no_regions;
     }
     return CORE_OK;
 }
@@ -417,6 +466,12 @@ static core_status get_node(reader *r)
     CORE_TRY(get_arguments(r, CORE__SCHEMA_ARGUMENTS, &node.nargs, &node.args));
     CORE_TRY(
         get_arguments(r, CORE__SCHEMA_RESULTS, &node.nresults, &node.results));
+    if (node.regions) {
+        node.regions = core__program_alloc(r->program, sizeof no_regions);
+        if (!node.regions)
+            return core__error_memory(sizeof no_regions);
+        memset((void *)(uintptr_t)node.regions, 0, sizeof no_regions);
+    }
     if (node.nargs < 32 && node.written >> node.nargs)
         return corrupt(r, "an argument is written that is not there");
     return core__program_add_node(r->program, &node, &index);
@@ -486,13 +541,47 @@ static core_status check_header(reader *r)
                : corrupt(r, "its checksum is wrong");
 }
 
-static core_status decode(reader *r)
+static core_status get_program(reader *r);
+
+static core_status get_region(reader *r, core_program **out)
+{
+    reader inner = {.path = r->path,
+                    .data = r->data,
+                    .size = r->size,
+                    .at = r->at,
+                    .outer = r->program,
+                    .depth = r->depth + 1};
+    core_status status;
+
+    if (inner.depth > CORE__REGION_DEPTH)
+        return corrupt(r, "regions are nested more than %d times",
+                       CORE__REGION_DEPTH);
+    status = core__program_new(&inner.program);
+    if (status == CORE_OK)
+        status = get_program(&inner);
+    r->at = inner.at;
+    *out = inner.program;
+    return status;
+}
+
+static core_status get_regions(reader *r)
+{
+    for (uint32_t i = 0; i < r->program->nnodes; i++) {
+        core_program **regions =
+            (core_program **)(uintptr_t)r->program->nodes[i].regions;
+
+        for (uint32_t k = 0; regions && k < CORE__REGIONS; k++)
+            CORE_TRY(get_region(r, &regions[k]));
+    }
+    return CORE_OK;
+}
+
+static core_status get_program(reader *r)
 {
     uint32_t count;
 
-    CORE_TRY(check_header(r));
-    CORE_TRY(get_devices(r));
-    CORE_TRY(get_generators(r));
+    CORE_TRY(r->outer ? get_shared_devices(r) : get_devices(r));
+    CORE_TRY(r->outer ? get_shared_generators(r) : get_generators(r));
     CORE_TRY(get_inputs(r));
     CORE_TRY(get_values(r));
     CORE_TRY(get_operators(r));
@@ -500,6 +589,13 @@ static core_status decode(reader *r)
     for (uint32_t i = 0; i < count; i++)
         CORE_TRY(get_node(r));
     CORE_TRY(get_effects(r));
+    return get_regions(r);
+}
+
+static core_status decode(reader *r)
+{
+    CORE_TRY(check_header(r));
+    CORE_TRY(get_program(r));
     return r->at == r->size ? CORE_OK : corrupt(r, "bytes follow it");
 }
 
@@ -557,6 +653,15 @@ static core_status check_program(const reader *r)
                        text);
 }
 
+static void finish_all(core_program *program)
+{
+    core__program_finish(program);
+    for (uint32_t i = 0; i < program->nnodes; i++)
+        for (uint32_t k = 0; program->nodes[i].regions && k < CORE__REGIONS;
+             k++)
+            finish_all(program->nodes[i].regions[k]);
+}
+
 static core_status read_program(reader *r, const core_safetensors *file,
                                 core_program **out_program)
 {
@@ -565,7 +670,7 @@ static core_status read_program(reader *r, const core_safetensors *file,
     CORE_TRY(check_program(r));
     for (uint32_t i = 0; i < r->program->nhidden; i++)
         CORE_TRY(load_hidden(r, file, i));
-    core__program_finish(r->program);
+    finish_all(r->program);
     *out_program = core_program_retain(r->program);
     return CORE_OK;
 }

@@ -3,7 +3,8 @@
 
 /* Creates programs and adds to them. */
 
-#include "compile/program.h"
+#include "compile/prepared.h"
+#include "compile/region.h"
 
 #include "base/memory.h"
 #include "device/device.h"
@@ -98,6 +99,7 @@ void core_program_release(core_program *program)
 {
     if (!program || atomic_fetch_sub(&program->references, 1) != 1)
         return;
+    core__prepared_calls_free(program);
     for (uint32_t i = 0; i < program->nhidden; i++)
         core__tensor_release(program->hidden[i].tensor);
     for (uint32_t i = 0; i < program->nknown; i++)
@@ -107,6 +109,8 @@ void core_program_release(core_program *program)
     for (uint32_t i = 0; i < program->noutputs; i++)
         core__tensor_release(program->outputs[i].tensor);
     core__program_release_numbers(program);
+    for (uint32_t i = 0; i < program->nnodes; i++)
+        core__region_release(&program->nodes[i]);
     for (uint32_t i = 0; i < program->ngenerators; i++)
         core_generator_release(program->generators[i]);
     for (uint32_t i = 0; i < program->ndevices; i++)

@@ -85,8 +85,10 @@ typedef struct core__program_node {
     const core__program_argument *args;
     /* NONE: absent, or a written argument that the operator returns */
     const core__program_argument *results;
-    uint64_t draws; /* blocks of random numbers */
-    bool backward;  /* autograd called it after the function: joint_trace.h */
+    uint64_t draws; /* blocks of random numbers, without those of regions */
+    core_program *const *regions; /* two, with references (compile/region.h);
+                                   * NULL: none */
+    bool backward; /* autograd called it after the function: joint_trace.h */
 } core__program_node;
 
 typedef struct core__program_input {
@@ -154,6 +156,7 @@ typedef struct core__program_write {
 } core__program_write;
 
 /* Arrays grow with core__program_grow; what they point to is in the arena. */
+typedef struct core__prepared_calls core__prepared_calls; /* prepared.h */
 typedef struct core__program_block core__program_block;
 
 struct core_program {
@@ -176,6 +179,7 @@ struct core_program {
     uint32_t nnumbers, nfinishes;
     uint32_t ndevices, ngenerators, ninputs, nhidden, nknown, naliases, nvalues,
         nnodes, noutputs, nwrites;
+    core__prepared_calls *_Atomic prepared; /* NULL until one is made */
     core_program *parent;        /* whose arena has parts of this one, with a
                            * reference; NULL: none */
     core__program_block *blocks; /* of the arena */
@@ -261,8 +265,9 @@ static inline bool core__known_holds(const core__program_known *known,
 
 /* ------------------------------------------------------------- running -- */
 
-/* core_program_run without its checks: the inputs have the layouts, devices and
- * aliases of the recording. */
+/* core_program_run without its checks, and by prepared calls where possible: the
+ * inputs have the layouts, devices and aliases of the recording, and the thread
+ * is in its state (guard.c). */
 core_status core__program_run_checked(core_program *program,
                                       core_tensor *const *inputs,
                                       core_tensor **outputs);

@@ -3,7 +3,8 @@
 
 /* Runs a program, operator by operator: the reference for every other way. */
 
-#include "compile/program.h"
+#include "compile/region.h"
+#include "compile/run.h"
 
 #include "base/memory.h"
 #include "base/thread.h"
@@ -19,15 +20,7 @@
 
 #include <string.h>
 
-typedef struct run {
-    core_program *program;
-    core_tensor *const *inputs;
-    core_device **devices; /* by index: where this run computes */
-    core_tensor **tensors; /* by value, with references */
-    core_value *numbers;   /* of this run */
-    uint32_t node;
-    bool checks; /* of the inputs */
-} run;
+typedef core__run run;
 
 /* -------------------------------------------------------------- inputs -- */
 
@@ -172,23 +165,22 @@ static core_status check_inputs(run *r)
 
 /* -------------------------------------------------------------- copies -- */
 
-/* A tensor of the type, with undefined content, on `device`. */
-static core_status new_of_type(const core__program_type *type,
-                               core_device *device, core_tensor **out_tensor)
+core_status core__run_new(const core__run *r, const core__program_type *type,
+                          core_tensor **out_tensor)
 {
     return core_empty_strided(core__type_sizes(type), type->ndim,
                               core__type_strides(type), type->ndim, type->dtype,
-                              device, out_tensor);
+                              r->devices[type->device], out_tensor);
 }
 
-/* A copy in the layout of the type. */
-static core_status copy_as(const core__program_type *type, core_device *device,
+core_status core__run_copy(core__run *r, const core__program_type *type,
                            core_tensor *from, core_tensor **out_tensor)
 {
-    core_status status = new_of_type(type, device, out_tensor);
+    core_status status = core__run_new(r, type, out_tensor);
 
     if (status == CORE_OK)
-        status = core_copy_(*out_tensor, from, false);
+        status = r->steps ? r->steps->copy(r, *out_tensor, from)
+                          : core_copy_(*out_tensor, from, false);
     if (status != CORE_OK) {
         core__tensor_release(*out_tensor);
         *out_tensor = NULL;
@@ -196,7 +188,7 @@ static core_status copy_as(const core__program_type *type, core_device *device,
     return status;
 }
 
-static core_status set_sources(run *r)
+core_status core__run_set_sources(run *r)
 {
     const core_program *program = r->program;
 
@@ -217,8 +209,8 @@ static core_status set_sources(run *r)
             core__tensor_retain(hidden->tensor);
             r->tensors[hidden->value] = hidden->tensor;
         } else {
-            CORE_TRY(copy_as(type, device, hidden->tensor,
-                             &r->tensors[hidden->value]));
+            CORE_TRY(core__run_copy(r, type, hidden->tensor,
+                                    &r->tensors[hidden->value]));
         }
     }
     return CORE_OK;
@@ -233,6 +225,11 @@ typedef struct arguments {
     core_tensor **written; /* owned copies, in the order of the values */
     uint32_t nwritten;
 } arguments;
+
+static uint32_t last_of(const run *r, uint32_t value)
+{
+    return r->last ? r->last[value] : r->program->values[value].last;
+}
 
 typedef struct counting {
     uint32_t value, count;
@@ -255,25 +252,25 @@ static bool is_last_use(const run *r, uint32_t value)
 
     core__node_each_value(&r->program->nodes[r->node], count_use, &uses);
     return uses.count == 1 && described->source == CORE__VALUE_OF_NODE &&
-           !described->kept && described->last == r->node && !tensor->base &&
+           !described->kept && last_of(r, value) == r->node && !tensor->base &&
            !(tensor->flags & CORE__TENSOR_TRACED) &&
            atomic_load(&tensor->references) == 1 &&
-           atomic_load(&tensor->storage->references) == 1;
+           (r->steps ? r->steps->owns(r, value)
+                     : atomic_load(&tensor->storage->references) == 1);
 }
 
 static core_status copy_written(run *r, const core_operator *op, uint32_t value,
                                 arguments *a, core_tensor **out)
 {
     const core__program_type *type = &r->program->values[value].type;
-    core_device *device = r->devices[type->device];
 
     if (is_last_use(r, value)) {
         core__tensor_retain(r->tensors[value]);
         *out = r->tensors[value];
     } else if (core__operator_overwrites(op)) {
-        CORE_TRY(new_of_type(type, device, out));
+        CORE_TRY(core__run_new(r, type, out));
     } else {
-        CORE_TRY(copy_as(type, device, r->tensors[value], out));
+        CORE_TRY(core__run_copy(r, type, r->tensors[value], out));
     }
     a->written[a->nwritten++] = *out;
     return CORE_OK;
@@ -412,7 +409,7 @@ static core_status set_value(run *r, const core_operator *op,
         *tensor = result;
         return CORE_OK;
     }
-    status = copy_as(type, r->devices[type->device], result, tensor);
+    status = core__run_copy(r, type, result, tensor);
     core__tensor_release(result);
     return status;
 }
@@ -459,6 +456,14 @@ static core_status set_results(run *r, const core__program_node *node,
     return status;
 }
 
+static core_status call_operator(run *r, core_operator *op,
+                                 const core_value *args, uint32_t nargs,
+                                 core_value *results, uint32_t nresults)
+{
+    (void)r;
+    return core__call(op, args, nargs, results, nresults);
+}
+
 static core_status run_operator(run *r, const core__program_node *node,
                                 core_operator *op, arguments *a)
 {
@@ -471,8 +476,8 @@ static core_status run_operator(run *r, const core__program_node *node,
             count = node->nresults;
     if (!node->written)
         count = node->nresults;
-    CORE_TRY(
-        core__call(op, a->values, node->nargs, count ? results : NULL, count));
+    CORE_TRY((r->steps ? r->steps->call : call_operator)(
+        r, op, a->values, node->nargs, count ? results : NULL, count));
     CORE_TRY(set_results(r, node, op, a, results));
     for (uint32_t i = 0; i < a->nwritten; i++) {
         uint32_t value = node->first + node->nvalues - a->nwritten + i;
@@ -483,28 +488,25 @@ static core_status run_operator(run *r, const core__program_node *node,
     return CORE_OK;
 }
 
-typedef struct dropping {
-    run *r;
-} dropping;
-
 static void drop_value(void *context, uint32_t value)
 {
-    run *r = ((dropping *)context)->r;
+    run *r = context;
 
-    if (r->program->values[value].last != r->node ||
-        r->program->values[value].kept)
+    if (last_of(r, value) != r->node || r->program->values[value].kept)
         return;
     core__tensor_release(r->tensors[value]);
     r->tensors[value] = NULL;
 }
 
-static core_status run_node(run *r, const core__program_node *node)
+core_status core__run_node(run *r, const core__program_node *node)
 {
-    dropping dropping = {r};
     core_operator *op;
     core_status status;
     arguments a;
 
+    if (node->regions)
+        return core__region_run(r->program, node, r->devices, r->tensors,
+                                r->tensors + node->first);
     CORE_TRY(core__node_operator(node, &op));
     status = make_arguments(r, node, op, &a);
     if (status == CORE_OK)
@@ -512,7 +514,12 @@ static core_status run_node(run *r, const core__program_node *node)
     for (uint32_t i = 0; i < a.nwritten; i++)
         core__tensor_release(a.written[i]);
     core__free(a.lists);
-    core__node_each_value(node, drop_value, &dropping);
+    return status;
+}
+
+void core__run_drop(run *r, const core__program_node *node)
+{
+    core__node_each_value(node, drop_value, r);
     for (uint32_t i = 0; i < node->nvalues; i++) {
         uint32_t value = node->first + i;
 
@@ -522,6 +529,13 @@ static core_status run_node(run *r, const core__program_node *node)
         core__tensor_release(r->tensors[value]);
         r->tensors[value] = NULL;
     }
+}
+
+static core_status run_node(run *r, const core__program_node *node)
+{
+    core_status status = core__run_node(r, node);
+
+    core__run_drop(r, node);
     return status;
 }
 
@@ -539,9 +553,10 @@ static core_tensor *source_of(const run *r, const core__program_output *output)
     }
 }
 
-static core_status make_output(const run *r, const core__program_output *output,
-                               core_tensor *const *outputs, core_tensor **out)
+core_status core__run_output(const run *r, uint32_t i,
+                             core_tensor *const *outputs, core_tensor **out)
 {
+    const core__program_output *output = &r->program->outputs[i];
     const core__program_type *type = &output->type;
     core_tensor *source = output->kind == CORE__OUTPUT_SAME
                               ? outputs[output->index]
@@ -560,20 +575,21 @@ static core_status make_output(const run *r, const core__program_output *output,
                            core__type_strides(type), type->ndim, &offset, out);
 }
 
+core_tensor *core__run_target(const run *r, const core__program_write *write)
+{
+    return write->hidden ? r->program->hidden[write->index].tensor
+                         : r->inputs[write->index];
+}
+
 /* A written input is the target of a copy, and may be the source of another. */
-static bool is_target(const run *r, const core_tensor *tensor)
+bool core__run_is_target(const run *r, const core_tensor *tensor)
 {
     const core_program *program = r->program;
 
-    for (uint32_t i = 0; i < program->nwrites; i++) {
-        const core__program_write *write = &program->writes[i];
-        const core_tensor *target = write->hidden
-                                        ? program->hidden[write->index].tensor
-                                        : r->inputs[write->index];
-
-        if (tensor->storage == target->storage)
+    for (uint32_t i = 0; i < program->nwrites; i++)
+        if (tensor->storage ==
+            core__run_target(r, &program->writes[i])->storage)
             return true;
-    }
     return false;
 }
 
@@ -583,22 +599,19 @@ static core_status write_targets(run *r)
 
     for (uint32_t i = 0; i < program->nwrites; i++) {
         uint32_t value = program->writes[i].value;
-        const core__program_type *type = &program->values[value].type;
         core_tensor *before = r->tensors[value];
 
-        if (!is_target(r, before))
+        if (!core__run_is_target(r, before))
             continue;
-        CORE_TRY(copy_as(type, r->devices[type->device], before,
-                         &r->tensors[value]));
+        CORE_TRY(core__run_copy(r, &program->values[value].type, before,
+                                &r->tensors[value]));
         core__tensor_release(before);
     }
     for (uint32_t i = 0; i < program->nwrites; i++) {
         const core__program_write *write = &program->writes[i];
-        core_tensor *target = write->hidden
-                                  ? program->hidden[write->index].tensor
-                                  : r->inputs[write->index];
 
-        CORE_TRY(core_copy_(target, r->tensors[write->value], false));
+        CORE_TRY(core_copy_(core__run_target(r, write),
+                            r->tensors[write->value], false));
     }
     return CORE_OK;
 }
@@ -612,11 +625,11 @@ static core_status run_all(run *r, core_tensor **outputs)
     if (r->checks)
         CORE_TRY(check_inputs(r));
     CORE_TRY(core__program_read_numbers(program, r->numbers));
-    CORE_TRY(set_sources(r));
+    CORE_TRY(core__run_set_sources(r));
     for (; r->node < program->nnodes; r->node++)
         CORE_TRY(run_node(r, &program->nodes[r->node]));
     for (uint32_t i = 0; i < program->noutputs; i++)
-        CORE_TRY(make_output(r, &program->outputs[i], outputs, &outputs[i]));
+        CORE_TRY(core__run_output(r, i, outputs, &outputs[i]));
     CORE_TRY(write_targets(r));
     core__program_finish_run(program);
     return CORE_OK;
@@ -681,9 +694,9 @@ static core_status run_program(run *r, core_tensor **outputs)
     return status;
 }
 
-core_status core__program_run_checked(core_program *program,
-                                      core_tensor *const *inputs,
-                                      core_tensor **outputs)
+core_status core__program_run_operators(core_program *program,
+                                        core_tensor *const *inputs,
+                                        core_tensor **outputs)
 {
     run r = {.program = program, .inputs = inputs};
 

@@ -5,6 +5,7 @@
 
 #include "compile/file_format.h"
 #include "compile/program.h"
+#include "compile/region.h"
 
 #include "base/checksum.h"
 #include "base/growing_text.h"
@@ -138,6 +139,38 @@ static core_status list_operators(const core_program *program, uint32_t **out,
     return CORE_OK;
 }
 
+static uint32_t device_index(const core_program *program,
+                             const core_device *device)
+{
+    uint32_t i = 0;
+
+    while (program->devices[i] != device)
+        i++;
+    return i;
+}
+
+static uint32_t generator_index(const core_program *program,
+                                const core_generator *generator)
+{
+    uint32_t i = 0;
+
+    while (program->generators[i] != generator)
+        i++;
+    return i;
+}
+
+/* Of a region: indices of those of the program that contains it. */
+static void put_shared_references(writer *w, const core_program *program,
+                                  const core_program *outer)
+{
+    put32(w, program->ndevices);
+    for (uint32_t i = 0; i < program->ndevices; i++)
+        put32(w, device_index(outer, program->devices[i]));
+    put32(w, program->ngenerators);
+    for (uint32_t i = 0; i < program->ngenerators; i++)
+        put32(w, generator_index(outer, program->generators[i]));
+}
+
 static void put_references(writer *w, const core_program *program)
 {
     put32(w, program->ndevices);
@@ -180,7 +213,9 @@ static void put_nodes(writer *w, const core_program *program,
     for (uint32_t i = 0; i < count; i++) {
         const core__program_node *node = &program->nodes[operators[i]];
 
-        put32(w, node->op ? node->op->id : UINT32_MAX);
+        put32(w, node->op        ? node->op->id
+                 : node->regions ? CORE__PROGRAM_REGIONS
+                                 : CORE__PROGRAM_CUSTOM);
         put32(w, node->op ? core__operator_since[node->op->id] : 0);
         put_name(w, node->name);
     }
@@ -221,21 +256,37 @@ static void put_effects(writer *w, const core_program *program)
     }
 }
 
-static core_status encode(const core_program *program, writer *w)
+/* outer: of a region; else NULL. */
+static core_status put_program(writer *w, const core_program *program,
+                               const core_program *outer)
 {
-    static const uint8_t nothing[CORE__PROGRAM_CHECKSUM];
-    core__checksum sum;
     uint32_t *operators = NULL, count = 0;
 
     CORE_TRY(list_operators(program, &operators, &count));
-    put32(w, CORE__PROGRAM_MAGIC);
-    put32(w, CORE__PROGRAM_VERSION);
-    put(w, nothing, sizeof nothing);
-    put_references(w, program);
+    if (outer)
+        put_shared_references(w, program, outer);
+    else
+        put_references(w, program);
     put_sources(w, program);
     put_nodes(w, program, operators, count);
     put_effects(w, program);
     core__free(operators);
+    for (uint32_t i = 0; i < program->nnodes; i++)
+        for (uint32_t k = 0; program->nodes[i].regions && k < CORE__REGIONS;
+             k++)
+            CORE_TRY(put_program(w, program->nodes[i].regions[k], program));
+    return w->status;
+}
+
+static core_status encode(const core_program *program, writer *w)
+{
+    static const uint8_t nothing[CORE__PROGRAM_CHECKSUM];
+    core__checksum sum;
+
+    put32(w, CORE__PROGRAM_MAGIC);
+    put32(w, CORE__PROGRAM_VERSION);
+    put(w, nothing, sizeof nothing);
+    CORE_TRY(put_program(w, program, NULL));
     if (w->status != CORE_OK)
         return w->status;
     core__checksum_begin(&sum, false);

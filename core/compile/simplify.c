@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "compile/partition.h"
+#include "compile/region.h"
 #include "ops_ids.h"
 
 #include <string.h>
@@ -335,11 +336,21 @@ static core_status rewrite(simplification *s)
     return CORE_OK;
 }
 
+static core_status simplify_regions(core_program *program)
+{
+    for (uint32_t i = 0; i < program->nnodes; i++)
+        for (uint32_t k = 0; program->nodes[i].regions && k < CORE__REGIONS;
+             k++)
+            CORE_TRY(core__program_simplify(program->nodes[i].regions[k]));
+    return CORE_OK;
+}
+
 core_status core__program_simplify(core_program *program)
 {
     simplification s = {.program = program, .mask = 1};
     core_status status;
 
+    CORE_TRY(simplify_regions(program));
     while (s.mask < 2 * program->nnodes + 1)
         s.mask = 2 * s.mask + 1;
     s.same = core__alloc((program->nvalues + 1) * sizeof *s.same);

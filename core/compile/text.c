@@ -4,6 +4,7 @@
 /* Programs as text. */
 
 #include "compile/program.h"
+#include "compile/region.h"
 
 #include "base/growing_text.h"
 #include "base/memory.h"
@@ -20,6 +21,7 @@
 typedef struct text {
     core__growing_text text;
     core_status status;
+    uint32_t indent; /* of the next line */
 } text;
 
 static void __attribute__((format(printf, 2, 3)))
@@ -38,6 +40,12 @@ add(text *t, const char *format, ...)
         size = sizeof piece - 1;
     if (!core__growing_text_append(&t->text, piece, (size_t)size))
         t->status = core__error_memory(t->text.size + (size_t)size);
+}
+
+static void add_indent(text *t)
+{
+    for (uint32_t i = 0; i < t->indent; i++)
+        add(t, "    ");
 }
 
 static void add_ints(text *t, const int64_t *ints, uint32_t count)
@@ -151,9 +159,28 @@ static void add_argument(text *t, const core_program *program,
     }
 }
 
+static void add_program(text *t, const core_program *program);
+
+static void add_regions(text *t, const core__program_node *node)
+{
+    static const char *const branches[] = {"then", "else"};
+    static const char *const loop[] = {"condition", "body"};
+    bool branch = node->args[CORE__REGION_PREDICATE].tag == CORE_VALUE_TENSOR;
+
+    for (uint32_t i = 0; i < CORE__REGIONS; i++) {
+        t->indent++;
+        add_indent(t);
+        add(t, "%s\n", (branch ? branches : loop)[i]);
+        t->indent++;
+        add_program(t, node->regions[i]);
+        t->indent -= 2;
+    }
+}
+
 static void add_node(text *t, const core_program *program,
                      const core__program_node *node)
 {
+    add_indent(t);
     for (uint32_t i = 0; i < node->nvalues; i++)
         add(t, "%s%%%u", i ? ", " : "", node->first + i);
     add(t, "%s%.96s(", node->nvalues ? " = " : "", node->name);
@@ -169,6 +196,8 @@ static void add_node(text *t, const core_program *program,
     if (node->draws)
         add(t, ", draws %llu", (unsigned long long)node->draws);
     add(t, "\n");
+    if (node->regions)
+        add_regions(t, node);
 }
 
 static void add_inputs(text *t, const core_program *program)
@@ -176,6 +205,7 @@ static void add_inputs(text *t, const core_program *program)
     for (uint32_t i = 0; i < program->ninputs; i++) {
         const core__program_input *input = &program->inputs[i];
 
+        add_indent(t);
         if (input->base == CORE__NO_VALUE)
             add(t, "%%%u = input %u: ", input->value, i);
         else
@@ -189,6 +219,7 @@ static void add_inputs(text *t, const core_program *program)
         const core__program_value *value =
             &program->values[program->hidden[i].value];
 
+        add_indent(t);
         add(t, "%%%u = hidden input %u: ", program->hidden[i].value, i);
         add_type(t, &value->type);
         add_device(t, program, value->type.device);
@@ -201,6 +232,7 @@ static void add_output(text *t, const core__program_output *output, uint32_t i)
     static const char *const kinds[] = {"%", "input ", "hidden input ",
                                         "output "};
 
+    add_indent(t);
     add(t, "output %u: %s%s%u", i, output->view ? "a view of " : "",
         kinds[output->kind], output->index);
     if (output->view) {
@@ -210,6 +242,15 @@ static void add_output(text *t, const core__program_output *output, uint32_t i)
     add(t, "\n");
 }
 
+static void add_program(text *t, const core_program *program)
+{
+    add_inputs(t, program);
+    for (uint32_t i = 0; i < program->nnodes; i++)
+        add_node(t, program, &program->nodes[i]);
+    for (uint32_t i = 0; i < program->noutputs; i++)
+        add_output(t, &program->outputs[i], i);
+}
+
 core_status core_program_text(core_program *program, char **out_text)
 {
     text t = {.status = CORE_OK};
@@ -217,11 +258,7 @@ core_status core_program_text(core_program *program, char **out_text)
     CORE__NOT_NULL(out_text);
     *out_text = NULL;
     CORE__NOT_NULL(program);
-    add_inputs(&t, program);
-    for (uint32_t i = 0; i < program->nnodes; i++)
-        add_node(&t, program, &program->nodes[i]);
-    for (uint32_t i = 0; i < program->noutputs; i++)
-        add_output(&t, &program->outputs[i], i);
+    add_program(&t, program);
     for (uint32_t i = 0; i < program->nwrites; i++)
         add(&t, "write %s %u: %%%u\n",
             program->writes[i].hidden ? "hidden input" : "input",

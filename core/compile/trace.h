@@ -83,6 +83,7 @@ struct core__trace {
     core__run_numbers numbers; /* of the next call, that are not found yet */
     uint64_t sequence;         /* of the thread's first node of the graph */
     core__trace *outer;
+    bool region; /* of a region of `outer` (region.h) */
 };
 
 /* The trace of this thread, locked; an error that names op if there is none. */
@@ -131,6 +132,9 @@ core_status core__traced_add_views(core__trace *trace,
                                    uint32_t parent, core_operator *op,
                                    const core_value *args, uint32_t nargs,
                                    core_tensor *const *tensors, uint32_t count);
+/* True if the trace is that of a region (region.h) and the tensor one of a trace
+ * around it, which the region reads as it reads real ones. */
+bool core__region_captures(const core__trace *trace, const core_tensor *tensor);
 /* Forgets a trace's storages.  Returns the number of those that are still in
  * use; they are freed with their last tensor. */
 uint32_t core__traced_end(core__trace *trace);

@@ -70,12 +70,12 @@ static core_status check_history(core_tensor *const *stand_ins,
 }
 
 static core_status check_function(const traced_function *traced,
-                                  uint32_t errors, core_tensor *const *inputs,
-                                  size_t ninputs, size_t noutputs)
+                                  core_tensor *const *inputs, size_t ninputs,
+                                  size_t noutputs)
 {
     char message[256];
 
-    if (core__error_sequence() != errors && core_error_code() != CORE_OK) {
+    if (core_error_code() != CORE_OK) {
         core__format(message, sizeof message, "%s", core_error_message());
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "%s (the function continues after this error)",
@@ -98,16 +98,15 @@ static core_status call_function(void *context, core_tensor *const *inputs,
     const traced_function *traced = context;
     const core_compiled *compiled = traced->compiled;
     core_status status;
-    uint32_t errors;
     size_t input = 0;
     bool same;
 
     CORE_TRY(lend_gradients(inputs, traced->inputs, ninputs));
-    errors = core__error_sequence();
+    core_error_clear(); /* of what came before */
     status = compiled->function(compiled->context, inputs, ninputs, outputs,
                                 noutputs);
     if (status == CORE_OK)
-        status = check_function(traced, errors, inputs, ninputs, *noutputs);
+        status = check_function(traced, inputs, ninputs, *noutputs);
     same = take_gradients(inputs, traced->inputs, ninputs, &input);
     if (status == CORE_OK && !same)
         status = core__error(CORE_ERROR_UNSUPPORTED,

@@ -508,7 +508,8 @@ core_status core__traced_find(core__trace *trace, const core_operator *op,
                               core__traced_storage **out_storage,
                               uint32_t *out_view)
 {
-    return tensor->flags & CORE__TENSOR_TRACED
+    return tensor->flags & CORE__TENSOR_TRACED &&
+                   !core__region_captures(trace, tensor)
                ? find_traced(trace, op, tensor, out_storage, out_view)
                : find_real(trace, op, tensor, out_storage, out_view);
 }

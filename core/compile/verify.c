@@ -5,6 +5,7 @@
  * have the kinds of the schemas, and that types are those that are inferred. */
 
 #include "compile/program.h"
+#include "compile/region.h"
 
 #include "base/memory.h"
 #include "device/device.h"
@@ -20,6 +21,7 @@
 
 typedef struct checker {
     const core_program *program;
+    uint32_t depth;   /* of regions */
     uint32_t defined; /* values below this are */
     uint32_t node;
     core_value args[CORE__SCHEMA_ARGUMENTS];
@@ -314,6 +316,171 @@ static core_status check_special(const checker *c,
     return CORE_OK;
 }
 
+/* --------------------------------------------------------------- regions -- */
+
+static core_status verify(const core_program *program, uint32_t depth);
+
+/* The types are equal, of programs with different devices. */
+static bool same_type(const core_program *a, const core__program_type *x,
+                      const core_program *b, const core__program_type *y)
+{
+    core__program_type type = *y;
+
+    type.device = x->device;
+    return x->device < a->ndevices && y->device < b->ndevices &&
+           a->devices[x->device] == b->devices[y->device] &&
+           core__types_equal(x, &type);
+}
+
+/* A region's inputs are the inputs and what it reads besides.  Those of a loop are
+ * row-major when it is called. */
+static core_status check_region_inputs(const checker *c,
+                                       const core__program_node *node,
+                                       uint32_t index, bool loop)
+{
+    const core_program *program = c->program, *region = node->regions[index];
+    const core__program_argument *lists[] = {
+        &node->args[CORE__REGION_INPUTS],
+        &node->args[CORE__REGION_THEN + index]};
+    uint32_t input = 0;
+
+    if (region->ninputs != (uint64_t)lists[0]->count + lists[1]->count)
+        return wrong(c, "region %u has %u inputs", index, region->ninputs);
+    for (uint32_t k = 0; k < 2; k++)
+        for (uint32_t i = 0; i < lists[k]->count; i++, input++) {
+            const core__program_type *type =
+                &program->values[lists[k]->u.values[i]].type;
+            int64_t dims[2 * CORE_MAX_NDIM];
+            core__program_type expected = *type;
+
+            memcpy(dims, type->dims, 2u * type->ndim * sizeof *dims);
+            if (loop && k == 0)
+                core__layout_contiguous(type->ndim, dims, dims + type->ndim);
+            expected.dims = dims;
+            if (!same_type(region, &region->inputs[input].type, program,
+                           &expected) ||
+                region->inputs[input].base != CORE__NO_VALUE)
+                return wrong(c,
+                             "input %u of region %u has another type than "
+                             "its value",
+                             input, index);
+        }
+    return CORE_OK;
+}
+
+static core_status check_region_outputs(const checker *c,
+                                        const core__program_node *node,
+                                        uint32_t index, uint32_t count)
+{
+    const core_program *region = node->regions[index];
+    int64_t strides[CORE_MAX_NDIM];
+
+    if (region->nhidden || region->nknown || region->nwrites ||
+        region->nnumbers || region->nfinishes)
+        return wrong(c, "region %u refers to tensors or writes", index);
+    if (region->noutputs != count)
+        return wrong(c, "region %u has %u outputs, not %u", index,
+                     region->noutputs, count);
+    for (uint32_t i = 0; i < count; i++) {
+        const core__program_output *output = &region->outputs[i];
+        const core__program_type *type = &output->type;
+
+        core__layout_contiguous(type->ndim, core__type_sizes(type), strides);
+        if (output->kind != CORE__OUTPUT_VALUE || output->view ||
+            !core__types_equal(type, &region->values[output->index].type) ||
+            memcmp(strides, core__type_strides(type),
+                   type->ndim * sizeof *strides) != 0)
+            return wrong(c, "output %u of region %u is not a row-major value",
+                         i, index);
+    }
+    return CORE_OK;
+}
+
+/* The condition of a loop has one output. */
+static core_status check_condition(const checker *c,
+                                   const core_program *condition)
+{
+    const core__program_type *type = &condition->outputs[0].type;
+    bool one = type->dtype == CORE_BOOL;
+
+    for (uint32_t i = 0; i < type->ndim; i++)
+        one = one && core__type_sizes(type)[i] == 1;
+    return one ? CORE_OK
+               : wrong(c, "the output of the condition is not one bool");
+}
+
+static core_status check_predicate(const checker *c,
+                                   const core__program_node *node)
+{
+    const core__program_type *type;
+    bool one;
+
+    CORE_TRY(check_use(c, node->args[CORE__REGION_PREDICATE].u.value));
+    type = &c->program->values[node->args[CORE__REGION_PREDICATE].u.value].type;
+    one = type->dtype == CORE_BOOL;
+    for (uint32_t i = 0; i < type->ndim; i++)
+        one = one && core__type_sizes(type)[i] == 1;
+    return one ? CORE_OK : wrong(c, "the predicate is not one bool");
+}
+
+static core_status check_region_node(const checker *c,
+                                     const core__program_node *node)
+{
+    bool loop = strcmp(node->name, CORE__WHILE_NAME) == 0;
+    uint32_t tag = loop ? CORE_VALUE_NONE : CORE_VALUE_TENSOR;
+
+    if (c->depth >= CORE__REGION_DEPTH)
+        return wrong(c, "regions are nested more than %d times",
+                     CORE__REGION_DEPTH);
+    if (node->op || node->nargs != CORE__REGION_ARGUMENTS ||
+        node->nresults != 1 || node->written || node->draws ||
+        node->args[CORE__REGION_PREDICATE].tag != tag ||
+        node->results[0].tag != CORE_VALUE_TENSOR_LIST ||
+        node->results[0].count != node->nvalues ||
+        (node->nvalues && node->first != c->defined) ||
+        node->nvalues > c->program->nvalues - c->defined)
+        return wrong(c, "it is not described");
+    for (uint32_t k = CORE__REGION_INPUTS; k < CORE__REGION_ARGUMENTS; k++) {
+        if (node->args[k].tag != CORE_VALUE_TENSOR_LIST)
+            return wrong(c, "argument %u is not a list", k);
+        for (uint32_t i = 0; i < node->args[k].count; i++)
+            CORE_TRY(check_use(c, node->args[k].u.values[i]));
+    }
+    if (loop && node->nvalues != node->args[CORE__REGION_INPUTS].count)
+        return wrong(c, "it has %u results, and another number of inputs",
+                     node->nvalues);
+    return loop ? CORE_OK : check_predicate(c, node);
+}
+
+static core_status check_regions(checker *c, const core__program_node *node)
+{
+    bool loop = strcmp(node->name, CORE__WHILE_NAME) == 0;
+    const core_program *program = c->program;
+
+    CORE_TRY(check_region_node(c, node));
+    for (uint32_t k = 0; k < CORE__REGIONS; k++) {
+        const core_program *region = node->regions[k];
+        bool condition = loop && k == 0;
+
+        CORE_TRY(verify(region, c->depth + 1));
+        CORE_TRY(check_region_inputs(c, node, k, loop));
+        CORE_TRY(
+            check_region_outputs(c, node, k, condition ? 1 : node->nvalues));
+        if (condition)
+            CORE_TRY(check_condition(c, region));
+        for (uint32_t i = 0; i < node->nvalues && !condition; i++)
+            if (node->results[0].u.values[i] != node->first + i ||
+                !same_type(region, &region->outputs[i].type, program,
+                           &program->values[node->first + i].type) ||
+                (loop && !same_type(region, &region->outputs[i].type, region,
+                                    &region->inputs[i].type)))
+                return wrong(c, "result %u has another type than in region %u",
+                             i, k);
+    }
+    c->defined += node->nvalues;
+    return CORE_OK;
+}
+
 static core_status check_node(checker *c, const core__program_node *node)
 {
     core_value results[CORE__SCHEMA_RESULTS] = {{0}};
@@ -323,6 +490,8 @@ static core_status check_node(checker *c, const core__program_node *node)
     uint32_t next = c->defined, first = next;
     uint64_t draws;
 
+    if (node->regions)
+        return check_regions(c, node);
     CORE_TRY(core__node_operator(node, &op));
     CORE_TRY(core__schema_of(op, &schema));
     if (node->nresults != op->nresults)
@@ -464,11 +633,10 @@ static core_status check_write(const checker *c, uint32_t i)
     return CORE_OK;
 }
 
-core_status core_program_verify(core_program *program)
+static core_status verify(const core_program *program, uint32_t depth)
 {
-    checker c = {.program = program};
+    checker c = {.program = program, .depth = depth};
 
-    CORE__NOT_NULL(program);
     c.node = program->nnodes;
     CORE_TRY(check_sources(&c));
     for (uint32_t i = 0; i < program->nnodes; i++) {
@@ -485,4 +653,10 @@ core_status core_program_verify(core_program *program)
     for (uint32_t i = 0; i < program->nwrites; i++)
         CORE_TRY(check_write(&c, i));
     return CORE_OK;
+}
+
+core_status core_program_verify(core_program *program)
+{
+    CORE__NOT_NULL(program);
+    return verify(program, 0);
 }

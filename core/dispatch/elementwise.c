@@ -8,6 +8,7 @@
 #include "base/thread.h"
 #include "dispatch/kernel_constraints.h"
 #include "dispatch/dispatch.h"
+#include "dispatch/launch_log.h"
 #include "dispatch/loop.h"
 #include "dispatch/inference.h"
 #include "dispatch/upcalls.h"
@@ -220,6 +221,7 @@ static core_status convert(elementwise *e, uint32_t k)
          core__device_host_access(tensor->device))) {
         core_memory memory = core__tensor_memory(tensor);
 
+        CORE_TRY(core__launch_log_check("it reads a tensor on the host"));
         e->numbers[k] = core__element_load(
             tensor->dtype, (char *)memory.handle + memory.offset);
         e->inputs[k] = NULL;

@@ -14,6 +14,7 @@
 #include "capture/capture.h"
 #include "device/stream.h"
 #include "dispatch/dispatch.h"
+#include "dispatch/launch_log.h"
 #include "dispatch/schema.h"
 #include "dispatch/structured.h"
 #include "dispatch/table.h"
@@ -307,8 +308,11 @@ core_status core__fallback(core_call *call, const core_value *args,
                            uint32_t nresults)
 {
     core_error *earlier = core__error_take_aside();
-    core_status status = try_fallbacks(call, args, nargs, results, nresults);
+    core_status status =
+        core__launch_log_check("the device has no kernel for it");
 
+    if (status == CORE_OK)
+        status = try_fallbacks(call, args, nargs, results, nresults);
     if (status != CORE_OK) {
         core_error_release(earlier);
         return status;

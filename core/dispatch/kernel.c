@@ -8,6 +8,7 @@
 #include "capture/capture.h"
 #include "dispatch/kernel_constraints.h"
 #include "dispatch/dispatch.h"
+#include "dispatch/launch_log.h"
 #include "dispatch/schema.h"
 #include "dispatch/structured.h"
 #include "dispatch/inference.h"
@@ -322,16 +323,17 @@ static core_status add_random(kernel_run *k, const core_kernel *kernel)
     uint32_t minor =
         ((const core__kernel *)(const void *)kernel)->host->abi_minor;
     core_stream *stream = core__stream_current(k->inference.device);
+    core__launch_log *log = core__thread_self()->launch_log;
     core_generator *generator = NULL;
     core_tensor *counter = NULL;
     uint64_t numel = 0;
-    uint64_t seed;
-    uint64_t offset;
+    uint64_t seed = 0;
+    uint64_t offset = 0;
 
     for (uint32_t i = 0; i < k->nargs; i++)
         if (k->args[i].tag == CORE_VALUE_GENERATOR)
             generator = k->args[i].u.generator;
-    if (!generator)
+    if (!generator && !log)
         generator = core__generator_default_find(k->inference.device->name);
     for (uint32_t i = 0; i < k->nresults; i++)
         if (k->outputs[i] && (uint64_t)k->outputs[i]->numel > numel)
@@ -341,8 +343,10 @@ static core_status add_random(kernel_run *k, const core_kernel *kernel)
             numel = (uint64_t)k->views[i].numel;
     if (k->inference.draws != CORE__DRAWS_LARGEST)
         numel = k->inference.draws;
-    if (k->inference.draws == 0)
-        seed = offset = 0;
+    if (core__unlikely(log != NULL))
+        core__launch_log_random(log, generator, numel, k->nvalues);
+    else if (k->inference.draws == 0)
+        ;
     else if (core__unlikely(stream->capture != NULL))
         CORE_TRY(core__capture_random(stream, generator, numel, &seed, &offset,
                                       &counter));

@@ -10,6 +10,7 @@
 #include "device/stream.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/launch.h"
+#include "dispatch/launch_log.h"
 #include "dispatch/plan.h"
 #include "dispatch/structured.h"
 #include "dispatch/table.h"
@@ -283,12 +284,18 @@ core_status core__kernel_launch(core__kernel_call *run,
 {
     core_device *device = run->device;
     core__thread *self = core__thread_self();
-    core_stream *stream = core__stream_current_of(self, device);
+    core_stream *stream = device->stream;
     core_call *call = &run->call;
     core__plan *plan = NULL;
     uint32_t errors = self->error.sequence;
     core_status status;
 
+    if (core__unlikely(self->streams != NULL)) {
+        if (self->launch_log) /* its thread has an array of streams */
+            return core__launch_log_add(self->launch_log, run, kernel, loop,
+                                        args, nargs, results, nresults);
+        stream = core__stream_current_slow(self, device);
+    }
     core__kernel_call_fill(run, self, stream->impl,
                            (const core__kernel *)(const void *)kernel, loop);
     if (core__unlikely(!call->kernel_op)) /* of an operator without a table */
@@ -608,6 +615,42 @@ core_status core__call_copy(const core_call *call, const core_value *args,
     if (call->loop)
         block->call.loop = copy_loop(block, &used, call->loop);
     *out_call = &block->call;
+    return CORE_OK;
+}
+
+core_status core__kernel_call_copy(const core__kernel_call *run,
+                                   const core_loop *loop,
+                                   const core_value *args,
+                                   const core_value *results,
+                                   core__logged_launch *launch)
+{
+    core_call call = {.loop = loop, .core = (core__kernel_call *)run};
+    size_t size = run->ntensors * sizeof *run->many;
+    core__kernel_call *copy;
+
+    CORE_TRY(core__call_copy(&call, args, launch->nargs, results,
+                             launch->nresults, &launch->block, &launch->args,
+                             &launch->results));
+    copy = launch->block->core;
+    launch->run = copy;
+    launch->loop = launch->block->loop;
+    core__kernel_call_fill(copy, core__thread_self(), NULL,
+                           (const core__kernel *)(const void *)launch->kernel,
+                           launch->loop);
+    if (!copy->call.kernel_op) /* of an operator without a table */
+        copy->call.kernel_op = core__operator_kernel(run->op);
+    memset(copy->allocated, 0, sizeof copy->allocated);
+    if (run->ntensors <= CORE__KERNEL_TENSORS) {
+        memcpy(copy->tensors, run->tensors, size);
+    } else {
+        core_tensor **many = core__alloc(size);
+
+        if (!many)
+            return core__error_memory(size);
+        memcpy(many, run->many, size);
+        copy->many = many;
+    }
+    copy->ntensors = run->ntensors;
     return CORE_OK;
 }
 

@@ -6,7 +6,7 @@
 #include "base/observe.h"
 #include "base/thread.h"
 #include "device/stream.h"
-#include "dispatch/operator.h"
+#include "dispatch/launch_log.h"
 #include "memory/host_memory.h"
 #include "ops_ids.h"
 
@@ -14,6 +14,7 @@
  * for it, or NULL. */
 static core_status begin(core_stream *stream, const char *reason)
 {
+    CORE_TRY(core__launch_log_check("it copies or fills without a kernel"));
     if (stream->device->synchronous)
         return CORE_OK;
     CORE_TRY(core__stream_check(stream));
@@ -174,7 +175,7 @@ core_status core__copy_peer(core_device *to_device, core_memory to,
     submission copy;
 
     *out_done = false;
-    CORE_TRY(core__stream_check(target));
+    CORE_TRY(begin(target, NULL));
     CORE_TRY(core__stream_check(source));
     CORE_TRY(reaches(to_device, from_device, out_done));
     if (!*out_done)

@@ -12,6 +12,7 @@
 #include "capture.h"
 #include "compile.h"
 #include "compiled.h"
+#include "control_flow.h"
 #include "destination.h"
 #include "device.h"
 #include "dispatch.h"

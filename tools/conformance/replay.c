@@ -561,7 +561,7 @@ static core_status make_cotangent(const replay *self, const golden_link *link,
 }
 
 /* The call and its gradients as one compiled function, which must compute what
- * it does as it is. */
+ * it does as it is; so must the gradients through the compiled call. */
 static core_status gradient_compiled(const replay *self, const backward *work)
 {
     const golden_case *the_case = self->the_case;
@@ -584,6 +584,9 @@ static core_status gradient_compiled(const replay *self, const backward *work)
     if (status == CORE_OK)
         status = compiled_call_run(&call, COMPILED_GRADIENT, self->on->compiled,
                                    gradients, work->ninputs, &count);
+    for (size_t i = 0; i < work->ninputs && status == CORE_OK; i++)
+        if (gradients[i] && work->gradients[i])
+            status = compiled_compare(work->gradients[i], gradients[i], i);
     for (size_t i = 0; gradients && i < work->ninputs; i++)
         core_tensor_release(gradients[i]);
     free(gradients);
@@ -614,11 +617,10 @@ static core_status run_backward(replay *self, backward *work)
     for (size_t i = 0; i < work->ninputs; i++)
         work->inputs[i] = self->tensors[present_place(
             the_case, the_case->gradients.at[i].index)];
-    if (self->compiled)
-        CORE_TRY(gradient_compiled(self, work));
-    return core_grad(work->outputs, work->noutputs, work->cotangents,
-                     work->inputs, work->ninputs, CORE_ALLOW_UNUSED,
-                     work->gradients);
+    CORE_TRY(core_grad(work->outputs, work->noutputs, work->cotangents,
+                       work->inputs, work->ninputs, CORE_ALLOW_UNUSED,
+                       work->gradients));
+    return self->compiled ? gradient_compiled(self, work) : CORE_OK;
 }
 
 /* A missing gradient equals one of zeros. */

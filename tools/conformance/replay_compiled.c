@@ -249,7 +249,7 @@ static core_status differs(size_t number, const char *how)
     return core_error_set(CORE_ERROR_INTERNAL, text);
 }
 
-static core_status compare(core_tensor *got, core_tensor *want, size_t number)
+core_status compiled_compare(core_tensor *got, core_tensor *want, size_t number)
 {
     uint32_t ndim = core_tensor_ndim(want);
     size_t size = (size_t)core_tensor_numel(want) *
@@ -320,7 +320,7 @@ static core_status call_twice(function *f, uint32_t flags,
             outputs[i] = f->present[i] ? kept[at++] : NULL;
         for (size_t i = 0; i < count && status == CORE_OK; i++)
             if (expected[i])
-                status = compare(outputs[i], expected[i], i);
+                status = compiled_compare(outputs[i], expected[i], i);
     }
     if (status != CORE_OK)
         release(outputs, count);

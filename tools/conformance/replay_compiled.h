@@ -61,4 +61,9 @@ core_status compiled_call_run(const compiled_call *call, compiled_kind kind,
                               compiled_counts *counts, core_tensor **outputs,
                               size_t capacity, size_t *out_count);
 
+/* INTERNAL if a result or gradient of a compiled call differs from that of the
+ * call as it is in a bit, a size or a stride. */
+core_status compiled_compare(core_tensor *got, core_tensor *want,
+                             size_t number);
+
 #endif

@@ -2,7 +2,8 @@
  * Copyright The libcore authors */
 
 /* Random functions of views, changes in place and reads, against the programs
- * that are recorded from them, half of them simplified. */
+ * that are recorded from them, half of them simplified, and half of them run by
+ * prepared calls. */
 
 #define SUITE_SECONDS 3000
 #include "support/program.h"
@@ -288,6 +289,7 @@ static bool compare_random(void)
         core_text_free(text);
     }
     unchanged(&c, &traced);
+    program_is_prepared = fuzz_seed & 2;
     compare_calls(&c, &eager, &traced, program);
     core_program_release(program);
     return true;

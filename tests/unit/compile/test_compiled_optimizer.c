@@ -318,6 +318,9 @@ START_TEST(a_check_compares_the_steps)
     core_tensor *x = factor();
 
     OK(core_setting_set("LIBCORE_COMPILE_CHECK", "1"));
+    /* An error from before is not one of the function. */
+    FAILS(core_optimizer_set_learning_rate(traced.optimizer, -1),
+          CORE_ERROR_INVALID_ARGUMENT, "learning rate");
     for (int i = 0; i < 3; i++)
         call_both(&eager, compiled, &traced, x);
     traced.steps = 2;

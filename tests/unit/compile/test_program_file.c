@@ -10,6 +10,7 @@
 #include "base/checksum.h"
 #include "compile/file_format.h"
 
+#include <libcore/control_flow.h>
 #include <libcore/device.h>
 #include <libcore/dispatch.h>
 #include <sys/resource.h>
@@ -24,8 +25,53 @@ static core_tensor *mm_of(core_tensor *a, core_tensor *b)
     return out;
 }
 
+static core_status branch_then(void *context, core_tensor *const *x,
+                               size_t ninputs, core_tensor **out,
+                               size_t *noutputs)
+{
+    const world *w = context;
+    core_tensor *random;
+    core_status status;
+
+    (void)ninputs;
+    *noutputs = 1;
+    OK(core_rand((int64_t[]){3, 4}, 2, w->generator, CORE_F32,
+                 core_tensor_device(x[0]), &random));
+    status = core_mul(x[0], random, &out[0]);
+    core_tensor_release(random);
+    return status;
+}
+
+static core_status branch_else(void *context, core_tensor *const *x,
+                               size_t ninputs, core_tensor **out,
+                               size_t *noutputs)
+{
+    const world *w = context;
+    core_tensor *product = mm_of(x[0], w->hidden[0]);
+    core_status status;
+
+    (void)ninputs;
+    *noutputs = 1;
+    status = core_slice(product, 1, NULL, &(int64_t){4}, 1, &out[0]);
+    core_tensor_release(product);
+    return status;
+}
+
+/* A branch whose regions read an input, a hidden input and a generator. */
+static core_tensor *branch_of(world *w, core_tensor *x)
+{
+    core_tensor *sum, *predicate, *out;
+
+    OK(core_sum(x, CORE_DTYPE_NONE, &sum));
+    OK(core_gt_scalar(sum, core_int(0), &predicate));
+    OK(core_cond(predicate, branch_then, branch_else, w, &x, 1, &out, 1));
+    core_tensor_release(sum);
+    core_tensor_release(predicate);
+    return out;
+}
+
 /* Every kind of argument: tensors, absent ones and lists of them, numbers, lists
- * of numbers, a string, a dtype, a device, a generator. */
+ * of numbers, a string, a dtype, a device, a generator; and a branch. */
 static core_status all_kinds(void *context, core_tensor *const *x,
                              size_t ninputs, core_tensor **out,
                              size_t *noutputs)
@@ -50,11 +96,12 @@ static core_status all_kinds(void *context, core_tensor *const *x,
     OK(core_clamp(x[0], &low, &high, &out[2]));
     out[3] = core_tensor_retain(x[0]);
     out[4] = part;
+    out[5] = branch_of(w, floored);
     core_tensor_release(both);
     core_tensor_release(floored);
     core_tensor_release(random);
     core_tensor_release(product);
-    *noutputs = 5;
+    *noutputs = 6;
     return CORE_OK;
 }
 
@@ -190,10 +237,10 @@ static void set_checksum(bytes *b)
     core__checksum_end(&sum, b->data + b->program + 8);
 }
 
-static bytes saved_bytes(void)
+static bytes bytes_of(const program_case *c)
 {
-    world w = make_world(&all);
-    core_program *program = trace_world(&all, &w);
+    world w = make_world(c);
+    core_program *program = trace_world(c, &w);
     bytes b;
 
     OK(core_program_save(program, path));
@@ -202,6 +249,11 @@ static bytes saved_bytes(void)
     b = read_file();
     ck_assert_uint_gt(b.end, b.program + 500);
     return b;
+}
+
+static bytes saved_bytes(void)
+{
+    return bytes_of(&all);
 }
 
 static void replace(bytes *b, const char *from, const char *to)
@@ -366,11 +418,11 @@ static void run_mutant(core_program *program)
     end_world(&w);
 }
 
-START_TEST(mutated_files_do_no_harm)
+static void load_mutants(const program_case *c, bool run, int count)
 {
-    bytes b = saved_bytes();
+    bytes b = bytes_of(c);
     unsigned char *original = malloc(b.size);
-    int loaded = 0, count = effort_is_long() ? 100000 : 1000;
+    int loaded = 0;
 
     memcpy(original, b.data, b.size);
     for (int i = 0; i < count; i++) {
@@ -384,7 +436,8 @@ START_TEST(mutated_files_do_no_harm)
         status = core_program_load(path, NULL, &program);
         if (status == CORE_OK) {
             loaded++;
-            run_mutant(program);
+            if (run)
+                run_mutant(program);
             core_program_release(program);
         } else {
             ck_assert_ptr_null(program);
@@ -397,6 +450,52 @@ START_TEST(mutated_files_do_no_harm)
     ck_assert_int_lt(loaded, count / 2);
     free(original);
     free(b.data);
+}
+
+START_TEST(mutated_files_do_no_harm)
+{
+    load_mutants(&all, true, effort_is_long() ? 100000 : 1000);
+}
+END_TEST
+
+static core_status is_small(void *context, core_tensor *const *x,
+                            size_t ninputs, core_tensor **out, size_t *noutputs)
+{
+    core_tensor *sum;
+    core_status status;
+
+    (void)context;
+    (void)ninputs;
+    *noutputs = 1;
+    OK(core_sum(x[0], CORE_DTYPE_NONE, &sum));
+    status = core_lt_scalar(sum, core_int(100), &out[0]);
+    core_tensor_release(sum);
+    return status;
+}
+
+static core_status grow(void *context, core_tensor *const *x, size_t ninputs,
+                        core_tensor **out, size_t *noutputs)
+{
+    (void)ninputs;
+    *noutputs = 2;
+    out[1] = branch_of(context, x[1]);
+    return core_add_scalar(x[0], core_int(1), core_int(1), &out[0]);
+}
+
+static core_status with_loop(void *context, core_tensor *const *x,
+                             size_t ninputs, core_tensor **out,
+                             size_t *noutputs)
+{
+    *noutputs = 2;
+    return core_while(is_small, grow, context, x, ninputs, out);
+}
+
+/* They are only loaded: a loop may have become endless. */
+START_TEST(mutated_loops_do_no_harm)
+{
+    const program_case loop = {make_all_kinds, with_loop};
+
+    load_mutants(&loop, false, effort_is_long() ? 100000 : 1000);
 }
 END_TEST
 
@@ -413,6 +512,7 @@ int main(void)
         a_file_of_tensors_is_not_a_program,
         truncated_files_are_refused,
         mutated_files_do_no_harm,
+        mutated_loops_do_no_harm,
     };
     const test_suite suite = {
         .name = "compile/program_file",

@@ -2,10 +2,12 @@
  * Copyright The libcore authors */
 
 /* Every operator's samples, and their gradients, against the programs that are
- * recorded from them: the same bits. */
+ * recorded from them, run operator by operator and by prepared calls: the same
+ * bits. */
 
 #include "support/samples.h"
 
+#include "compile/prepared.h"
 #include "dispatch/operator.h"
 
 #include <libcore/compile.h>
@@ -155,33 +157,90 @@ static void same_content(const sample *s, const char *what, size_t index,
                   index);
 }
 
-static void compare_run(sample_call *eager, sample_call *traced,
-                        core_program *program)
+static void release_all(core_tensor **tensors, size_t count)
 {
-    core_tensor *a[TENSORS_MAX] = {NULL}, *b[TENSORS_MAX] = {NULL};
-    core_program_counts counts = {.struct_size = sizeof counts};
-    size_t noutputs = TENSORS_MAX;
+    for (size_t i = 0; i < count; i++)
+        core_tensor_release(tensors[i]);
+}
+
+/* Calls the program and compares with the outputs and inputs of the call of the
+ * operator. */
+static void compare_run(const sample_call *eager, core_tensor *const *a,
+                        size_t noutputs, sample_call *traced,
+                        core_program *program, bool prepared)
+{
+    core_tensor *b[TENSORS_MAX] = {NULL};
     const sample *s = eager->s;
     core_status status;
+
+    core_seed(3);
+    status = prepared ? core__program_run_checked(program, traced->inputs, b)
+                      : core_program_run(program, traced->inputs,
+                                         traced->ninputs, b, noutputs);
+    ck_assert_msg(status == CORE_OK, "%s(%s)%s: %s", s->op, s->words,
+                  prepared ? ", prepared" : "", core_error_message());
+    for (size_t i = 0; i < noutputs; i++)
+        same_content(s, prepared ? "output of a prepared call," : "output", i,
+                     a[i], b[i]);
+    for (size_t i = 0; i < eager->ninputs; i++)
+        same_content(s, prepared ? "input of a prepared call," : "input", i,
+                     eager->inputs[i], traced->inputs[i]);
+    release_all(b, noutputs);
+}
+
+/* Operators of the programs, and how many of them are called as operators. */
+static uint32_t operators, called;
+
+static void count_operators(const sample *s, core_program *program)
+{
+    const core__prepared_facts *facts;
+    const char *reason;
+
+    facts = core__prepared_describe(program, &reason);
+    operators += program->nnodes;
+    if (getenv("PREPARED_REASONS") && !facts)
+        fprintf(stderr, "%s: not prepared: %s\n", s->op, reason);
+    if (!facts) {
+        called += program->nnodes;
+        return;
+    }
+    for (uint32_t i = 0; i < facts->nunprepared; i++) {
+        called += facts->unprepared[i].count;
+        if (getenv("PREPARED_REASONS"))
+            fprintf(stderr, "%s: %s: %s\n", s->op,
+                    facts->unprepared[i].operator_name,
+                    facts->unprepared[i].reason);
+    }
+}
+
+/* Nearly all operators are; others have a reason. */
+static void are_prepared(void)
+{
+    ck_assert_uint_gt(operators, 1000);
+    ck_assert_uint_lt(called, operators / 20);
+}
+
+static void compare_runs(const sample *s, bool gradient, sample_call *eager,
+                         sample_call *traced, core_program *program)
+{
+    core_tensor *a[TENSORS_MAX] = {NULL};
+    core_program_counts counts = {.struct_size = sizeof counts};
+    size_t noutputs = TENSORS_MAX;
+    sample_call other;
 
     core_seed(3);
     OK(call_sample(eager, eager->inputs, eager->ninputs, a, &noutputs));
     OK(core_program_get_counts(program, &counts));
     ck_assert_msg(counts.outputs == noutputs, "%s(%s): %llu outputs", s->op,
                   s->words, (unsigned long long)counts.outputs);
-    core_seed(3);
-    status =
-        core_program_run(program, traced->inputs, traced->ninputs, b, noutputs);
-    ck_assert_msg(status == CORE_OK, "%s(%s): %s", s->op, s->words,
-                  core_error_message());
-    for (size_t i = 0; i < noutputs; i++)
-        same_content(s, "output", i, a[i], b[i]);
-    for (size_t i = 0; i < eager->ninputs; i++)
-        same_content(s, "input", i, eager->inputs[i], traced->inputs[i]);
-    for (size_t i = 0; i < noutputs; i++) {
-        core_tensor_release(a[i]);
-        core_tensor_release(b[i]);
+    compare_run(eager, a, noutputs, traced, program, false);
+    /* The second call has other memory than that which was prepared. */
+    for (int i = 0; i < 2; i++) {
+        make_call(&other, s, gradient);
+        compare_run(eager, a, noutputs, &other, program, true);
     }
+    count_operators(s, program);
+    release_all(a, noutputs);
 }
 
 /* Operators that read data on the host, or have results of unknown size, in
@@ -257,7 +316,7 @@ static void compare_sample(const sample *s, bool gradient)
     status = core_program_verify(program);
     ck_assert_msg(status == CORE_OK, "%s(%s): %s", s->op, s->words,
                   core_error_message());
-    compare_run(&eager, &traced, program);
+    compare_runs(s, gradient, &eager, &traced, program);
     core_program_release(program);
     compared++;
 }
@@ -265,18 +324,21 @@ static void compare_sample(const sample *s, bool gradient)
 START_TEST(every_operator_computes_the_same_in_a_program)
 {
     refused = compared = 0;
+    operators = called = 0;
     for (size_t i = 0; i < SAMPLES; i++) {
         compare_sample(&samples[i], false);
         drop_all();
     }
     ck_assert_int_le(refused, 60);
     ck_assert_int_gt(compared, 1000);
+    are_prepared();
 }
 END_TEST
 
 START_TEST(every_gradient_is_the_same_in_a_program)
 {
     refused = compared = 0;
+    operators = called = 0;
     for (size_t i = 0; i < SAMPLES; i++) {
         if (samples[i].flags & (SAMPLE_NO_GRADIENT | SAMPLE_FORWARD_ONLY) ||
             is_in_place(&samples[i]))
@@ -286,6 +348,7 @@ START_TEST(every_gradient_is_the_same_in_a_program)
     }
     ck_assert_int_le(refused, 30);
     ck_assert_int_ge(compared, 700);
+    are_prepared();
 }
 END_TEST
 

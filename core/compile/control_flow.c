@@ -1,0 +1,648 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Branches and loops (libcore/control_flow.h): called, recorded and run. */
+
+#include "compile/region_trace.h"
+
+#include "base/memory.h"
+#include "base/thread.h"
+#include "device/device.h"
+#include "dispatch/inference.h"
+#include "dispatch/schema.h"
+#include "tensor/dtype.h"
+#include "tensor/layout.h"
+
+#include <libcore/control_flow.h>
+#include <libcore/ops.h>
+
+#include <string.h>
+
+/* -------------------------------------------------------------- calling -- */
+
+static void release_all(core_tensor **tensors, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        core_tensor_release(tensors[i]);
+        tensors[i] = NULL;
+    }
+}
+
+static bool is_row_major(const core_tensor *tensor)
+{
+    int64_t strides[CORE_MAX_NDIM];
+
+    core__layout_contiguous(tensor->ndim, tensor->sizes, strides);
+    return memcmp(strides, tensor->strides, tensor->ndim * sizeof *strides) ==
+           0;
+}
+
+/* True if nothing else refers to the tensor or its memory. */
+static bool is_own(const core_tensor *tensor)
+{
+    return atomic_load(&tensor->references) == 1 && !tensor->base &&
+           tensor->storage && atomic_load(&tensor->storage->references) == 1 &&
+           is_row_major(tensor);
+}
+
+static core_status make_own(core_tensor **tensor)
+{
+    core_tensor *before = *tensor;
+
+    if (is_own(before))
+        return CORE_OK;
+    *tensor = NULL;
+    CORE_TRY(core_clone(before, CORE_FORMAT_CONTIGUOUS, tensor));
+    core_tensor_release(before);
+    return CORE_OK;
+}
+
+static core_status check_count(const core__region *region,
+                               core_tensor *const *outputs, size_t count)
+{
+    if (count != region->noutputs)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: %s returned %zu outputs; it must return %zu",
+                           region->name, region->part, count, region->noutputs);
+    for (size_t i = 0; i < count; i++)
+        if (!outputs[i])
+            return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                               "%s: %s left output %zu NULL", region->name,
+                               region->part, i);
+    return CORE_OK;
+}
+
+core_status core__region_call(const core__region *region,
+                              core_tensor *const *inputs, core_tensor **outputs)
+{
+    size_t count = region->noutputs;
+    core_status status;
+
+    for (size_t i = 0; i < region->noutputs; i++)
+        outputs[i] = NULL;
+    status = region->function(region->context, inputs, region->ninputs, outputs,
+                              &count);
+    if (status == CORE_OK)
+        status = check_count(region, outputs, count);
+    for (size_t i = 0; i < region->noutputs && status == CORE_OK; i++)
+        status = make_own(&outputs[i]);
+    if (status != CORE_OK)
+        release_all(outputs, region->noutputs);
+    return status;
+}
+
+static core_status check_predicate(const char *name, const char *what,
+                                   const core_tensor *predicate)
+{
+    if (predicate->dtype != CORE_BOOL)
+        return core__error(CORE_ERROR_DTYPE, "%s: %s is %s; it must be bool",
+                           name, what, core__dtype_name(predicate->dtype));
+    if (predicate->numel != 1)
+        return core__error(CORE_ERROR_SHAPE,
+                           "%s: %s has %lld elements; it must have one", name,
+                           what, (long long)predicate->numel);
+    return CORE_OK;
+}
+
+static core_status read_predicate(core_tensor *predicate, bool *out)
+{
+    core_scalar value;
+
+    CORE_TRY(core_tensor_item(predicate, &value));
+    *out = value.u.i != 0;
+    return CORE_OK;
+}
+
+/* The dtype, sizes and device of a tensor are those of another one. */
+static core_status check_same(const core__region *region, size_t output,
+                              const core_tensor *tensor,
+                              const core_tensor *expected, const char *of)
+{
+    char given[160], wanted[160];
+
+    if (tensor->dtype != expected->dtype)
+        return core__error(
+            CORE_ERROR_DTYPE, "%s: output %zu of %s is %s; %s is %s",
+            region->name, output, region->part, core__dtype_name(tensor->dtype),
+            of, core__dtype_name(expected->dtype));
+    if (tensor->ndim != expected->ndim ||
+        memcmp(tensor->sizes, expected->sizes,
+               tensor->ndim * sizeof *tensor->sizes) != 0)
+        return core__error(
+            CORE_ERROR_SHAPE, "%s: output %zu of %s has sizes %s; %s has %s",
+            region->name, output, region->part,
+            core__sizes_text(tensor->ndim, tensor->sizes, given, sizeof given),
+            of,
+            core__sizes_text(expected->ndim, expected->sizes, wanted,
+                             sizeof wanted));
+    if (tensor->device != expected->device)
+        return core__error(CORE_ERROR_DEVICE,
+                           "%s: output %zu of %s is on \"%s\"; %s is on \"%s\"",
+                           region->name, output, region->part,
+                           tensor->device->name, of, expected->device->name);
+    return CORE_OK;
+}
+
+/* One step of a loop: *state is replaced. */
+static core_status call_body(const core__region *body, core_tensor **state)
+{
+    core_tensor **next = core__alloc_zero((body->noutputs + 1) * sizeof *next);
+    core_status status;
+
+    if (!next)
+        return core__error_memory(body->noutputs * sizeof *next);
+    status = core__region_call(body, state, next);
+    for (size_t i = 0; i < body->noutputs && status == CORE_OK; i++)
+        status = check_same(body, i, next[i], state[i], "the input");
+    for (size_t i = 0; i < body->noutputs && status == CORE_OK; i++) {
+        core_tensor *before = state[i];
+
+        state[i] = next[i];
+        next[i] = before;
+    }
+    release_all(next, body->noutputs);
+    core__free(next);
+    return status;
+}
+
+static core_status loop(const core__region *condition, const core__region *body,
+                        core_tensor **state)
+{
+    for (;;) {
+        core_tensor *predicate;
+        core_status status;
+        bool more = false;
+
+        CORE_TRY(core__region_call(condition, state, &predicate));
+        status = check_predicate(condition->name, "the output of condition",
+                                 predicate);
+        if (status == CORE_OK)
+            status = read_predicate(predicate, &more);
+        core_tensor_release(predicate);
+        if (status != CORE_OK || !more)
+            return status;
+        CORE_TRY(call_body(body, state));
+    }
+}
+
+/* ------------------------------------------------------------ recording -- */
+
+/* A node with regions while it is recorded. */
+typedef struct recording {
+    core__trace *trace;
+    const char *name;
+    core_program *regions[CORE__REGIONS];
+    core__program_argument *arguments;
+    core_tensor **outputs;
+    size_t noutputs;
+} recording;
+
+static core_status read_list(recording *r, core_tensor *const *tensors,
+                             size_t count, core__program_argument *out)
+{
+    uint32_t *values =
+        core__program_alloc(r->trace->program, count * sizeof *values + 1);
+
+    if (!values)
+        return core__error_memory(count * sizeof *values);
+    for (size_t i = 0; i < count; i++)
+        CORE_TRY(core__traced_read(r->trace, NULL, tensors[i], &values[i]));
+    *out = (core__program_argument){
+        CORE_VALUE_TENSOR_LIST, (uint32_t)count, {.values = values}};
+    return CORE_OK;
+}
+
+static core_status record_region(recording *r, const core__region *region,
+                                 uint32_t index)
+{
+    core__region_captured captured;
+
+    CORE_TRY(
+        core__region_trace(r->trace, region, &captured, &r->regions[index]));
+    r->arguments[CORE__REGION_THEN + index] = (core__program_argument){
+        CORE_VALUE_TENSOR_LIST, captured.count, {.values = captured.values}};
+    return CORE_OK;
+}
+
+/* The type of an output in the program that contains the region. */
+static core_status output_type(recording *r, const core_program *region,
+                               size_t output, core__program_type *out)
+{
+    const core__program_type *type = &region->outputs[output].type;
+    uint32_t device;
+
+    CORE_TRY(core__program_device(r->trace->program,
+                                  region->devices[type->device], &device));
+    return core__program_type_set(r->trace->program, type->dtype, type->ndim,
+                                  core__type_sizes(type),
+                                  core__type_strides(type), device, out);
+}
+
+static core_status add_outputs(recording *r, core__program_node *node,
+                               core__program_argument *result)
+{
+    core_program *program = r->trace->program;
+    const core_program *region = r->regions[1];
+    uint32_t count = (uint32_t)r->noutputs;
+    uint32_t *values = core__program_alloc(program, count * sizeof *values + 1);
+
+    if (!values)
+        return core__error_memory(count * sizeof *values);
+    node->first = program->nvalues;
+    node->nvalues = count;
+    *result = (core__program_argument){
+        CORE_VALUE_TENSOR_LIST, count, {.values = values}};
+    for (uint32_t i = 0; i < count; i++) {
+        core__program_type type;
+
+        CORE_TRY(output_type(r, region, i, &type));
+        CORE_TRY(core__program_add_value(program, &type, CORE__VALUE_OF_NODE,
+                                         program->nnodes, &values[i]));
+        CORE_TRY(core__traced_new(r->trace, &type,
+                                  program->devices[type.device], values[i],
+                                  &r->outputs[i]));
+    }
+    return CORE_OK;
+}
+
+static core_status add_node(recording *r)
+{
+    core_program *program = r->trace->program;
+    core__program_argument *result =
+        core__program_alloc(program, sizeof *result);
+    core_program **regions = core__program_alloc(program, sizeof r->regions);
+    core__program_node node = {.name = r->name,
+                               .nargs = CORE__REGION_ARGUMENTS,
+                               .nresults = 1,
+                               .args = r->arguments,
+                               .results = result,
+                               .regions = regions};
+    uint32_t index;
+
+    if (!result || !regions)
+        return core__error_memory(sizeof r->regions);
+    CORE_TRY(add_outputs(r, &node, result));
+    memcpy(regions, r->regions, sizeof r->regions);
+    CORE_TRY(core__program_add_node(program, &node, &index));
+    r->regions[0] = r->regions[1] = NULL; /* the node has them */
+    return CORE_OK;
+}
+
+static core_status check_batched(const char *name, core_tensor *const *inputs,
+                                 size_t ninputs)
+{
+    for (size_t i = 0; i < ninputs; i++)
+        if (inputs[i]->keys & CORE__KEY_BATCHED)
+            return core__error(CORE_ERROR_UNSUPPORTED,
+                               "%s: input %zu is batched by core_vmap, which "
+                               "cannot be recorded",
+                               name, i);
+    return CORE_OK;
+}
+
+/* The inputs, which both kinds read. */
+static core_status begin(recording *r, core_tensor *const *inputs,
+                         size_t ninputs)
+{
+    size_t size = CORE__REGION_ARGUMENTS * sizeof *r->arguments;
+
+    CORE_TRY(check_batched(r->name, inputs, ninputs));
+    r->arguments = core__program_alloc(r->trace->program, size);
+    if (!r->arguments)
+        return core__error_memory(size);
+    memset(r->arguments, 0, size);
+    return read_list(r, inputs, ninputs, &r->arguments[CORE__REGION_INPUTS]);
+}
+
+static void drop_regions(recording *r)
+{
+    for (uint32_t i = 0; i < CORE__REGIONS; i++)
+        core_program_release(r->regions[i]);
+}
+
+/* Outputs of a region, as tensors without content. */
+static core_status compare_outputs(const recording *r,
+                                   const core__region *region, uint32_t index,
+                                   const core_program *other, const char *of)
+{
+    const core_program *program = r->regions[index];
+
+    for (uint32_t i = 0; i < program->noutputs; i++) {
+        const core__program_type *given = &program->outputs[i].type;
+        const core__program_type *wanted = &other->outputs[i].type;
+        core_tensor *a = NULL, *b = NULL;
+        core_status status = core__program_stand_in(given, &a);
+
+        if (status == CORE_OK)
+            status = core__program_stand_in(wanted, &b);
+        if (status == CORE_OK)
+            status = check_same(region, i, a, b, of);
+        core_tensor_release(a);
+        core_tensor_release(b);
+        CORE_TRY(status);
+        if (program->devices[given->device] != other->devices[wanted->device])
+            return core__error(
+                CORE_ERROR_DEVICE,
+                "%s: output %u of %s is on \"%s\"; %s is on \"%s\"", r->name, i,
+                region->part, program->devices[given->device]->name, of,
+                other->devices[wanted->device]->name);
+    }
+    return CORE_OK;
+}
+
+/* ---------------------------------------------------------------- branch -- */
+
+static core_status record_branches(recording *r, const core__region *branches,
+                                   core_tensor *predicate)
+{
+    core__program_argument *argument;
+
+    CORE_TRY(begin(r, branches[0].inputs, branches[0].ninputs));
+    CORE_TRY(check_batched(r->name, &predicate, 1));
+    argument = &r->arguments[CORE__REGION_PREDICATE];
+    argument->tag = CORE_VALUE_TENSOR;
+    CORE_TRY(core__traced_read(r->trace, NULL, predicate, &argument->u.value));
+    CORE_TRY(record_region(r, &branches[0], 0));
+    CORE_TRY(record_region(r, &branches[1], 1));
+    CORE_TRY(compare_outputs(r, &branches[1], 1, r->regions[0],
+                             "that of then_function"));
+    return add_node(r);
+}
+
+static core_status record_cond(const core__region *branches,
+                               core_tensor *predicate, core_tensor **outputs)
+{
+    recording r = {.trace = core__thread_self()->trace,
+                   .name = CORE__COND_NAME,
+                   .outputs = outputs,
+                   .noutputs = branches[0].noutputs};
+    core_status status;
+
+    pthread_mutex_lock(&r.trace->lock);
+    status = record_branches(&r, branches, predicate);
+    pthread_mutex_unlock(&r.trace->lock);
+    drop_regions(&r);
+    if (status != CORE_OK)
+        release_all(outputs, r.noutputs);
+    return status;
+}
+
+static core_status check_tensors(const char *name, core_tensor *const *inputs,
+                                 size_t ninputs)
+{
+    for (size_t i = 0; i < ninputs; i++)
+        if (!inputs[i])
+            return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                               "%s: input %zu is NULL", name, i);
+    return CORE_OK;
+}
+
+core_status core_cond(core_tensor *predicate,
+                      core_tensor_function then_function,
+                      core_tensor_function else_function, void *context,
+                      core_tensor *const *inputs, size_t ninputs,
+                      core_tensor **outputs, size_t noutputs)
+{
+    core__region branches[2] = {
+        {CORE__COND_NAME, "then_function", then_function, context, inputs,
+         ninputs, noutputs, false},
+        {CORE__COND_NAME, "else_function", else_function, context, inputs,
+         ninputs, noutputs, false}};
+    bool chosen;
+
+    if (noutputs > 0)
+        CORE__NOT_NULL(outputs);
+    for (size_t i = 0; i < noutputs; i++)
+        outputs[i] = NULL;
+    CORE__NOT_NULL(predicate);
+    CORE__NOT_NULL(then_function);
+    CORE__NOT_NULL(else_function);
+    if (ninputs > 0)
+        CORE__NOT_NULL(inputs);
+    CORE_TRY(check_tensors(CORE__COND_NAME, inputs, ninputs));
+    CORE_TRY(check_predicate(CORE__COND_NAME, "predicate", predicate));
+    if (core__thread_self()->trace)
+        return record_cond(branches, predicate, outputs);
+    CORE_TRY(read_predicate(predicate, &chosen));
+    return core__region_call(&branches[chosen ? 0 : 1], inputs, outputs);
+}
+
+/* ------------------------------------------------------------------ loop -- */
+
+/* The inputs of a region, as outputs to compare with. */
+static core_status check_loop(const recording *r, const core__region *condition,
+                              const core__region *body)
+{
+    const core_program *first = r->regions[0], *second = r->regions[1];
+    const core__program_type *type = &first->outputs[0].type;
+
+    if (type->dtype != CORE_BOOL)
+        return core__error(
+            CORE_ERROR_DTYPE, "%s: the output of %s is %s; it must be bool",
+            r->name, condition->part, core__dtype_name(type->dtype));
+    for (uint32_t i = 0; i < type->ndim; i++)
+        if (core__type_sizes(type)[i] != 1)
+            return core__error(CORE_ERROR_SHAPE,
+                               "%s: the output of %s has size %lld in "
+                               "dimension %u; it must have one element",
+                               r->name, condition->part,
+                               (long long)core__type_sizes(type)[i], i);
+    for (uint32_t i = 0; i < second->noutputs; i++) {
+        core_tensor *output = NULL;
+        core_status status =
+            core__program_stand_in(&second->outputs[i].type, &output);
+
+        if (status == CORE_OK) {
+            output->device = second->devices[second->outputs[i].type.device];
+            status = check_same(body, i, output, body->inputs[i], "the input");
+            output->device = &core__meta_device;
+        }
+        core_tensor_release(output);
+        CORE_TRY(status);
+    }
+    return CORE_OK;
+}
+
+static core_status record_regions(recording *r, const core__region *condition,
+                                  const core__region *body)
+{
+    CORE_TRY(begin(r, body->inputs, body->ninputs));
+    CORE_TRY(record_region(r, condition, 0));
+    CORE_TRY(record_region(r, body, 1));
+    CORE_TRY(check_loop(r, condition, body));
+    return add_node(r);
+}
+
+static core_status record_while(const core__region *condition,
+                                const core__region *body, core_tensor **outputs)
+{
+    recording r = {.trace = core__thread_self()->trace,
+                   .name = CORE__WHILE_NAME,
+                   .outputs = outputs,
+                   .noutputs = body->noutputs};
+    core_status status;
+
+    pthread_mutex_lock(&r.trace->lock);
+    status = record_regions(&r, condition, body);
+    pthread_mutex_unlock(&r.trace->lock);
+    drop_regions(&r);
+    if (status != CORE_OK)
+        release_all(outputs, r.noutputs);
+    return status;
+}
+
+/* The inputs, row-major. */
+static core_status begin_state(core_tensor *const *inputs, size_t ninputs,
+                               core_tensor **state)
+{
+    for (size_t i = 0; i < ninputs; i++) {
+        if (is_row_major(inputs[i]))
+            state[i] = core_tensor_retain(inputs[i]);
+        else
+            CORE_TRY(core_clone(inputs[i], CORE_FORMAT_CONTIGUOUS, &state[i]));
+    }
+    return CORE_OK;
+}
+
+core_status core_while(core_tensor_function condition,
+                       core_tensor_function body, void *context,
+                       core_tensor *const *inputs, size_t ninputs,
+                       core_tensor **outputs)
+{
+    const core__region first = {
+        CORE__WHILE_NAME, "condition", condition, context,
+        inputs,           ninputs,     1,         true};
+    const core__region second = {CORE__WHILE_NAME, "body",  body,    context,
+                                 inputs,           ninputs, ninputs, true};
+    core_status status;
+
+    if (ninputs > 0)
+        CORE__NOT_NULL(outputs);
+    for (size_t i = 0; i < ninputs; i++)
+        outputs[i] = NULL;
+    CORE__NOT_NULL(condition);
+    CORE__NOT_NULL(body);
+    if (ninputs > 0)
+        CORE__NOT_NULL(inputs);
+    CORE_TRY(check_tensors(CORE__WHILE_NAME, inputs, ninputs));
+    if (core__thread_self()->trace)
+        return record_while(&first, &second, outputs);
+    status = begin_state(inputs, ninputs, outputs);
+    if (status == CORE_OK)
+        status = loop(&first, &second, outputs);
+    for (size_t i = 0; i < ninputs && status == CORE_OK; i++)
+        status = make_own(&outputs[i]);
+    if (status != CORE_OK)
+        release_all(outputs, ninputs);
+    return status;
+}
+
+/* ------------------------------------------------------------------ runs -- */
+
+void core__region_release(const core__program_node *node)
+{
+    for (uint32_t i = 0; node->regions && i < CORE__REGIONS; i++)
+        core_program_release(node->regions[i]);
+}
+
+/* A node of a program that runs. */
+typedef struct running {
+    const core__program_node *node;
+    core_tensor *const *tensors; /* by value */
+} running;
+
+static core_status run_region(const running *r, uint32_t index,
+                              core_tensor *const *inputs, size_t ninputs,
+                              core_tensor **outputs, size_t *noutputs)
+{
+    core_program *program = r->node->regions[index];
+    const core__program_argument *captured =
+        &r->node->args[CORE__REGION_THEN + index];
+    size_t count = ninputs + captured->count;
+    core_tensor **all = core__alloc((count + 1) * sizeof *all);
+    core_status status;
+
+    if (!all)
+        return core__error_memory(count * sizeof *all);
+    for (size_t i = 0; i < ninputs; i++)
+        all[i] = inputs[i];
+    for (uint32_t i = 0; i < captured->count; i++)
+        all[ninputs + i] = r->tensors[captured->u.values[i]];
+    *noutputs = program->noutputs;
+    status = core_program_run(program, all, count, outputs, program->noutputs);
+    core__free(all);
+    return status;
+}
+
+static core_status run_first(void *context, core_tensor *const *inputs,
+                             size_t ninputs, core_tensor **outputs,
+                             size_t *noutputs)
+{
+    return run_region(context, 0, inputs, ninputs, outputs, noutputs);
+}
+
+static core_status run_second(void *context, core_tensor *const *inputs,
+                              size_t ninputs, core_tensor **outputs,
+                              size_t *noutputs)
+{
+    return run_region(context, 1, inputs, ninputs, outputs, noutputs);
+}
+
+/* A region computes where its inputs are, and on other devices that it was
+ * recorded with. */
+static core_status check_devices(const core_program *program,
+                                 const core__program_node *node,
+                                 core_device *const *devices)
+{
+    for (uint32_t i = 0; i < CORE__REGIONS; i++) {
+        const core_program *region = node->regions[i];
+
+        for (uint32_t k = 0; k < region->ndevices; k++) {
+            uint32_t at = 0, input = 0;
+
+            while (input < region->ninputs &&
+                   region->inputs[input].type.device != k)
+                input++;
+            while (program->devices[at] != region->devices[k])
+                at++;
+            if (input == region->ninputs && devices[at] != program->devices[at])
+                return core__error(
+                    CORE_ERROR_DEVICE,
+                    "core_program_run: a function of %s computes on \"%s\" and "
+                    "has no input there, so it cannot run on \"%s\" instead; "
+                    "record it again",
+                    node->name, region->devices[k]->name, devices[at]->name);
+        }
+    }
+    return CORE_OK;
+}
+
+core_status core__region_run(const core_program *program,
+                             const core__program_node *node,
+                             core_device *const *devices,
+                             core_tensor *const *tensors, core_tensor **outputs)
+{
+    const core__program_argument *predicate =
+        &node->args[CORE__REGION_PREDICATE];
+    const core__program_argument *list = &node->args[CORE__REGION_INPUTS];
+    core_tensor **inputs = core__alloc((list->count + 1) * sizeof *inputs);
+    running r = {node, tensors};
+    core_status status;
+
+    if (!inputs)
+        return core__error_memory(list->count * sizeof *inputs);
+    for (uint32_t i = 0; i < list->count; i++)
+        inputs[i] = tensors[list->u.values[i]];
+    status = check_devices(program, node, devices);
+    if (status != CORE_OK)
+        goto done;
+    if (predicate->tag == CORE_VALUE_TENSOR)
+        status = core_cond(tensors[predicate->u.value], run_first, run_second,
+                           &r, inputs, list->count, outputs, node->nvalues);
+    else
+        status =
+            core_while(run_first, run_second, &r, inputs, list->count, outputs);
+done:
+    core__free(inputs);
+    return status;
+}

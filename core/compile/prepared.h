@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* prepared.h: prepared calls of a program.
+ *
+ * What a call of a program must do at least, on a device without streams: find
+ * out which program serves it (guard.c), take an arena, compare the memory of
+ * each input with that of the last call, create the outputs, call each kernel,
+ * and hand the outputs over.  No operator is dispatched, nothing is inferred, and
+ * no memory is allocated except for the outputs.
+ *
+ * So the first call notes, node by node, which kernels the operators launch with
+ * which operands (dispatch/launch_log.h).  Each operand is a place at a distance
+ * from the start of a source of memory: the arena, an input, a hidden input, an
+ * output, or a result of a node that cannot be prepared and is called as an
+ * operator each time.  Intermediate results share the arena (memory_plan.c).
+ *
+ * The calls of kernels are changed before they are launched, so one thread at a
+ * time uses them: a program has a few sets (core__prepared), each with its own
+ * arena, and a call takes one out.  On a device with streams an arena belongs to
+ * the stream in whose order its memory is reused.
+ *
+ * Kernels are ready only for the state in which they were noted.  A call in
+ * another state is run operator by operator: with a mode, a profiler's session
+ * or a log of calls, in which each operator must be seen, in a memory pool, and
+ * in a capture.  When anything is registered, sets are made again. */
+
+#ifndef CORE_COMPILE_PREPARED_H
+#define CORE_COMPILE_PREPARED_H
+
+#include "compile/memory_plan.h"
+#include "compile/run.h"
+#include "dispatch/launch_log.h"
+
+typedef enum core__source_kind {
+    CORE__SOURCE_ARENA,
+    CORE__SOURCE_INPUT,
+    CORE__SOURCE_HIDDEN,
+    CORE__SOURCE_OUTPUT, /* a new tensor in each call */
+    CORE__SOURCE_NODE    /* a result of a node that is called as an operator */
+} core__source_kind;
+
+/* Where operands are: addresses of memory in the call of a kernel. */
+typedef struct core__place {
+    core_memory *at;
+    uint32_t source;
+    uint64_t distance; /* bytes from the start of the source */
+} core__place;
+
+/* A tensor that a kernel call refers to: with the layout of an operand, without
+ * references, on the storage of a source. */
+typedef struct core__operand_tensor {
+    core_tensor tensor;
+    uint32_t source;
+    uint64_t distance;
+} core__operand_tensor;
+
+typedef struct core__source {
+    uint8_t kind; /* core__source_kind */
+    /* An output: */
+    bool row_major;
+    uint16_t kind_of_tensor; /* core_tensor.kind */
+    int64_t numel;
+    uint32_t index; /* of the input or hidden input; else of the value whose
+                     * tensor it is */
+    /* As of the last call: */
+    core_storage *storage;
+    core_memory memory;
+    /* Its places and tensors are consecutive. */
+    uint32_t places, nplaces, tensors, ntensors;
+} core__source;
+
+typedef enum core__step_kind {
+    CORE__STEP_DIRECT, /* calls a kernel on a synchronous device; nothing else */
+    CORE__STEP_LAUNCH,
+    CORE__STEP_NODE,  /* calls the operator */
+    CORE__STEP_WRITE, /* copies a value to a target as an operator */
+    CORE__STEP_NOTHING
+} core__step_kind;
+
+typedef struct core__step {
+    uint8_t kind;
+    uint32_t index; /* of the node, or of the write */
+    core__logged_launch *launch;
+    /* Before the step: outputs that are created.  After it: storages whose
+     * version changes, and values that are released. */
+    uint32_t creations, ncreations, changes, nchanges, releases, nreleases;
+} core__step;
+
+/* Why nodes are called as operators. */
+typedef struct core__unprepared {
+    const char *operator_name; /* as long as the program */
+    const char *reason;        /* static */
+    uint32_t count;
+} core__unprepared;
+
+typedef struct core__prepared {
+    core_program *program; /* without a reference */
+    core_device *device;
+    void *impl; /* of the device */
+    uint32_t registered, call_flags, generation;
+    uint64_t stream; /* the number of the stream */
+    uint64_t arena_size;
+    core_tensor *arena;    /* bytes; NULL: none yet */
+    core__source *sources; /* the first is the arena */
+    core__place *places;
+    core__operand_tensor **tensors;
+    core__step *steps;
+    core_tensor **changes; /* of `tensors` */
+    uint32_t *releases;    /* values */
+    uint32_t *creations;   /* sources; from `unused` on, of outputs that no step
+                            * uses */
+    uint32_t unused, ncreations;
+    bool *moves;             /* by output: nothing else needs its value */
+    uint32_t *held;          /* values whose tensors a call may hold */
+    uint64_t *arena_offsets; /* by value; UINT64_MAX: not in the arena */
+    uint32_t *value_sources; /* by value; CORE__NO_VALUE: has none itself */
+    core_tensor **real;      /* by value: tensors during a call */
+    core_value *numbers;     /* of the call */
+    core__unprepared *unprepared;
+    uint32_t nsources, nplaces, ntensors, nsteps, nchanges, nreleases, nheld,
+        nunprepared;
+    bool moves_all;    /* no tensor is held after a call */
+    uint32_t launches; /* steps that launch */
+    uint32_t nodes;    /* nodes that are prepared, and views of them */
+    bool operators;    /* some steps or outputs need tensors of values */
+} core__prepared;
+
+/* Finds out how the program can be run with inputs such as these.  UNSUPPORTED:
+ * not at all; *out_reason tells why, static. */
+core_status core__prepare(core_program *program, core_tensor *const *inputs,
+                          core__prepared **out_prepared,
+                          const char **out_reason);
+void core__prepared_free(core__prepared *prepared);
+
+/* What explain tells about the prepared calls of a program. */
+typedef struct core__prepared_facts {
+    uint32_t nodes, launches;
+    uint64_t arena_size;
+    const core__unprepared *unprepared;
+    uint32_t nunprepared;
+} core__prepared_facts;
+
+/* The sets of a program. */
+enum { CORE__PREPARED_SETS = 4 };
+struct core__prepared_calls {
+    core__prepared *_Atomic sets[CORE__PREPARED_SETS]; /* that no call uses */
+    const char *_Atomic reason; /* why there is none; NULL: there are */
+    _Atomic uint32_t refused;   /* registrations when it was found */
+    core__prepared_facts *_Atomic facts; /* of the first set */
+};
+
+/* As long as the program; NULL: nothing is prepared, for *out_reason. */
+const core__prepared_facts *core__prepared_describe(core_program *program,
+                                                    const char **out_reason);
+/* Frees all sets of a program. */
+void core__prepared_calls_free(core_program *program);
+
+#endif

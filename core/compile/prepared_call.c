@@ -1,0 +1,649 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Calls of programs by kernels that are ready (prepared.h). */
+
+#include "compile/prepared.h"
+
+#include "base/memory.h"
+#include "base/thread.h"
+#include "device/device.h"
+#include "device/stream.h"
+#include "dispatch/dispatch.h"
+#include "dispatch/inference.h"
+#include "dispatch/launch.h"
+#include "dispatch/schema.h"
+#include "random/generator.h"
+#include "tensor/dtype.h"
+#include "tensor/tensor_cache.h"
+
+#include <libcore/ops.h>
+
+#include <string.h>
+
+enum {
+    /* Larger arenas return to the device's allocator after each call, so that
+     * programs that are rarely called do not hold them. */
+    KEPT_ARENA = 1 << 20,
+    SETS = CORE__PREPARED_SETS
+};
+
+/* ---------------------------------------------------------------- sets -- */
+
+static core_status calls_of(core_program *program, core__prepared_calls **out)
+{
+    core__prepared_calls *fresh, *none = NULL;
+
+    *out = atomic_load_explicit(&program->prepared, memory_order_acquire);
+    if (core__likely(*out != NULL))
+        return CORE_OK;
+    fresh = core__alloc_zero(sizeof *fresh);
+    if (!fresh)
+        return core__error_memory(sizeof *fresh);
+    *out = fresh;
+    if (!atomic_compare_exchange_strong(&program->prepared, &none, fresh)) {
+        core__free(fresh);
+        *out = none;
+    }
+    return CORE_OK;
+}
+
+void core__prepared_calls_free(core_program *program)
+{
+    core__prepared_calls *calls = atomic_load(&program->prepared);
+
+    if (!calls)
+        return;
+    for (uint32_t i = 0; i < SETS; i++)
+        core__prepared_free(atomic_load(&calls->sets[i]));
+    core__free(atomic_load(&calls->facts));
+    core__free(calls);
+    atomic_store(&program->prepared, NULL);
+}
+
+/* False if it can never be used again. */
+static bool is_current(const core__prepared *set)
+{
+    return set->registered == atomic_load_explicit(&core__registry_generation,
+                                                   memory_order_relaxed) &&
+           set->impl == set->device->impl &&
+           set->generation == atomic_load_explicit(&set->device->generation,
+                                                   memory_order_relaxed);
+}
+
+static bool suits(const core__prepared *set, const core__thread *self,
+                  const core_stream *stream)
+{
+    return set->call_flags == self->call_flags &&
+           (set->device->synchronous || set->stream == stream->id);
+}
+
+static void give_back(core__prepared_calls *calls, core__prepared *set)
+{
+    for (uint32_t i = 0; i < SETS; i++) {
+        core__prepared *none = NULL;
+
+        if (atomic_compare_exchange_strong_explicit(&calls->sets[i], &none, set,
+                                                    memory_order_release,
+                                                    memory_order_relaxed))
+            return;
+    }
+    core__prepared_free(set);
+}
+
+/* Takes a set out; NULL: none fits. */
+static core__prepared *take(core__prepared_calls *calls,
+                            const core__thread *self, const core_stream *stream)
+{
+    for (uint32_t i = 0; i < SETS; i++) {
+        core__prepared *set;
+
+        if (!atomic_load_explicit(&calls->sets[i], memory_order_relaxed))
+            continue;
+        set = atomic_exchange_explicit(&calls->sets[i], NULL,
+                                       memory_order_acquire);
+        if (core__likely(set && is_current(set) && suits(set, self, stream)))
+            return set;
+        if (set && is_current(set))
+            give_back(calls, set);
+        else
+            core__prepared_free(set);
+    }
+    return NULL;
+}
+
+/* Makes room for a set of another stream. */
+static void drop_one(core__prepared_calls *calls)
+{
+    for (uint32_t i = 0; i < SETS; i++)
+        if (!atomic_load(&calls->sets[i]))
+            return;
+    core__prepared_free(atomic_exchange(&calls->sets[SETS - 1], NULL));
+}
+
+/* Keeps what explain tells, which is the same for all sets. */
+static core_status note_facts(core__prepared_calls *calls,
+                              const core__prepared *set)
+{
+    size_t size = set->nunprepared * sizeof *set->unprepared;
+    core__prepared_facts *facts = NULL, *none = NULL;
+
+    if (atomic_load(&calls->facts))
+        return CORE_OK;
+    facts = core__alloc(sizeof *facts + size);
+    if (!facts)
+        return core__error_memory(sizeof *facts + size);
+    *facts = (core__prepared_facts){.nodes = set->nodes,
+                                    .launches = set->launches,
+                                    .arena_size = set->arena_size,
+                                    .unprepared = (void *)(facts + 1),
+                                    .nunprepared = set->nunprepared};
+    if (size)
+        memcpy(facts + 1, set->unprepared, size);
+    if (!atomic_compare_exchange_strong(&calls->facts, &none, facts))
+        core__free(facts);
+    return CORE_OK;
+}
+
+const core__prepared_facts *core__prepared_describe(core_program *program,
+                                                    const char **out_reason)
+{
+    core__prepared_calls *calls = atomic_load(&program->prepared);
+    const core__prepared_facts *facts =
+        calls ? atomic_load(&calls->facts) : NULL;
+
+    *out_reason = calls ? atomic_load(&calls->reason) : NULL;
+    if (!facts && !*out_reason)
+        *out_reason = "it has not been called yet";
+    return facts;
+}
+
+/* Takes a set, or makes one; *out_set is NULL if there can be none. */
+static core_status get_set(core_program *program, core_tensor *const *inputs,
+                           core__prepared_calls *calls,
+                           const core_stream *stream, core__prepared **out_set)
+{
+    core__thread *self = core__thread_self();
+    const char *reason;
+    core_status status;
+
+    *out_set = take(calls, self, stream);
+    if (core__likely(*out_set != NULL))
+        return CORE_OK;
+    if (atomic_load(&calls->reason) &&
+        atomic_load(&calls->refused) == atomic_load(&core__registry_generation))
+        return CORE_OK;
+    status = core__prepare(program, inputs, out_set, &reason);
+    if (status == CORE_ERROR_UNSUPPORTED) {
+        atomic_store(&calls->refused, atomic_load(&core__registry_generation));
+        atomic_store(&calls->reason, reason);
+        return CORE_OK;
+    }
+    if (status != CORE_OK)
+        return status;
+    atomic_store(&calls->reason, NULL);
+    drop_one(calls);
+    status = note_facts(calls, *out_set);
+    if (status != CORE_OK) {
+        core__prepared_free(*out_set);
+        *out_set = NULL;
+    }
+    return status;
+}
+
+/* --------------------------------------------------------------- memory -- */
+
+/* Puts the operands of a source where its memory is now. */
+static void move_source(const core__prepared *set, core__source *source,
+                        core_storage *storage, core_memory memory)
+{
+    const core__place *place = set->places + source->places;
+    core__operand_tensor **tensors = set->tensors + source->tensors;
+
+    source->storage = storage;
+    source->memory = memory;
+    for (uint32_t i = 0; i < source->nplaces; i++) {
+        place[i].at->handle = memory.handle;
+        place[i].at->offset = memory.offset + place[i].distance;
+    }
+    for (uint32_t i = 0; i < source->ntensors; i++) {
+        core_tensor *tensor = &tensors[i]->tensor;
+
+        tensor->storage = storage;
+        tensor->offset = (int64_t)((memory.offset - storage->memory.offset +
+                                    tensors[i]->distance) /
+                                   core__dtype_size(tensor->dtype));
+    }
+}
+
+static inline void place_source(const core__prepared *set, core__source *source,
+                                const core_tensor *tensor)
+{
+    core_storage *storage = tensor->storage;
+    core_memory memory = storage->memory;
+
+    memory.offset += (uint64_t)tensor->offset * core__dtype_size(tensor->dtype);
+    if (core__unlikely(source->storage != storage ||
+                       source->memory.handle != memory.handle ||
+                       source->memory.offset != memory.offset))
+        move_source(set, source, storage, memory);
+}
+
+static core_status place_arena(core__prepared *set)
+{
+    int64_t size = (int64_t)set->arena_size;
+
+    if (set->arena)
+        return CORE_OK;
+    CORE_TRY(
+        core__tensor_new(set->device, CORE_U8, 1, &size, NULL, &set->arena));
+    place_source(set, &set->sources[0], set->arena);
+    return CORE_OK;
+}
+
+/* A new tensor for an output. */
+static core_status place_output(core__prepared *set, core__source *source)
+{
+    const core__program_type *type = &set->program->values[source->index].type;
+    core_tensor **tensor = &set->real[source->index];
+
+    /* Its sizes and strides follow each other. */
+    *tensor =
+        source->row_major
+            ? core__tensor_cache_take_like(
+                  core__thread_self(),
+                  (core__tensor_like){set->device, type->dims, source->numel,
+                                      type->ndim, source->kind_of_tensor},
+                  core__dtype_size(type->dtype))
+            : NULL;
+    if (core__unlikely(!*tensor))
+        CORE_TRY(core__tensor_new(
+            set->device, type->dtype, type->ndim, core__type_sizes(type),
+            source->row_major ? NULL : core__type_strides(type), tensor));
+    place_source(set, source, *tensor);
+    return CORE_OK;
+}
+
+static core_status place_sources(core__prepared *set,
+                                 core_tensor *const *inputs)
+{
+    if (set->arena_size)
+        CORE_TRY(place_arena(set));
+    for (uint32_t i = 1; i < set->nsources; i++) {
+        core__source *source = &set->sources[i];
+
+        if (source->kind == CORE__SOURCE_INPUT)
+            place_source(set, source, inputs[source->index]);
+        else if (source->kind == CORE__SOURCE_HIDDEN)
+            place_source(set, source,
+                         set->program->hidden[source->index].tensor);
+    }
+    return CORE_OK;
+}
+
+static core_status create_outputs(core__prepared *set, uint32_t first,
+                                  uint32_t end)
+{
+    for (uint32_t i = first; i < end; i++)
+        CORE_TRY(place_output(set, &set->sources[set->creations[i]]));
+    return CORE_OK;
+}
+
+/* ------------------------------------------------------------- operators -- */
+
+static core_status call_operator(core__run *r, core_operator *op,
+                                 const core_value *args, uint32_t nargs,
+                                 core_value *results, uint32_t nresults)
+{
+    (void)r;
+    return core__call(op, args, nargs, results, nresults);
+}
+
+static core_status copy_operator(core__run *r, core_tensor *to,
+                                 core_tensor *from)
+{
+    (void)r;
+    return core_copy_(to, from, false);
+}
+
+/* Kernels may still use the memory of any value. */
+static bool owns_nothing(const core__run *r, uint32_t value)
+{
+    (void)r;
+    (void)value;
+    return false;
+}
+
+static const core__run_steps operator_steps = {
+    .call = call_operator,
+    .copy = copy_operator,
+    .owns = owns_nothing,
+};
+
+/* Makes the tensor of a value that has none yet in this call. */
+static core_status make_tensor(core__prepared *set, core__run *r,
+                               uint32_t value)
+{
+    const core__program_value *described = &set->program->values[value];
+    const core__program_type *type = &described->type;
+    const core__program_node *node = &set->program->nodes[described->index];
+    uint64_t offset = set->arena_offsets[value];
+    uint32_t before = r->node;
+    core_status status;
+
+    if (r->tensors[value])
+        return CORE_OK;
+    if (offset != UINT64_MAX)
+        return core__tensor_alias(
+            set->arena, type->dtype, type->ndim, core__type_sizes(type),
+            core__type_strides(type),
+            (int64_t)(offset / core__dtype_size(type->dtype)),
+            &r->tensors[value]);
+    /* a view */
+    CORE_TRY(make_tensor(set, r, node->args[0].u.value));
+    r->node = described->index;
+    status = core__run_node(r, node);
+    r->node = before;
+    return status;
+}
+
+typedef struct making {
+    core__prepared *set;
+    core__run *r;
+    core_status status;
+} making;
+
+static void make_argument(void *context, uint32_t value)
+{
+    making *m = context;
+
+    if (m->status == CORE_OK)
+        m->status = make_tensor(m->set, m->r, value);
+}
+
+static core_status run_node(core__prepared *set, core__run *r, uint32_t index)
+{
+    const core__program_node *node = &set->program->nodes[index];
+    making m = {set, r, CORE_OK};
+
+    core__node_each_value(node, make_argument, &m);
+    CORE_TRY(m.status);
+    r->node = index;
+    CORE_TRY(core__run_node(r, node));
+    for (uint32_t i = 0; i < node->nvalues; i++) {
+        uint32_t value = node->first + i;
+
+        if (set->value_sources[value] != CORE__NO_VALUE && r->tensors[value])
+            place_source(set, &set->sources[set->value_sources[value]],
+                         r->tensors[value]);
+    }
+    return CORE_OK;
+}
+
+static core_status run_write(core__prepared *set, core__run *r, uint32_t index)
+{
+    const core__program_write *write = &set->program->writes[index];
+
+    CORE_TRY(make_tensor(set, r, write->value));
+    return core_copy_(core__run_target(r, write), r->tensors[write->value],
+                      false);
+}
+
+/* --------------------------------------------------------------- kernels -- */
+
+/* The seed and offset that the operator would draw now. */
+static void draw(const core__prepared *set, const core__logged_launch *launch)
+{
+    core_value *args = (core_value *)(uintptr_t)launch->args + launch->random;
+    core_generator *generator = launch->generator;
+    uint64_t seed, offset;
+
+    if (!generator)
+        generator = core__generator_default_find(set->device->name);
+    core__generator_advance_for(generator, launch->numbers, &seed, &offset);
+    args[0].u.i = (int64_t)seed;
+    args[1].u.i = (int64_t)offset;
+}
+
+/* Completes the message of a kernel's error as the operator's call does. */
+static core_status __attribute__((cold, noinline))
+launch_failed(const core__prepared *set, const core__step *step,
+              core_status status)
+{
+    const core_program *program = set->program;
+    const core__program_node *node;
+    core_value args[CORE__SCHEMA_ARGUMENTS] = {{0}};
+    const core_operator *op = step->launch->run->op;
+
+    core__op_prefix_name(op);
+    if (step->index == CORE__NO_VALUE)
+        return status;
+    node = &program->nodes[step->index];
+    if (op != node->op)
+        return status;
+    for (uint32_t i = 0; i < node->nargs; i++)
+        if (node->args[i].tag == CORE_VALUE_TENSOR &&
+            core__program_stand_in(&program->values[node->args[i].u.value].type,
+                                   &args[i].u.tensor) == CORE_OK)
+            args[i].tag = CORE_VALUE_TENSOR;
+    core__op_describe_arguments(op, status, args, node->nargs);
+    for (uint32_t i = 0; i < node->nargs; i++)
+        core__tensor_release(args[i].u.tensor);
+    return core__op_check_allocation(op, set->device, status);
+}
+
+static inline core_status launch_now(core__thread *self,
+                                     const core__logged_launch *launch)
+{
+    core__kernel_call *run = launch->run;
+    core_status status;
+
+    run->errors = self->error.sequence;
+    status = launch->kernel->launch(&run->call, launch->args, launch->nargs,
+                                    launch->results, launch->nresults);
+    if (core__likely(((uint64_t)status | (uintptr_t)run->scratch) == 0)) {
+        core__thread_increment(&self->launches[run->device->launch_slot]);
+        return CORE_OK;
+    }
+    return core__kernel_launch_finish(run, self, status, run->errors);
+}
+
+static core_status run_launch(const core__prepared *set, core__thread *self,
+                              const core__step *step)
+{
+    const core__logged_launch *launch = step->launch;
+    core_status status;
+
+    if (core__unlikely(launch->random))
+        draw(set, launch);
+    status = set->device->synchronous && !launch->kernel->prepare
+                 ? launch_now(self, launch)
+                 : core__kernel_launch(
+                       launch->run, launch->kernel, launch->loop, launch->args,
+                       launch->nargs, launch->results, launch->nresults);
+    return core__likely(status == CORE_OK) ? status
+                                           : launch_failed(set, step, status);
+}
+
+static core_status run_other(core__prepared *set, core__run *r,
+                             const core__step *step)
+{
+    switch (step->kind) {
+    case CORE__STEP_NODE:
+        return run_node(set, r, step->index);
+    case CORE__STEP_WRITE:
+        return run_write(set, r, step->index);
+    default:
+        return CORE_OK;
+    }
+}
+
+static void after_step(const core__prepared *set, core__run *r,
+                       const core__step *step)
+{
+    for (uint32_t k = 0; k < step->nchanges; k++)
+        core__storage_bump_version(set->changes[step->changes + k]->storage);
+    for (uint32_t k = 0; k < step->nreleases; k++) {
+        core_tensor **tensor = &r->tensors[set->releases[step->releases + k]];
+
+        core__tensor_release(*tensor);
+        *tensor = NULL;
+    }
+}
+
+static core_status run_steps(core__prepared *set, core__run *r)
+{
+    core__thread *self = core__thread_self();
+    const core__step *end = set->steps + set->nsteps;
+
+    for (const core__step *step = set->steps; step < end; step++) {
+        core_status status;
+
+        if (core__likely(step->kind == CORE__STEP_DIRECT)) {
+            status = launch_now(self, step->launch);
+            if (core__unlikely(status != CORE_OK))
+                return launch_failed(set, step, status);
+            continue;
+        }
+        CORE_TRY(create_outputs(set, step->creations,
+                                step->creations + step->ncreations));
+        CORE_TRY(step->kind == CORE__STEP_LAUNCH ? run_launch(set, self, step)
+                                                 : run_other(set, r, step));
+        after_step(set, r, step);
+    }
+    return create_outputs(set, set->unused, set->ncreations);
+}
+
+/* --------------------------------------------------------------- outputs -- */
+
+static core_status make_outputs(core__prepared *set, core__run *r,
+                                core_tensor **outputs)
+{
+    const core_program *program = set->program;
+
+    for (uint32_t i = 0; i < program->noutputs; i++) {
+        const core__program_output *output = &program->outputs[i];
+
+        if (output->kind == CORE__OUTPUT_VALUE && !output->tensor &&
+            set->operators)
+            CORE_TRY(make_tensor(set, r, output->index));
+        if (core__likely(set->moves[i])) {
+            outputs[i] = r->tensors[output->index];
+            r->tensors[output->index] = NULL;
+            continue;
+        }
+        CORE_TRY(core__run_output(r, i, outputs, &outputs[i]));
+    }
+    return CORE_OK;
+}
+
+static void end_call(core__prepared *set, core_tensor **outputs,
+                     core_status status)
+{
+    bool none = status == CORE_OK && set->moves_all;
+
+    for (uint32_t i = 0; i < set->nheld && !none; i++) {
+        core_tensor **tensor = &set->real[set->held[i]];
+
+        core__tensor_release(*tensor);
+        *tensor = NULL;
+    }
+    if (set->arena_size > KEPT_ARENA) {
+        core__tensor_release(set->arena);
+        set->arena = NULL;
+    }
+    for (uint32_t i = 0; i < set->program->noutputs && status != CORE_OK; i++) {
+        core__tensor_release(outputs[i]);
+        outputs[i] = NULL;
+    }
+}
+
+static core_status run_set(core__prepared *set, core_tensor *const *inputs,
+                           core_tensor **outputs)
+{
+    core__run r = {.program = set->program,
+                   .inputs = inputs,
+                   .devices = set->program->devices,
+                   .tensors = set->real,
+                   .numbers = set->numbers,
+                   .steps = &operator_steps};
+    core_status status = core__program_read_numbers(set->program, set->numbers);
+
+    if (status == CORE_OK && set->operators)
+        status = core__run_set_sources(&r);
+    if (status == CORE_OK)
+        status = place_sources(set, inputs);
+    if (status == CORE_OK)
+        status = run_steps(set, &r);
+    if (status == CORE_OK)
+        status = make_outputs(set, &r, outputs);
+    if (status == CORE_OK)
+        core__program_finish_run(set->program);
+    end_call(set, outputs, status);
+    return status;
+}
+
+/* ----------------------------------------------------------------- calls -- */
+
+/* The stream of a call that need not be run operator by operator; NULL: it is
+ * observed, or its memory is special. */
+static core_stream *plain_stream(core__thread *self,
+                                 const core_program *program)
+{
+    const uint32_t observed = (uint32_t)(CORE__KEY_TRACE | CORE__KEY_PROFILER |
+                                         CORE__KEYS_MODE | CORE__KEYS_TRACED);
+    core_stream *stream;
+
+    if (self->included & observed || self->modes[0] || self->modes[1] ||
+        self->pools || self->trace || self->launch_log || self->shared ||
+        program->ndevices == 0 ||
+        atomic_load_explicit(&core__keys_everywhere, memory_order_relaxed))
+        return NULL;
+    stream = core__stream_current_of(self, program->devices[0]);
+    return stream->capture ? NULL : stream;
+}
+
+static core_status run_prepared(core_program *program,
+                                core_tensor *const *inputs,
+                                core_tensor **outputs,
+                                const core_stream *stream, bool *out_done)
+{
+    core__prepared_calls *calls;
+    core__prepared *set;
+    core_status status;
+
+    *out_done = false;
+    CORE_TRY(calls_of(program, &calls));
+    CORE_TRY(get_set(program, inputs, calls, stream, &set));
+    if (!set)
+        return CORE_OK;
+    *out_done = true;
+    status = run_set(set, inputs, outputs);
+    give_back(calls, set);
+    return status;
+}
+
+core_status core__program_run_checked(core_program *program,
+                                      core_tensor *const *inputs,
+                                      core_tensor **outputs)
+{
+    core__thread *self = core__thread_self();
+    core_stream *stream = plain_stream(self, program);
+    uint32_t excluded = self->excluded;
+    bool no_grad = self->no_grad, done = false;
+    core_status status = CORE_OK;
+
+    if (core__likely(stream != NULL)) {
+        /* Autograd and autocast have done their part. */
+        self->excluded |= (uint32_t)(CORE__KEY_AUTOGRAD | CORE__KEY_AUTOCAST);
+        self->no_grad = true;
+        core__thread_enter(self);
+        status = run_prepared(program, inputs, outputs, stream, &done);
+        core__thread_leave(self);
+        self->no_grad = no_grad;
+        self->excluded = excluded;
+    }
+    return done || status != CORE_OK
+               ? status
+               : core__program_run_operators(program, inputs, outputs);
+}

@@ -1,0 +1,624 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Prepared calls: what they share and reuse, who may make them at once, and when
+ * operators are called instead. */
+
+#include "support/compiled.h"
+
+#include "base/memory.h"
+#include "compile/compiled.h"
+#include "compile/prepared.h"
+
+#include <libcore/dispatch.h>
+#include <libcore/memory.h>
+#include <libcore/optim.h>
+#include <libcore/function.h>
+#include <libcore/stream.h>
+
+#include <math.h>
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { CALLS = 4 };
+
+static bool on_sim_now(void)
+{
+    return strcmp(core_device_type(program_device), "sim") == 0;
+}
+
+static world world_of(size_t ninputs)
+{
+    world w = {.device = program_device, .ninputs = ninputs};
+
+    for (size_t i = 0; i < ninputs; i++)
+        w.inputs[i] = NUMBERS(&w, 1 + 40 * (uint32_t)i, 4, 5);
+    return w;
+}
+
+static core_compiled *compile(core_tensor_function function, world *w)
+{
+    core_compile_options options = {.struct_size = sizeof options,
+                                    .flags = CORE_COMPILE_FULLGRAPH};
+    core_compiled *compiled;
+
+    OK(core_compile(function, w, &options, &compiled));
+    return compiled;
+}
+
+static core_program *program_of(core_compiled *compiled)
+{
+    for (uint32_t i = 0; i < compiled->limit; i++)
+        if (compiled->entries[i])
+            return compiled->entries[i]->program;
+    return NULL;
+}
+
+static const core__prepared_facts *facts_of(core_compiled *compiled)
+{
+    const char *reason;
+    const core__prepared_facts *facts =
+        core__prepared_describe(program_of(compiled), &reason);
+
+    ck_assert_msg(facts != NULL, "not prepared: %s", reason);
+    return facts;
+}
+
+/* Fills the arenas with NaNs: a call must not read what an earlier one left. */
+static void poison(core_compiled *compiled)
+{
+    core__prepared_calls *calls = program_of(compiled)->prepared;
+
+    for (int i = 0; i < CORE__PREPARED_SETS; i++) {
+        core__prepared *set = calls->sets[i];
+
+        if (set && set->arena)
+            OK(core_fill_(set->arena, core_int(255)));
+    }
+}
+
+/* Both worlds, several calls, other inputs from the second on. */
+static core_compiled *compare_poisoned(core_tensor_function function,
+                                       world (*make)(void))
+{
+    world eager = make(), traced = make();
+    core_compiled *compiled = compile(function, &traced);
+
+    for (int i = 0; i < CALLS; i++) {
+        same_call(function, &eager, compiled, &traced);
+        poison(compiled);
+        if (i == 1) {
+            eager.inputs[0] = NUMBERS(&eager, 900, 4, 5);
+            traced.inputs[0] = NUMBERS(&traced, 900, 4, 5);
+        }
+    }
+    return compiled;
+}
+
+static world two(void)
+{
+    return world_of(2);
+}
+
+/* -------------------------------------------------------------- results -- */
+
+/* Views of intermediate results, dropout, a product, a reduction. */
+COMPILED_FUNCTION(mixed)
+{
+    core_tensor *t = NULL, *m = NULL, *d = NULL, *s = NULL;
+    core_status status = core_transpose(x[1], 0, 1, &t);
+
+    if (status == CORE_OK)
+        status = core_mm(x[0], t, &m);
+    if (status == CORE_OK)
+        status = core_dropout(m, .5, true, &d);
+    if (status == CORE_OK)
+        status = core_sum_dim(d, (int64_t[]){1}, 1, true, CORE_DTYPE_NONE, &s);
+    if (status == CORE_OK)
+        status = core_mul(d, s, &out[0]);
+    if (status == CORE_OK)
+        status = core_transpose(out[0], 0, 1, &out[1]);
+    core_tensor_release(t);
+    core_tensor_release(m);
+    core_tensor_release(d);
+    core_tensor_release(s);
+    *noutputs = 2;
+    return status;
+}
+
+START_TEST(calls_do_not_depend_on_what_the_arena_has)
+{
+    core_compiled *compiled = compare_poisoned(mixed, two);
+
+    ck_assert_uint_eq(facts_of(compiled)->nunprepared, 0);
+    ck_assert_uint_gt(facts_of(compiled)->arena_size, 0);
+    EXPLAINS(compiled, "\"executor\": \"prepared\"");
+    core_compiled_release(compiled);
+}
+END_TEST
+
+COMPILED_FUNCTION(chain)
+{
+    core_tensor *a = NULL, *b = NULL;
+    core_status status = core_mul(x[0], x[1], &a);
+
+    if (status == CORE_OK)
+        status = core_add(a, x[0], core_int(1), &b);
+    if (status == CORE_OK)
+        status = core_relu(b, &out[0]);
+    core_tensor_release(a);
+    core_tensor_release(b);
+    *noutputs = 1;
+    return status;
+}
+
+/* The number of allocations that may succeed before the call does. */
+static int allocations(core_status (*call)(world *w), world *w)
+{
+    for (int n = 0;; n++) {
+        core_status status;
+
+        core__alloc_fault_set(n, true);
+        status = call(w);
+        core__alloc_fault_set(-1, false);
+        if (status == CORE_OK)
+            return n;
+        ck_assert_int_eq(status, CORE_ERROR_OUT_OF_MEMORY);
+        ck_assert_int_lt(n, 50);
+    }
+}
+
+static core_compiled *measured;
+
+static core_status call_compiled(world *w)
+{
+    core_tensor *out;
+    core_status status =
+        core_compiled_call(measured, w->inputs, w->ninputs, &out, 1);
+
+    core_tensor_release(out);
+    return status;
+}
+
+static core_status make_output(world *w)
+{
+    core_tensor *out;
+    core_status status =
+        core_empty_like(w->inputs[0], CORE_DTYPE_NONE, NULL, -1, &out);
+
+    core_tensor_release(out);
+    return status;
+}
+
+START_TEST(only_outputs_are_allocated)
+{
+    world w = two();
+
+    measured = compile(chain, &w);
+    OK(call_compiled(&w));
+    ck_assert_uint_eq(facts_of(measured)->nodes, 3);
+    ck_assert_uint_eq(facts_of(measured)->launches, 3);
+    if (!on_sim_now()) /* it copies each call */
+        ck_assert_int_eq(allocations(call_compiled, &w),
+                         allocations(make_output, &w));
+    core_compiled_release(measured);
+}
+END_TEST
+
+/* ---------------------------------------------------------------- writes -- */
+
+COMPILED_FUNCTION(momentum)
+{
+    core_tensor *grads[1] = {x[0]};
+    core_status status =
+        core_fused_sgd_step(&x[1], 1, grads, 1, w->hidden, 1, .5, .5, 0, 0,
+                            false, false, NULL, NULL);
+
+    if (status == CORE_OK)
+        status = core_neg(x[0], &out[0]);
+    *noutputs = 1;
+    return status;
+}
+
+static world with_state(void)
+{
+    world w = world_of(2);
+
+    w.nhidden = 1;
+    w.hidden[0] = NUMBERS(&w, 500, 4, 5);
+    return w;
+}
+
+START_TEST(an_optimizer_writes_parameters_and_states_in_place)
+{
+    core_compiled *compiled = compare_poisoned(momentum, with_state);
+
+    /* One kernel of the optimizer, and one for the output. */
+    ck_assert_uint_eq(facts_of(compiled)->launches, 2);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+COMPILED_FUNCTION(adds_in_place)
+{
+    core_status status = core_add_(x[1], x[0], core_float(.5));
+
+    if (status == CORE_OK)
+        status = core_mul(x[1], x[0], &out[0]);
+    *noutputs = 1;
+    return status;
+}
+
+START_TEST(a_written_input_takes_the_new_value_without_a_copy)
+{
+    core_compiled *compiled = compare_poisoned(adds_in_place, two);
+    world w = two();
+    core_tensor *out;
+    uint32_t before = core_tensor_version(w.inputs[1]);
+
+    ck_assert_uint_eq(facts_of(compiled)->launches, 2);
+    OK(core_compiled_call(compiled, w.inputs, 2, &out, 1));
+    core_tensor_release(out);
+    ck_assert_uint_gt(core_tensor_version(w.inputs[1]), before);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* The old content is read after the new one is computed. */
+COMPILED_FUNCTION(reads_later)
+{
+    core_tensor *old = NULL;
+    core_status status = core_clone(x[1], -1, &old);
+
+    if (status == CORE_OK)
+        status = core_add_(x[1], x[0], core_int(1));
+    if (status == CORE_OK)
+        status = core_mul(old, x[1], &out[0]);
+    core_tensor_release(old);
+    *noutputs = 1;
+    return status;
+}
+
+START_TEST(the_old_content_is_kept_for_those_who_read_it_later)
+{
+    core_compiled_release(compare_poisoned(reads_later, two));
+}
+END_TEST
+
+COMPILED_FUNCTION(swaps)
+{
+    core_tensor *old = NULL;
+    core_status status = core_clone(x[0], -1, &old);
+
+    if (status == CORE_OK)
+        status = core_copy_(x[0], x[1], false);
+    if (status == CORE_OK)
+        status = core_copy_(x[1], old, false);
+    if (status == CORE_OK)
+        status = core_sub(x[0], x[1], core_int(1), &out[0]);
+    core_tensor_release(old);
+    *noutputs = 1;
+    return status;
+}
+
+START_TEST(inputs_are_swapped)
+{
+    core_compiled_release(compare_poisoned(swaps, two));
+}
+END_TEST
+
+/* The kernel reads the elements in another order than it writes them. */
+COMPILED_FUNCTION(reads_transposed)
+{
+    core_tensor *t = NULL, *sum = NULL;
+    core_status status = core_transpose(x[0], 0, 1, &t);
+
+    if (status == CORE_OK)
+        status = core_add(x[0], t, core_int(1), &sum);
+    if (status == CORE_OK)
+        status = core_copy_(x[0], sum, false);
+    if (status == CORE_OK)
+        status = core_neg(x[0], &out[0]);
+    core_tensor_release(t);
+    core_tensor_release(sum);
+    *noutputs = 1;
+    return status;
+}
+
+START_TEST(an_input_is_not_written_while_it_is_read_in_another_order)
+{
+    world eager = two(), traced = two();
+    core_compiled *compiled = compile(reads_transposed, &traced);
+
+    eager.inputs[0] = NUMBERS(&eager, 3, 6, 6);
+    traced.inputs[0] = NUMBERS(&traced, 3, 6, 6);
+    for (int i = 0; i < CALLS; i++)
+        same_call(reads_transposed, &eager, compiled, &traced);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* ------------------------------------------------------ at the same time -- */
+
+enum { THREADS = 4, THREAD_CALLS = 40 };
+
+static core_compiled *shared;
+
+static void *call_on_a_stream(void *context)
+{
+    world w = two();
+    core_stream *stream = NULL;
+
+    if (on_sim_now()) {
+        OK(core_stream_create(program_device, &stream));
+        OK(core_stream_set_current(stream));
+    }
+    for (int i = 0; i < THREAD_CALLS; i++) {
+        core_tensor *given[2], *a[2] = {NULL}, *b[2] = {NULL};
+        size_t count = 1;
+
+        for (int k = 0; k < 2; k++)
+            OK(core_full((int64_t[]){4, 5}, 2,
+                         core_float(i + k + *(const int *)context), CORE_F32,
+                         program_device, &given[k]));
+        OK(core_compiled_call(shared, given, 2, a, 1));
+        OK(chain(&w, given, 2, b, &count));
+        same_bits("output", 0, b[0], a[0]);
+        core_tensor_release(a[0]);
+        core_tensor_release(b[0]);
+        core_tensor_release(given[0]);
+        core_tensor_release(given[1]);
+    }
+    core_stream_release(stream);
+    return NULL;
+}
+
+START_TEST(threads_and_streams_do_not_share_an_arena)
+{
+    world w = two();
+    pthread_t threads[THREADS];
+    int numbers[THREADS];
+
+    shared = compile(chain, &w);
+    for (int i = 0; i < THREADS; i++) {
+        numbers[i] = 100 * i;
+        ck_assert_int_eq(
+            pthread_create(&threads[i], NULL, call_on_a_stream, &numbers[i]),
+            0);
+    }
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    core_compiled_release(shared);
+}
+END_TEST
+
+START_TEST(a_thread_changes_between_streams)
+{
+    world w = two();
+    core_stream *streams[CORE__PREPARED_SETS + 2];
+    core_tensor *a[1], *b[1];
+    size_t count = 1;
+
+    if (!on_sim_now())
+        return;
+    shared = compile(chain, &w);
+    OK(chain(&w, w.inputs, 2, b, &count));
+    for (int i = 0; i < CORE__PREPARED_SETS + 2; i++)
+        OK(core_stream_create(program_device, &streams[i]));
+    OK(core_device_synchronize(program_device));
+    for (int i = 0; i < 30; i++) {
+        OK(core_stream_set_current(streams[i % (CORE__PREPARED_SETS + 2)]));
+        OK(core_compiled_call(shared, w.inputs, 2, a, 1));
+        same_bits("output", 0, b[0], a[0]);
+        core_tensor_release(a[0]);
+    }
+    for (int i = 0; i < CORE__PREPARED_SETS + 2; i++)
+        core_stream_release(streams[i]);
+    core_tensor_release(b[0]);
+    core_compiled_release(shared);
+}
+END_TEST
+
+START_TEST(a_child_process_calls)
+{
+    world w = two();
+    core_tensor *out;
+    int result;
+    pid_t child;
+
+    if (on_sim_now())
+        return;
+    shared = compile(chain, &w);
+    OK(core_compiled_call(shared, w.inputs, 2, &out, 1));
+    core_tensor_release(out);
+    child = fork();
+    if (child == 0)
+        _exit(core_compiled_call(shared, w.inputs, 2, &out, 1) != CORE_OK);
+    ck_assert_int_eq(waitpid(child, &result, 0), child);
+    ck_assert_int_eq(result, 0);
+    OK(core_compiled_call(shared, w.inputs, 2, &out, 1));
+    core_tensor_release(out);
+    core_compiled_release(shared);
+}
+END_TEST
+
+/* ---------------------------------------------------------------- errors -- */
+
+COMPILED_FUNCTION(selects)
+{
+    *noutputs = 1;
+    return core_index_select(x[0], 0, x[1], &out[0]);
+}
+
+static core_tensor *indices(const world *w, int64_t last)
+{
+    int64_t values[2] = {1, last};
+    core_tensor *tensor;
+
+    OK(core_tensor_from_data(values, CORE_I64, (int64_t[]){2}, 1, w->device,
+                             &tensor));
+    return keep(tensor);
+}
+
+START_TEST(an_error_of_a_kernel_is_that_of_the_operator)
+{
+    world w = two();
+    core_compiled *compiled = compile(selects, &w);
+    char message[512];
+    core_tensor *out = NULL;
+    size_t count = 1;
+
+    if (on_sim_now()) { /* it fails later */
+        core_compiled_release(compiled);
+        return;
+    }
+    w.inputs[1] = indices(&w, 2);
+    OK(core_compiled_call(compiled, w.inputs, 2, &out, 1));
+    core_tensor_release(out);
+    w.inputs[1] = indices(&w, 77);
+    ck_assert_int_ne(selects(&w, w.inputs, 2, &out, &count), CORE_OK);
+    snprintf(message, sizeof message, "%s", core_error_message());
+    ck_assert_int_ne(core_compiled_call(compiled, w.inputs, 2, &out, 1),
+                     CORE_OK);
+    ck_assert_str_eq(core_error_message(), message);
+    ck_assert_ptr_null(out);
+    core_error_clear();
+    w.inputs[1] = indices(&w, 3);
+    OK(core_compiled_call(compiled, w.inputs, 2, &out, 1));
+    core_tensor_release(out);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* -------------------------------------------------- operators are called -- */
+
+static int seen;
+
+static core_status sees_relu(core_call *call, const core_value *args,
+                             uint32_t nargs, core_value *results,
+                             uint32_t nresults)
+{
+    core_tensor *out;
+
+    (void)call;
+    (void)nargs;
+    (void)nresults;
+    seen++;
+    CORE_TRY(core_neg(args[0].u.tensor, &out));
+    results[0] = core_pack_tensor(out);
+    return CORE_OK;
+}
+
+START_TEST(a_function_that_is_registered_later_is_called)
+{
+    world eager = two(), traced = two();
+    core_compiled *compiled = compile(chain, &traced);
+    core_registration *registration;
+
+    same_call(chain, &eager, compiled, &traced);
+    OK(core_function_register("relu", CORE_KEY_BACKEND,
+                              core_device_type(program_device), sees_relu, NULL,
+                              &registration));
+    seen = 0;
+    same_call(chain, &eager, compiled, &traced);
+    ck_assert_int_eq(seen, 2);
+    core_registration_release(registration);
+    same_call(chain, &eager, compiled, &traced);
+    ck_assert_int_eq(seen, 2);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+static core_status twice(core_call *call, const core_value *args,
+                         uint32_t nargs, core_value *results, uint32_t nresults)
+{
+    core_tensor *out;
+
+    (void)call;
+    (void)nargs;
+    (void)nresults;
+    seen++;
+    CORE_TRY(core_add(args[0].u.tensor, args[0].u.tensor, core_int(1), &out));
+    results[0] = core_pack_tensor(out);
+    return CORE_OK;
+}
+
+/* A custom operator on a view of an intermediate result, between kernels. */
+COMPILED_FUNCTION(with_custom)
+{
+    core_tensor *a = NULL, *t = NULL;
+    core_value args[1], result = {0};
+    core_operator *op;
+    core_status status = core_op_find("mine::twice", &op);
+
+    if (status == CORE_OK)
+        status = core_mul(x[0], x[1], &a);
+    if (status == CORE_OK)
+        status = core_transpose(a, 0, 1, &t);
+    args[0] = core_pack_tensor(t);
+    if (status == CORE_OK)
+        status = core_op_call(op, args, 1, &result, 1);
+    if (status == CORE_OK)
+        status = core_transpose(result.u.tensor, 0, 1, &out[1]);
+    if (status == CORE_OK)
+        status = core_add(out[1], x[0], core_int(1), &out[0]);
+    core_value_release(&result);
+    core_tensor_release(a);
+    core_tensor_release(t);
+    *noutputs = 2;
+    return status;
+}
+
+START_TEST(custom_operators_are_called_between_kernels)
+{
+    core_registration *made[3];
+    core_compiled *compiled;
+
+    OK(core_op_register("mine::twice(Tensor self) -> Tensor", &made[0]));
+    OK(core_function_register("mine::twice", CORE_KEY_BACKEND,
+                              core_device_type(program_device), twice, NULL,
+                              &made[1]));
+    OK(core_shape_register("mine::twice", twice, NULL, &made[2]));
+    compiled = compare_poisoned(with_custom, two);
+    ck_assert_uint_eq(facts_of(compiled)->nunprepared, 1);
+    EXPLAINS(compiled, "\"operator\": \"mine::twice\"");
+    EXPLAINS(compiled, "operator of a program or plugin");
+    core_compiled_release(compiled);
+    for (int i = 3; i-- > 0;)
+        core_registration_release(made[i]);
+}
+END_TEST
+
+START_TEST(a_pool_gets_the_memory_of_a_call)
+{
+    world eager = two(), traced = two();
+    core_compiled *compiled = compile(chain, &traced);
+    core_memory_pool *pool;
+
+    if (on_sim_now()) {
+        same_call(chain, &eager, compiled, &traced);
+        OK(core_memory_pool_create(program_device, &pool));
+        OK(core_memory_pool_begin(pool));
+        same_call(chain, &eager, compiled, &traced);
+        OK(core_memory_pool_end(pool));
+        core_memory_pool_release(pool);
+    }
+    core_compiled_release(compiled);
+}
+END_TEST
+
+SUITE_ON_CPU_AND_SIM("compile/prepared",
+                     calls_do_not_depend_on_what_the_arena_has,
+                     only_outputs_are_allocated,
+                     an_optimizer_writes_parameters_and_states_in_place,
+                     a_written_input_takes_the_new_value_without_a_copy,
+                     the_old_content_is_kept_for_those_who_read_it_later,
+                     inputs_are_swapped,
+                     an_input_is_not_written_while_it_is_read_in_another_order,
+                     threads_and_streams_do_not_share_an_arena,
+                     a_thread_changes_between_streams, a_child_process_calls,
+                     an_error_of_a_kernel_is_that_of_the_operator,
+                     a_function_that_is_registered_later_is_called,
+                     custom_operators_are_called_between_kernels,
+                     a_pool_gets_the_memory_of_a_call)
