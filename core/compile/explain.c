@@ -190,6 +190,9 @@ static void write_program(core_program *program, core__json *json)
 static void write_training(const core__training *training, core__json *json)
 {
     const core__partition *partition = &training->partition;
+    const core__backward *backward = training->described.nmasks
+                                         ? atomic_load(&training->backwards[0])
+                                         : NULL;
 
     core__json_object(json, "training");
     core__json_unsigned(json, "forward_operators", training->forward_nodes);
@@ -205,6 +208,11 @@ static void write_training(const core__training *training, core__json *json)
                         atomic_load(&training->repeated_calls));
     core__json_unsigned(json, "eager_calls",
                         core__training_eager_calls(training));
+    if (backward) {
+        core__json_object(json, "backward_program");
+        write_prepared(backward->program, json);
+        core__json_end(json);
+    }
     core__json_end(json);
 }
 

@@ -139,7 +139,8 @@ void core_compiled_release(core_compiled *compiled);
  * compilation, but where a tensor is used by the function several times, and
  * elsewhere as well, its gradients are added in another order.  A backward with
  * CORE_CREATE_GRAPH calls the function again and differentiates that; later calls
- * with the same facts call the function as it is.  An error of the function is
+ * with the same facts call the function as it is, unless CORE_COMPILE_FULLGRAPH
+ * was given.  An error of the function is
  * returned and nothing is recorded.  Several threads may call it at
  * once.  While another function is recorded, the function is called as it is, and
  * so becomes a part of that program.

@@ -9,6 +9,8 @@
 
 #include "base/memory.h"
 
+#include <libcore/settings.h>
+
 static core_tensor *weight, *scale;
 
 static world of_size(int64_t rows, int64_t columns)
@@ -87,6 +89,26 @@ START_TEST(two_recordings_serve_the_sizes_between)
     EXPLAINS(compiled, "\"eager_calls\": 0");
     EXPLAINS(compiled, "\"recorded_because\": \"made from programs of other "
                        "sizes\"");
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* LIBCORE_COMPILE_CHECK records each call and compares the programs, with all
+ * types and strides. */
+START_TEST(programs_are_those_that_would_be_recorded)
+{
+    core_compiled *compiled = compile_sizes(layer, CORE_COMPILE_DYNAMIC_AUTO);
+    core_compile_counts before = compile_counts(), after;
+
+    call_with(layer, compiled, 2, 4);
+    call_with(layer, compiled, 30, 32);
+    OK(core_setting_set("LIBCORE_COMPILE_CHECK", "1"));
+    for (int round = 0; round < 2; round++)
+        for (int64_t rows = 3; rows < 10; rows++)
+            call_with(layer, compiled, rows, 12);
+    OK(core_setting_set("LIBCORE_COMPILE_CHECK", NULL));
+    after = compile_counts();
+    ck_assert_uint_ge(after.checks - before.checks, 4);
     core_compiled_release(compiled);
 }
 END_TEST
@@ -233,6 +255,7 @@ END_TEST
 
 SUITE_ON_CPU_AND_SIM("compile/varying_sizes",
                      two_recordings_serve_the_sizes_between,
+                     programs_are_those_that_would_be_recorded,
                      sizes_beyond_those_that_were_recorded_are_recorded,
                      a_number_with_two_explanations_is_recorded,
                      functions_that_do_something_else_stay_apart,
