@@ -4,6 +4,7 @@
 /* Compiled functions: their options and calls. */
 
 #include "compile/compiled_node.h"
+#include "compile/varying_sizes.h"
 
 #include "base/log.h"
 #include "base/memory.h"
@@ -77,6 +78,7 @@ void core__compiled_add_counts(const core_compiled *compiled,
     counts->trace_ns += atomic_load(&compiled->trace_ns);
     counts->invalidated += atomic_load(&compiled->invalidated);
     counts->checks += atomic_load(&compiled->checks);
+    counts->resized += atomic_load(&compiled->resized);
 }
 
 core_status core_compile_get_counts(core_compile_counts *out_counts)
@@ -139,8 +141,6 @@ static core_status check_options(const core_compile_options *options)
         return unsupported("CORE_COMPILE_MAX_AUTOTUNE");
     if (options->flags & CORE_COMPILE_FREEZE)
         return unsupported("CORE_COMPILE_FREEZE");
-    if (options->dynamic == CORE_COMPILE_DYNAMIC_ALWAYS)
-        return unsupported("CORE_COMPILE_DYNAMIC_ALWAYS");
     if (options->codegen == CORE_COMPILE_CODEGEN_ON)
         return unsupported("CORE_COMPILE_CODEGEN_ON");
     return CORE_OK;
@@ -184,10 +184,13 @@ core_status core_compile(core_tensor_function function, void *context,
     CORE__NOT_NULL(function);
     CORE_TRY(read_options(options, &taken));
     limit = taken.limit ? taken.limit : CORE_COMPILE_LIMIT;
-    size = sizeof *compiled + limit * sizeof *compiled->entries;
+    size = sizeof *compiled + limit * sizeof *compiled->entries +
+           sizeof *compiled->patterns;
     compiled = core__alloc_zero(size);
     if (!compiled)
         return core__error_memory(size);
+    compiled->patterns =
+        (core__size_patterns *)(void *)(compiled->entries + limit);
     atomic_init(&compiled->references, 1);
     atomic_init(&compiled->holds, 1);
     compiled->function = function;
@@ -228,6 +231,7 @@ void core_compiled_release(core_compiled *compiled)
     core__compiled_unlock();
     for (uint32_t i = 0; i < compiled->limit; i++)
         core__entry_release(atomic_load(&compiled->entries[i]));
+    core__size_patterns_free(compiled->patterns);
     core__compiled_drop(compiled);
 }
 
@@ -268,9 +272,9 @@ static void note_past(core_compiled *compiled,
 
 /* -------------------------------------------------------------- entries -- */
 
-/* Removes an entry that cannot hold again. */
+/* Removes an entry from its slot. */
 static void remove_entry(core_compiled *compiled, uint32_t slot,
-                         core__compiled_entry *entry)
+                         core__compiled_entry *entry, bool gone)
 {
     bool removed;
 
@@ -283,7 +287,7 @@ static void remove_entry(core_compiled *compiled, uint32_t slot,
     core__compiled_unlock();
     if (!removed)
         return;
-    count(&compiled->invalidated, 1);
+    count(&compiled->invalidated, gone);
     note_past(compiled, entry);
     core__entry_release(entry);
 }
@@ -330,7 +334,7 @@ static core__compiled_entry *find_entry(core_compiled *compiled,
             return entry;
         *out_changed = true;
         if (match == CORE__ENTRY_GONE)
-            remove_entry(compiled, i, entry);
+            remove_entry(compiled, i, entry, true);
         core__entry_release(entry);
     }
     return NULL;
@@ -350,7 +354,7 @@ static bool sweep_entries(core_compiled *compiled)
             entry = NULL;
         core__thread_leave(self);
         if (entry && core__entry_is_gone(entry))
-            remove_entry(compiled, i, entry);
+            remove_entry(compiled, i, entry, true);
         core__entry_release(entry);
     }
     return atomic_load(&compiled->nentries) < compiled->limit;
@@ -627,6 +631,142 @@ static core_status after_failure(call *c, uint64_t ns)
     return full ? failure : CORE_OK;
 }
 
+/* ---------------------------------------------------------- varying sizes -- */
+
+static bool joins_sizes(const core_compiled *compiled)
+{
+    return compiled->options.dynamic != CORE_COMPILE_DYNAMIC_NEVER;
+}
+
+/* The newest entry with the facts of a call but for sizes, with a reference. */
+static core__compiled_entry *entry_of_other_sizes(core_compiled *compiled,
+                                                  const core__guard *guard)
+{
+    core__thread *self = core__thread_self();
+    core__compiled_entry *found = NULL;
+
+    for (uint32_t i = 0; i < compiled->limit; i++) {
+        core__compiled_entry *entry;
+
+        core__thread_enter(self);
+        entry = atomic_load(&compiled->entries[i]);
+        if (entry && entry->program && !entry->training &&
+            (!found || entry->recording > found->recording) &&
+            core__guard_same_but_sizes(entry->guard, entry->guard_size,
+                                       guard->bytes, guard->size) &&
+            core__entry_retain(entry)) {
+            core__compiled_entry *before = found;
+
+            found = entry;
+            entry = before;
+        } else {
+            entry = NULL;
+        }
+        core__thread_leave(self);
+        core__entry_release(entry);
+    }
+    return found;
+}
+
+/* After a recording.  UNSUPPORTED if sizes must join and do not.  *out_joined:
+ * the program can be made from those of other sizes. */
+static core_status learn_sizes(const call *c, const core_program *program,
+                               const core__training *training, bool *out_joined)
+{
+    core_compiled *compiled = c->compiled;
+    core__compiled_entry *before;
+    bool fails;
+
+    *out_joined = false;
+    if (!joins_sizes(compiled) || training)
+        return CORE_OK;
+    before = entry_of_other_sizes(compiled, &c->guard);
+    *out_joined = core__size_patterns_learn(compiled->patterns, &c->guard,
+                                            c->inputs, program, before);
+    if (before && *out_joined)
+        before->replaceable = true;
+    fails = before && !*out_joined &&
+            compiled->options.dynamic == CORE_COMPILE_DYNAMIC_ALWAYS;
+    core__entry_release(before);
+    if (!fails)
+        return CORE_OK;
+    return core__error(CORE_ERROR_UNSUPPORTED,
+                       "core_compiled_call: CORE_COMPILE_DYNAMIC_ALWAYS was "
+                       "given, but the programs of two sizes differ in more "
+                       "than sizes: %s",
+                       compiled->patterns->difference);
+}
+
+/* Frees the slot of the oldest entry that was not recorded. */
+static void make_room(core_compiled *compiled)
+{
+    core__thread *self = core__thread_self();
+    core__compiled_entry *oldest = NULL;
+    uint32_t slot = 0;
+
+    if (atomic_load(&compiled->nentries) < compiled->limit)
+        return;
+    core__thread_enter(self);
+    for (uint32_t i = 0; i < compiled->limit; i++) {
+        core__compiled_entry *entry = atomic_load(&compiled->entries[i]);
+
+        if (!entry || !entry->replaceable ||
+            (oldest && entry->recording > oldest->recording))
+            continue;
+        oldest = entry;
+        slot = i;
+    }
+    if (oldest && !core__entry_retain(oldest))
+        oldest = NULL;
+    core__thread_leave(self);
+    if (oldest)
+        remove_entry(compiled, slot, oldest, false);
+    core__entry_release(oldest);
+}
+
+/* True if an entry can make room. */
+static bool has_replaceable(core_compiled *compiled)
+{
+    core__thread *self = core__thread_self();
+    bool found = false;
+
+    core__thread_enter(self);
+    for (uint32_t i = 0; i < compiled->limit && !found; i++) {
+        const core__compiled_entry *entry = atomic_load(&compiled->entries[i]);
+
+        found = entry && entry->replaceable;
+    }
+    core__thread_leave(self);
+    return found;
+}
+
+/* Makes and runs a program from those of other sizes.  *out_done: there was
+ * one. */
+static core_status run_resized(call *c, bool *out_done)
+{
+    core_compiled *compiled = c->compiled;
+    core__compiled_entry *entry;
+    core_status status;
+
+    *out_done = false;
+    if (!joins_sizes(compiled) || !compiled->patterns->count)
+        return CORE_OK;
+    status = core__size_patterns_apply(compiled->patterns, &c->guard, c->inputs,
+                                       c->ninputs, &entry);
+    if (status != CORE_OK || !entry)
+        return status;
+    *out_done = true;
+    entry->why = core__strdup("made from programs of other sizes");
+    entry->replaceable = true;
+    count(&compiled->resized, 1);
+    entry->recording =
+        atomic_load(&compiled->traces) + atomic_load(&compiled->resized);
+    status = run_entry(c, entry);
+    make_room(compiled);
+    add_entry(compiled, &c->guard, c->inputs, entry);
+    return status;
+}
+
 static core_status record(call *c)
 {
     core__compiled_entry *entry;
@@ -634,15 +774,23 @@ static core_status record(call *c)
     core_program *program;
     core_status status;
     uint64_t ns;
+    bool joined;
 
     status = trace(c->compiled, c->inputs, c->ninputs, c->noutputs, &program,
                    &training, &ns);
     if (status != CORE_OK)
         return after_failure(c, ns);
+    status = learn_sizes(c, program, training, &joined);
+    if (status != CORE_OK) {
+        core_program_release(program);
+        return failed(c, status);
+    }
     status = make_entry(c, program, training, ns, NULL, &entry);
     if (status != CORE_OK)
         return failed(c, status);
+    entry->replaceable = joined;
     status = run_entry(c, entry);
+    make_room(c->compiled);
     add_entry(c->compiled, &c->guard, c->inputs, entry);
     return status;
 }
@@ -795,6 +943,21 @@ static core_status refused(const call *c, const char *reason, uint32_t input)
                        reason, input);
 }
 
+/* A call without an entry. */
+static core_status call_new(call *c)
+{
+    core_compiled *compiled = c->compiled;
+    bool done;
+    core_status status = run_resized(c, &done);
+
+    if (done || status != CORE_OK)
+        return done ? status : failed(c, status);
+    if (atomic_load(&compiled->nentries) >= compiled->limit &&
+        !sweep_entries(compiled) && !has_replaceable(compiled))
+        return beyond_limit(c);
+    return record_and_run(c);
+}
+
 /* Finds the entry for a call without making its guard record, with a reference;
  * NULL: look for it with the record. */
 static core__compiled_entry *find_quickly(const call *c)
@@ -846,11 +1009,8 @@ static core_status call_guarded(call *c)
     entry = find_entry(compiled, &c->guard, c->inputs, &c->changed);
     if (entry) {
         status = call_entry(c, entry);
-    } else if (atomic_load(&compiled->nentries) >= compiled->limit &&
-               !sweep_entries(compiled)) {
-        status = beyond_limit(c);
     } else {
-        status = record_and_run(c);
+        status = call_new(c);
     }
     core__guard_free(&c->guard);
     return status;

@@ -57,6 +57,10 @@ void core__guard_difference(const unsigned char *before, size_t before_size,
                             const unsigned char *after, size_t after_size,
                             char *text, size_t size);
 
+/* True for records that differ in sizes and strides of inputs alone. */
+bool core__guard_same_but_sizes(const unsigned char *a, size_t a_size,
+                                const unsigned char *b, size_t b_size);
+
 /* ------------------------------------------------------------- holders -- */
 
 /* How many references programs of compiled functions have to a tensor.  If there
@@ -104,6 +108,9 @@ typedef struct core__compiled_entry {
     char *reason;        /* of the graph break */
     char *why;           /* why it was recorded */
     uint64_t recording;  /* its number */
+    /* It can be made again from programs of other sizes (varying_sizes.h), so it
+     * makes room for others. */
+    _Atomic bool replaceable;
     uint64_t trace_ns;
     _Atomic uint64_t calls;
     size_t guard_size;
@@ -154,8 +161,9 @@ struct core_compiled {
     /* Calls are counted by their entry; these are those of entries that were
      * removed or not added, those of no entry, and what happens rarely. */
     _Atomic uint64_t past_programs, past_breaks, limit_calls, inlined_calls,
-        failed_calls, traces, trace_ns, invalidated, checks;
-    core_compiled *next, *previous; /* list of all, under the lock */
+        failed_calls, traces, trace_ns, invalidated, checks, resized;
+    struct core__size_patterns *patterns; /* varying_sizes.h */
+    core_compiled *next, *previous;       /* list of all, under the lock */
     core__refused_calls refused[CORE__REFUSED_KINDS];
     core__compiled_entry *_Atomic entries[]; /* limit slots */
 };

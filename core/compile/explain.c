@@ -5,6 +5,7 @@
 
 #include "compile/compiled_node.h"
 #include "compile/prepared.h"
+#include "compile/varying_sizes.h"
 
 #include "base/growing_text.h"
 #include "base/memory.h"
@@ -144,6 +145,7 @@ static void write_counts(const core_compiled *compiled, core__json *json)
     core__json_unsigned(json, "trace_ns", counts.trace_ns);
     core__json_unsigned(json, "invalidated", counts.invalidated);
     core__json_unsigned(json, "checks", counts.checks);
+    core__json_unsigned(json, "resized", counts.resized);
     core__json_end(json);
 }
 
@@ -188,6 +190,9 @@ static void write_program(core_program *program, core__json *json)
 static void write_training(const core__training *training, core__json *json)
 {
     const core__partition *partition = &training->partition;
+    const core__backward *backward = training->described.nmasks
+                                         ? atomic_load(&training->backwards[0])
+                                         : NULL;
 
     core__json_object(json, "training");
     core__json_unsigned(json, "forward_operators", training->forward_nodes);
@@ -203,6 +208,11 @@ static void write_training(const core__training *training, core__json *json)
                         atomic_load(&training->repeated_calls));
     core__json_unsigned(json, "eager_calls",
                         core__training_eager_calls(training));
+    if (backward) {
+        core__json_object(json, "backward_program");
+        write_prepared(backward->program, json);
+        core__json_end(json);
+    }
     core__json_end(json);
 }
 
@@ -236,6 +246,9 @@ static void write_all(const snapshot *s, core__json *json)
         core__json_end(json);
     }
     core__json_end(json);
+    core__compiled_lock();
+    core__size_patterns_write(s->compiled->patterns, json);
+    core__compiled_unlock();
     core__json_array(json, "entries");
     for (uint32_t i = 0; i < s->nentries; i++)
         write_entry(s->entries[i], json);

@@ -65,9 +65,17 @@ enum {
 
 /* core_compile_options.dynamic */
 enum {
-    CORE_COMPILE_DYNAMIC_AUTO = 0, /* in this version as NEVER */
+    /* Programs for further sizes of inputs are made from two recordings with
+     * different sizes, if these differ only in numbers that follow from sizes.
+     * They serve sizes between those that were recorded.  Not for functions
+     * whose results require grad. */
+    CORE_COMPILE_DYNAMIC_AUTO = 0,
+    /* Each set of sizes is recorded.  For functions that do something else for
+     * some sizes, such as multiples of 8. */
     CORE_COMPILE_DYNAMIC_NEVER = 1,
-    CORE_COMPILE_DYNAMIC_ALWAYS = 2 /* UNSUPPORTED in this version */
+    /* As AUTO, but a call fails with UNSUPPORTED if its recording differs from
+     * an earlier one in something that does not follow from sizes. */
+    CORE_COMPILE_DYNAMIC_ALWAYS = 2
 };
 
 /* core_compile_options.codegen */
@@ -131,7 +139,8 @@ void core_compiled_release(core_compiled *compiled);
  * compilation, but where a tensor is used by the function several times, and
  * elsewhere as well, its gradients are added in another order.  A backward with
  * CORE_CREATE_GRAPH calls the function again and differentiates that; later calls
- * with the same facts call the function as it is.  An error of the function is
+ * with the same facts call the function as it is, unless CORE_COMPILE_FULLGRAPH
+ * was given.  An error of the function is
  * returned and nothing is recorded.  Several threads may call it at
  * once.  While another function is recorded, the function is called as it is, and
  * so becomes a part of that program.
@@ -165,6 +174,7 @@ typedef struct core_compile_counts {
     uint64_t invalidated;    /* programs dropped because a hidden input changed
                               * or was released */
     uint64_t checks;         /* of LIBCORE_COMPILE_CHECK */
+    uint64_t resized;        /* programs made from those of other sizes */
 } core_compile_counts;
 
 /* Fills in the counts. */

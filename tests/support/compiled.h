@@ -10,19 +10,21 @@
 
 #include <libcore/compiled.h>
 
-/* The body of a function: w is its world, x its inputs, out its outputs. */
-#define COMPILED_FUNCTION(name)                                             \
-    static core_status name##_body(world *w, core_tensor *const *x,         \
-                                   core_tensor **out, size_t *noutputs);    \
-    static core_status name(void *context, core_tensor *const *x, size_t n, \
-                            core_tensor **out, size_t *noutputs)            \
-    {                                                                       \
-        (void)n;                                                            \
-        return name##_body(context, x, out, noutputs);                      \
-    }                                                                       \
-    static core_status name##_body(                                         \
-        world *w __attribute__((unused)),                                   \
-        core_tensor *const *x __attribute__((unused)),                      \
+/* The body of a function: w is its world, x its inputs, out its outputs.  Not
+ * every test uses those of training.h. */
+#define COMPILED_FUNCTION(name)                                                \
+    static inline core_status name##_body(                                     \
+        world *w, core_tensor *const *x, core_tensor **out, size_t *noutputs); \
+    static inline core_status name(void *context, core_tensor *const *x,       \
+                                   size_t n, core_tensor **out,                \
+                                   size_t *noutputs)                           \
+    {                                                                          \
+        (void)n;                                                               \
+        return name##_body(context, x, out, noutputs);                         \
+    }                                                                          \
+    static inline core_status name##_body(                                     \
+        world *w __attribute__((unused)),                                      \
+        core_tensor *const *x __attribute__((unused)),                         \
         core_tensor **out __attribute__((unused)), size_t *noutputs)
 
 static inline core_compile_counts compile_counts(void)

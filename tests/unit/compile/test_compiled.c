@@ -107,7 +107,6 @@ START_TEST(what_is_not_supported_yet_is_refused_by_name)
         {{.mode = CORE_COMPILE_REDUCE_OVERHEAD}, "REDUCE_OVERHEAD"},
         {{.mode = CORE_COMPILE_MAX_AUTOTUNE}, "MAX_AUTOTUNE"},
         {{.flags = CORE_COMPILE_FREEZE}, "FREEZE"},
-        {{.dynamic = CORE_COMPILE_DYNAMIC_ALWAYS}, "DYNAMIC_ALWAYS"},
         {{.codegen = CORE_COMPILE_CODEGEN_ON}, "CODEGEN_ON"},
     };
     core_compile_options options;
@@ -363,10 +362,13 @@ static void resize_world(world *w, int64_t rows)
 START_TEST(beyond_the_limit_the_function_runs_as_it_is)
 {
     world eager = two_inputs(), traced = two_inputs();
-    core_compiled *compiled = compile(arithmetic, &traced, 0);
+    core_compile_options options = {.struct_size = sizeof options,
+                                    .dynamic = CORE_COMPILE_DYNAMIC_NEVER};
     core_compile_counts before = compile_counts(), after;
+    core_compiled *compiled;
     warnings logged = {0};
 
+    OK(core_compile(arithmetic, &traced, &options, &compiled));
     core_log_set_sink(take_warning, &logged, CORE_LOG_WARNING);
     for (int round = 0; round < 2; round++)
         for (int64_t rows = 1; rows <= CORE_COMPILE_LIMIT + 2; rows++) {

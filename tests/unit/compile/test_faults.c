@@ -133,6 +133,42 @@ static core_status train(world *w)
     return status;
 }
 
+COMPILED_FUNCTION(sized)
+{
+    const int64_t n = core_tensor_numel(x[0]);
+    core_tensor *row = NULL;
+    core_status status = core_reshape(x[0], &n, 1, &row);
+
+    if (status == CORE_OK)
+        status = core_mul_scalar(row, core_int(n), &out[0]);
+    core_tensor_release(row);
+    *noutputs = 1;
+    return status;
+}
+
+static core_status call_with_sizes(world *w)
+{
+    const int64_t rows[] = {2, 6, 4, 5};
+    core_compiled *compiled = NULL;
+    char *text = NULL;
+    core_status status = core_compile(sized, w, NULL, &compiled);
+
+    for (int i = 0; i < 4 && status == CORE_OK; i++) {
+        core_tensor *x = NULL, *y = NULL;
+
+        status = core_ones((int64_t[]){rows[i], 3}, 2, CORE_F32, w->device, &x);
+        if (status == CORE_OK)
+            status = core_compiled_call(compiled, &x, 1, &y, 1);
+        core_tensor_release(x);
+        core_tensor_release(y);
+    }
+    if (status == CORE_OK)
+        status = core_compiled_explain(compiled, &text);
+    core_text_free(text);
+    core_compiled_release(compiled);
+    return status;
+}
+
 static core_status save_and_load(world *w)
 {
     core_program *program = NULL, *loaded = NULL;
@@ -389,6 +425,12 @@ START_TEST(training_without_memory_leaves_nothing_behind)
 }
 END_TEST
 
+START_TEST(programs_of_other_sizes_without_memory_leave_nothing_behind)
+{
+    fail_each(call_with_sizes);
+}
+END_TEST
+
 START_TEST(a_file_without_memory_leaves_nothing_behind)
 {
     temporary_file(path, "libcore-program");
@@ -418,6 +460,7 @@ int main(void)
     const TTest *const tests[] = {
         a_compiled_call_without_memory_leaves_nothing_behind,
         training_without_memory_leaves_nothing_behind,
+        programs_of_other_sizes_without_memory_leave_nothing_behind,
         a_file_without_memory_leaves_nothing_behind,
         branches_without_memory_leave_nothing_behind,
         optimizer_steps_without_memory_leave_nothing_behind,

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Compiled functions whose inputs have other sizes in each call, on cpu and
+ * sim. */
+
+#include "support/effort.h"
+#include "support/training.h"
+
+#include "base/memory.h"
+
+#include <libcore/settings.h>
+
+static core_tensor *weight, *scale;
+
+static world of_size(int64_t rows, int64_t columns)
+{
+    world w = {.device = program_device, .ninputs = 1};
+
+    w.inputs[0] = NUMBERS(&w, (uint32_t)(rows * columns), rows, columns);
+    return w;
+}
+
+static void make_weights(void)
+{
+    world w = {.device = program_device};
+
+    weight = NUMBERS(&w, 5, 4, 3);
+    scale = NUMBERS(&w, 90, 3);
+}
+
+/* Numbers that follow from sizes: of views, slices, a mean by hand. */
+COMPILED_FUNCTION(layer)
+{
+    int64_t n = core_tensor_size(x[0], 0), m = core_tensor_size(x[0], 1);
+    int64_t last = n - 1;
+    core_tensor *y = T(reshape, x[0], (int64_t[]){n * m / 4, 4}, 2);
+
+    y = T(mul, T(mm, y, weight), scale);
+    out[0] = own(T(relu, y));
+    out[1] = own(T(slice, x[0], 0, NULL, &last, 1));
+    y = T(sum, T(clone, x[0], -1), CORE_DTYPE_NONE);
+    out[2] = own(T(mul_scalar, y, core_float(1.0 / (double)(n * m))));
+    out[3] = own(T(dropout, x[0], .25, true));
+    OK(core_add_scalar_(x[0], core_int(n), core_int(1)));
+    *noutputs = 4;
+    return finish();
+}
+
+/* Calls the function with sizes and compares. */
+static void call_with(core_tensor_function function, core_compiled *compiled,
+                      int64_t rows, int64_t columns)
+{
+    world eager = of_size(rows, columns), traced = of_size(rows, columns);
+
+    same_call(function, &eager, compiled, &traced);
+    drop(eager.inputs[0]);
+    drop(traced.inputs[0]);
+}
+
+static core_compiled *compile_sizes(core_tensor_function function,
+                                    uint32_t dynamic)
+{
+    core_compile_options options = {.struct_size = sizeof options,
+                                    .flags = CORE_COMPILE_FULLGRAPH |
+                                             CORE_COMPILE_LIMIT_ERROR,
+                                    .dynamic = dynamic};
+    core_compiled *compiled;
+
+    make_weights();
+    OK(core_compile(function, NULL, &options, &compiled));
+    return compiled;
+}
+
+START_TEST(two_recordings_serve_the_sizes_between)
+{
+    core_compiled *compiled = compile_sizes(layer, CORE_COMPILE_DYNAMIC_AUTO);
+    core_compile_counts before = compile_counts(), after;
+
+    call_with(layer, compiled, 2, 4);
+    call_with(layer, compiled, 30, 32);
+    for (int64_t rows = 3; rows < 30; rows++)
+        for (int64_t columns = 8; columns < 32; columns += 4)
+            call_with(layer, compiled, rows, columns);
+    after = compile_counts();
+    ck_assert_uint_le(after.traces - before.traces, 3);
+    ck_assert_uint_ge(after.resized - before.resized, 27 * 6 - 1);
+    ck_assert_uint_le(after.programs - before.programs, 8);
+    EXPLAINS(compiled, "\"eager_calls\": 0");
+    EXPLAINS(compiled, "\"recorded_because\": \"made from programs of other "
+                       "sizes\"");
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* LIBCORE_COMPILE_CHECK records each call and compares the programs, with all
+ * types and strides. */
+START_TEST(programs_are_those_that_would_be_recorded)
+{
+    core_compiled *compiled = compile_sizes(layer, CORE_COMPILE_DYNAMIC_AUTO);
+    core_compile_counts before = compile_counts(), after;
+
+    call_with(layer, compiled, 2, 4);
+    call_with(layer, compiled, 30, 32);
+    OK(core_setting_set("LIBCORE_COMPILE_CHECK", "1"));
+    for (int round = 0; round < 2; round++)
+        for (int64_t rows = 3; rows < 10; rows++)
+            call_with(layer, compiled, rows, 12);
+    OK(core_setting_set("LIBCORE_COMPILE_CHECK", NULL));
+    after = compile_counts();
+    ck_assert_uint_ge(after.checks - before.checks, 4);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+START_TEST(sizes_beyond_those_that_were_recorded_are_recorded)
+{
+    core_compiled *compiled = compile_sizes(layer, CORE_COMPILE_DYNAMIC_AUTO);
+    core_compile_counts before = compile_counts(), after;
+
+    call_with(layer, compiled, 4, 8);
+    call_with(layer, compiled, 6, 12);
+    call_with(layer, compiled, 9, 16);
+    call_with(layer, compiled, 5, 8);
+    call_with(layer, compiled, 8, 16);
+    call_with(layer, compiled, 1, 8);
+    after = compile_counts();
+    ck_assert_uint_eq(after.traces - before.traces, 4);
+    ck_assert_uint_eq(after.resized - before.resized, 2);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* 4 n and n + 12 are the same for 4, and n n for it, too. */
+COMPILED_FUNCTION(ambiguous)
+{
+    int64_t n = core_tensor_size(x[0], 0), m = core_tensor_size(x[0], 1);
+
+    out[0] = own(T(add_scalar, x[0], core_int(n * m), core_int(1)));
+    *noutputs = 1;
+    return finish();
+}
+
+START_TEST(a_number_with_two_explanations_is_recorded)
+{
+    core_compiled *compiled =
+        compile_sizes(ambiguous, CORE_COMPILE_DYNAMIC_AUTO);
+
+    /* 2 * 6 - 4 = 4 * 3 - 4 and so on. */
+    for (int64_t rows = 2; rows < 12; rows++)
+        for (int64_t columns = 2; columns < 12; columns++)
+            call_with(ambiguous, compiled, rows, columns);
+    EXPLAINS(compiled, "\"eager_calls\": 0");
+    core_compiled_release(compiled);
+}
+END_TEST
+
+COMPILED_FUNCTION(other_for_large)
+{
+    bool large = core_tensor_size(x[0], 0) > 10;
+
+    out[0] = own(large ? T(exp, x[0]) : T(tanh, x[0]));
+    *noutputs = 1;
+    return finish();
+}
+
+START_TEST(functions_that_do_something_else_stay_apart)
+{
+    core_compiled *compiled =
+        compile_sizes(other_for_large, CORE_COMPILE_DYNAMIC_AUTO);
+
+    call_with(other_for_large, compiled, 4, 8);
+    call_with(other_for_large, compiled, 12, 8);
+    call_with(other_for_large, compiled, 6, 8);
+    call_with(other_for_large, compiled, 14, 8);
+    EXPLAINS(compiled, "\"programs_differ\": \"operator 0: ");
+    core_compiled_release(compiled);
+    compiled = compile_sizes(other_for_large, CORE_COMPILE_DYNAMIC_ALWAYS);
+    call_with(other_for_large, compiled, 4, 8);
+    {
+        world w = of_size(12, 8);
+        core_tensor *y;
+
+        FAILS(core_compiled_call(compiled, w.inputs, 1, &y, 1),
+              CORE_ERROR_UNSUPPORTED, "DYNAMIC_ALWAYS", "operator 0");
+    }
+    core_compiled_release(compiled);
+}
+END_TEST
+
+START_TEST(each_size_is_recorded_if_that_is_requested)
+{
+    core_compiled *compiled = compile_sizes(layer, CORE_COMPILE_DYNAMIC_NEVER);
+    core_compile_counts before = compile_counts(), after;
+
+    for (int64_t rows = 2; rows < 8; rows++)
+        call_with(layer, compiled, rows, 8);
+    after = compile_counts();
+    ck_assert_uint_eq(after.traces - before.traces, 6);
+    ck_assert_uint_eq(after.resized - before.resized, 0);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+COMPILED_FUNCTION(same_number)
+{
+    /* A number that no size explains. */
+    static int64_t calls;
+
+    out[0] =
+        own(T(add_scalar, x[0], core_int(1000 + 7 * calls++), core_int(1)));
+    *noutputs = 1;
+    return finish();
+}
+
+START_TEST(a_number_that_no_size_explains_is_told)
+{
+    core_compiled *compiled =
+        compile_sizes(same_number, CORE_COMPILE_DYNAMIC_AUTO);
+    core_tensor *y;
+
+    for (int64_t rows = 4; rows < 8; rows++) {
+        world w = of_size(rows, 50);
+
+        OK(core_compiled_call(compiled, w.inputs, 1, &y, 1));
+        core_tensor_release(y);
+    }
+    EXPLAINS(compiled, "follows from no sizes");
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* Memory does not grow with the number of shapes. */
+START_TEST(many_sizes_take_no_more_memory)
+{
+    core_compiled *compiled = compile_sizes(layer, CORE_COMPILE_DYNAMIC_AUTO);
+    int shapes = effort_is_long() ? 10000 : 60;
+    uint64_t programs = 0;
+    int64_t live = 0;
+
+    call_with(layer, compiled, 2, 4);
+    call_with(layer, compiled, 60, 16);
+    for (int i = 0; i < shapes; i++) {
+        call_with(layer, compiled, 2 + i % 59, 4 + 4 * (i / 59 % 4));
+        if (i == shapes / 3) {
+            programs = compile_counts().programs;
+            live = core__alloc_live();
+        }
+    }
+    ck_assert_uint_eq(compile_counts().programs, programs);
+    ck_assert_int_lt(core__alloc_live(), live + 2000);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+SUITE_ON_CPU_AND_SIM("compile/varying_sizes",
+                     two_recordings_serve_the_sizes_between,
+                     programs_are_those_that_would_be_recorded,
+                     sizes_beyond_those_that_were_recorded_are_recorded,
+                     a_number_with_two_explanations_is_recorded,
+                     functions_that_do_something_else_stay_apart,
+                     each_size_is_recorded_if_that_is_requested,
+                     a_number_that_no_size_explains_is_told,
+                     many_sizes_take_no_more_memory)
