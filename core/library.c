@@ -177,6 +177,10 @@ const struct core__dispatch_upcalls core__dispatch_upcalls = {
     .float8_fallback = core__float8_fallback,
     .gradient_has_fast_path = core__gradient_has_fast_path,
     .record_fast_path = core__autograd_layer_fast_path,
+    .check_changes = core__changes_check,
+    .count_changes = core__changes_count,
+    .run_numbers = core__trace_numbers,
+    .run_finishes = core__trace_finishes,
     .plugin_name = plugin_name,
     .plugin_host = plugin_host,
 };

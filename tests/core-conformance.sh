@@ -288,6 +288,44 @@ golden_in() {
 for mode in $modes; do
     ok "golden cases pass on sim with $mode" golden_in "$mode"
 done
+# compiled SET DEVICE LEAST ARGUMENT…: no case is worse by core_compile, and at
+# least so many calls are compiled.
+compiled() {
+    set=$1 device=$2 least=$3
+    shift 3
+    ends 0 'passed, 0 failed' --golden "$golden/$set" --device "$device" \
+        --compiled "$@" || return
+    count=$(sed -n 's/^calls: \([0-9]*\) compiled.*/\1/p' "$work/out")
+    [ "$count" -ge "$least" ] || { echo "compiled: $count" && return 1; }
+    count=$(sed -n 's/^calls with .*: \([0-9]*\) compiled.*/\1/p' "$work/out")
+    [ "$count" -gt 0 ]
+}
+# A kernel whose second call differs from the first one.
+compiled_differs() {
+    LIBCORE_MUTANT_RULE=second-call-differs \
+        LIBCORE_PLUGIN_PATH=$LIBCORE_PLUGIN_PATH:$(dirname "$mutant") \
+        ends 1 '^FAILED .* tanh: compiled: result 0 .* has other bits' \
+        --golden "$golden/public" --device mutant --filter tanh --compiled
+}
+if [ -n "${LIBCORE_TEST_LONG-}" ]; then
+    for device in cpu sim; do
+        ok "compiled calls are the same on $device" compiled public $device 2300
+        ok "compiled calls of 2.15 are the same on $device" compiled current \
+            $device 5000
+    done
+elif [ -n "$slow" ]; then
+    ok "compiled calls are the same" compiled public cpu 300 --filter '[ab]*'
+else
+    ok "compiled calls are the same on sim" compiled public sim 2300
+fi
+mutant=$LIBCORE_BUILD/tests/fixtures/mutants/.libs/core_mutant.so
+[ ! -f "$mutant" ] ||
+    ok "a compiled call that computes something else fails" compiled_differs
+! $factorizations || ok "calls that are not compiled are counted by reason" \
+    ends 0 'not compiled: 4 calls, for linalg_lstsq: item: it reads data' \
+    --golden "$golden/current" --device cpu --filter linalg_lstsq --compiled
+ok "calls on meta are not compiled" ends 2 'needs a device that computes' \
+    --golden "$golden/public" --device meta --compiled
 ok "shapes and dtypes pass on meta" ends 0 'passed, 0 failed' \
     --golden "$golden/public" --device meta
 ok "a filter selects operators" ends 0 '^12 passed, 0 failed, 0 missing' \
@@ -506,7 +544,6 @@ one_line() { # pattern, file
 }
 
 sim=$plugins/core_sim.so
-mutant=$LIBCORE_BUILD/tests/fixtures/mutants/.libs/core_mutant.so
 modes='MEMORY=flat CHECK=1 QUEUES=3 COMPILE=1 GRANULARITY=4096
     ALIGNMENT=256 TAIL=100 DEVICES=1 DELAY_US=100'
 if [ -n "${LIBCORE_TEST_SHORT-}" ]; then
@@ -603,6 +640,15 @@ others() {
             --filter core/tensors/loads
 }
 ok "a device of another plugin, or that does not exist, is refused" others
+# Tests of the plugin's tables, too, open that device.
+second_device() {
+    LIBCORE_MUTANT_RULE=second-device-fills-one-byte ends 0 \
+        '^ok 1 - core/memory/fills$' --plugin "$mutant" \
+        --filter core/memory/fills &&
+        LIBCORE_MUTANT_RULE=second-device-fills-one-byte ends 1 \
+            '^not ok 1 - core/memory/fills # FAIL$' --plugin "$mutant" \
+            --filter core/memory/fills --device mutant:1
+}
 numbers_fit() {
     for shard in 1/99999999999 -1/3 ' 1/3' 0/3 4/3 1/0 1/2/3 1; do
         ends 2 'accepts I/N' --plugin "$sim" --shard "$shard" || return
@@ -615,6 +661,7 @@ ok "a missing plugin is named" ends 2 'No such file' \
     --plugin "$work/none.so"
 if [ -f "$mutant" ]; then
     ok "a run continues after a crash" continues_after_a_crash
+    ok "the given device is tested" second_device
     ok "a plugin that cannot be opened is reported once" one_cause
     ok "a test that hangs names the function of the plugin" names_slot
     ok "a failure is waived" waived fills-with-one-byte \

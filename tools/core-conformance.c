@@ -27,6 +27,7 @@ typedef struct options {
     const char *required;
     int64_t only; /* a case's id, or -1 */
     bool summary;
+    bool compiled;
     bool verbose;
     bool list;
 } options;
@@ -34,7 +35,7 @@ typedef struct options {
 static const char usage[] =
     "usage: core-conformance --golden PREFIX [--device NAME] [--filter GLOB]\n"
     "                        [--case ID] [--required FILE] [--summary]\n"
-    "                        [--verbose]\n"
+    "                        [--compiled] [--verbose]\n"
     "       core-conformance --list-operators [--filter GLOB]\n"
     "\n"
     "  --golden PREFIX   replay PREFIX.cases with the data of PREFIX.bin;\n"
@@ -45,6 +46,9 @@ static const char usage[] =
     "  --case ID         only this case\n"
     "  --required FILE   operators, one per line, all of whose cases must "
     "pass\n"
+    "  --compiled        call each case by core_compile, too: results must be "
+    "those\n"
+    "                    of the case as it is, bit for bit\n"
     "  --summary         print a line per operator\n"
     "  --verbose         print a line per case, also for passed and missing "
     "ones\n"
@@ -123,6 +127,8 @@ static int read_options(int argc, char **argv, options *out)
                 return EXIT_USAGE;
         } else if (strcmp(argv[i], "--summary") == 0) {
             out->summary = true;
+        } else if (strcmp(argv[i], "--compiled") == 0) {
+            out->compiled = true;
         } else if (strcmp(argv[i], "--verbose") == 0) {
             out->verbose = true;
         } else if (strcmp(argv[i], "--list-operators") == 0) {
@@ -236,7 +242,8 @@ static void check_differences(const golden_file *golden, outcome_counts *all)
     }
 }
 
-static int finish(const options *chosen, outcome_counts *all)
+static int finish(const options *chosen, outcome_counts *all,
+                  const compiled_counts *compiled)
 {
     const size_t *total = all->total;
     bool good;
@@ -260,6 +267,8 @@ static int finish(const options *chosen, outcome_counts *all)
     if (total[REPLAY_DIFFERS])
         printf("%zu cases differ on purpose, as %s.differences says\n",
                total[REPLAY_DIFFERS], chosen->golden);
+    if (compiled)
+        compiled_counts_print(compiled);
     printf("%zu passed, %zu failed, %zu missing\n", total[REPLAY_PASSED],
            total[REPLAY_FAILED], total[REPLAY_MISSING]);
     return good && !total[REPLAY_FAILED] ? EXIT_SUCCESS : EXIT_FAILURE;
@@ -281,6 +290,7 @@ static int run(int argc, char **argv)
     replay_device on = {0};
     golden_file golden = {0};
     outcome_counts all = {0};
+    static compiled_counts compiled;
     char text[500];
     int result;
 
@@ -306,6 +316,11 @@ static int run(int argc, char **argv)
         print_error("%s", core_error_message());
         goto done;
     }
+    if (chosen.compiled && on.meta) {
+        print_error("%s", "--compiled needs a device that computes");
+        goto done;
+    }
+    on.compiled = chosen.compiled ? &compiled : NULL;
     if (!replay_all(&chosen, &on, &golden, &all)) {
         fflush(stdout);
         print_error("%s", golden.problem);
@@ -313,7 +328,7 @@ static int run(int argc, char **argv)
     }
     if (!chosen.filter && chosen.only < 0)
         check_differences(&golden, &all);
-    result = finish(&chosen, &all);
+    result = finish(&chosen, &all, on.compiled);
 done:
     core_device_set_current(NULL);
     outcome_counts_free(&all);

@@ -17,6 +17,26 @@ static bool list_equal(const core__program_argument *a,
             memcmp(a->u.pointer, b->u.pointer, a->count * size) == 0);
 }
 
+static bool number_equal(const core__program_number *a,
+                         const core__program_number *b)
+{
+    return a->source == b->source && a->object == b->object &&
+           a->part == b->part && a->number == b->number &&
+           a->earlier == b->earlier;
+}
+
+static bool finishes_equal(const core_program *a, const core_program *b)
+{
+    bool equal = a->nfinishes == b->nfinishes;
+
+    for (uint32_t i = 0; i < a->nfinishes && equal; i++)
+        equal = a->finishes[i].source == b->finishes[i].source &&
+                a->finishes[i].object == b->finishes[i].object &&
+                a->finishes[i].part == b->finishes[i].part &&
+                a->finishes[i].other == b->finishes[i].other;
+    return equal;
+}
+
 static bool argument_equal(const core_program *x, const core_program *y,
                            const core__program_argument *a,
                            const core__program_argument *b)
@@ -26,6 +46,8 @@ static bool argument_equal(const core_program *x, const core_program *y,
     switch (a->tag) {
     case CORE_VALUE_NONE:
         return true;
+    case CORE__ARGUMENT_NUMBER:
+        return number_equal(&x->numbers[a->u.i], &y->numbers[b->u.i]);
     case CORE_VALUE_TENSOR:
         return a->u.value == b->u.value;
     case CORE_VALUE_DEVICE:
@@ -146,6 +168,10 @@ bool core__programs_equal(const core_program *a, const core_program *b,
     }
     if (!values_equal(a, b)) {
         core__format(text, size, "its results have other sizes or dtypes");
+        return false;
+    }
+    if (!finishes_equal(a, b)) {
+        core__format(text, size, "it steps other parameters");
         return false;
     }
     if (!outputs_equal(a, b)) {

@@ -3,7 +3,7 @@
 
 /* Compiled functions: their options and calls. */
 
-#include "compile/compiled.h"
+#include "compile/compiled_node.h"
 
 #include "base/log.h"
 #include "base/memory.h"
@@ -38,8 +38,11 @@ static void add_entry_counts(const core_compiled *compiled,
         if (!entry)
             continue;
         if (entry->program) {
+            uint64_t eager = core__training_eager_calls(entry->training);
+
             counts->programs++;
-            counts->compiled_calls += atomic_load(&entry->calls);
+            counts->compiled_calls += atomic_load(&entry->calls) - eager;
+            counts->break_calls += eager;
         } else {
             counts->break_calls += atomic_load(&entry->calls);
         }
@@ -140,8 +143,7 @@ static core_status check_options(const core_compile_options *options)
         return unsupported("CORE_COMPILE_DYNAMIC_ALWAYS");
     if (options->codegen == CORE_COMPILE_CODEGEN_ON)
         return unsupported("CORE_COMPILE_CODEGEN_ON");
-    return options->recompute_budget ? unsupported("a recompute_budget")
-                                     : CORE_OK;
+    return CORE_OK;
 }
 
 static core_status read_options(const core_compile_options *given,
@@ -187,6 +189,7 @@ core_status core_compile(core_tensor_function function, void *context,
     if (!compiled)
         return core__error_memory(size);
     atomic_init(&compiled->references, 1);
+    atomic_init(&compiled->holds, 1);
     compiled->function = function;
     compiled->context = context;
     compiled->options = taken;
@@ -225,15 +228,42 @@ void core_compiled_release(core_compiled *compiled)
     core__compiled_unlock();
     for (uint32_t i = 0; i < compiled->limit; i++)
         core__entry_release(atomic_load(&compiled->entries[i]));
-    core__free(compiled);
+    core__compiled_drop(compiled);
+}
+
+core_compiled *core__compiled_hold(core_compiled *compiled)
+{
+    atomic_fetch_add_explicit(&compiled->holds, 1, memory_order_relaxed);
+    return compiled;
+}
+
+void core__compiled_drop(core_compiled *compiled)
+{
+    if (atomic_fetch_sub(&compiled->holds, 1) == 1)
+        core__free(compiled);
+}
+
+bool core__compiled_retain_used(core_compiled *compiled)
+{
+    uint32_t references = atomic_load(&compiled->references);
+
+    while (references > 0)
+        if (atomic_compare_exchange_weak(&compiled->references, &references,
+                                         references + 1))
+            return true;
+    return false;
 }
 
 /* Keeps the calls of an entry that is not, or no longer, in a slot. */
 static void note_past(core_compiled *compiled,
                       const core__compiled_entry *entry)
 {
-    count(entry->program ? &compiled->past_programs : &compiled->past_breaks,
-          atomic_load(&entry->calls));
+    uint64_t calls = atomic_load(&entry->calls);
+    uint64_t eager =
+        entry->program ? core__training_eager_calls(entry->training) : calls;
+
+    count(&compiled->past_programs, calls - eager);
+    count(&compiled->past_breaks, eager);
 }
 
 /* -------------------------------------------------------------- entries -- */
@@ -471,11 +501,12 @@ static core_status describe_cause(const core_compiled *compiled,
 /* Records the function, and counts it. */
 static core_status trace(core_compiled *compiled, core_tensor *const *inputs,
                          size_t ninputs, size_t noutputs,
-                         core_program **out_program, uint64_t *out_ns)
+                         core_program **out_program,
+                         core__training **out_training, uint64_t *out_ns)
 {
     uint64_t begin = now_ns();
-    core_status status =
-        core__compiled_trace(compiled, inputs, ninputs, noutputs, out_program);
+    core_status status = core__compiled_trace(
+        compiled, inputs, ninputs, noutputs, out_program, out_training);
 
     *out_ns = now_ns() - begin;
     count(&compiled->traces, 1);
@@ -494,12 +525,13 @@ typedef struct call {
     bool changed; /* an entry had the guard record, but not the hidden inputs */
 } call;
 
-static core_status make_entry(const call *c, core_program *program, uint64_t ns,
+static core_status make_entry(const call *c, core_program *program,
+                              core__training *training, uint64_t ns,
                               const char *message,
                               core__compiled_entry **out_entry)
 {
-    core_status status =
-        core__entry_new(&c->guard, program, c->inputs, c->ninputs, out_entry);
+    core_status status = core__entry_new(&c->guard, program, training,
+                                         c->inputs, c->ninputs, out_entry);
 
     if (status != CORE_OK)
         return status;
@@ -538,6 +570,14 @@ static core_status run_entry(const call *c, core__compiled_entry *entry)
     count(&entry->calls, 1);
     if (!entry->program)
         return full ? break_error(entry) : run_function(c);
+    if (entry->training) {
+        if (!full && atomic_load(&entry->training->second_derivative)) {
+            count(&entry->training->eager_calls, 1);
+            return run_function(c);
+        }
+        return core__training_call(c->compiled, entry, c->inputs, c->ninputs,
+                                   c->outputs);
+    }
     /* The guards have compared the inputs. */
     return core__program_run_checked(entry->program, c->inputs, c->outputs);
 }
@@ -575,7 +615,7 @@ static core_status after_failure(call *c, uint64_t ns)
         return failed(c, failure);
     status = full ? CORE_OK : run_function(c);
     if (status == CORE_OK)
-        status = make_entry(c, NULL, ns, message, &entry);
+        status = make_entry(c, NULL, NULL, ns, message, &entry);
     if (status != CORE_OK)
         return failed(c, status);
     count(&entry->calls, 1);
@@ -590,15 +630,16 @@ static core_status after_failure(call *c, uint64_t ns)
 static core_status record(call *c)
 {
     core__compiled_entry *entry;
+    core__training *training;
     core_program *program;
     core_status status;
     uint64_t ns;
 
-    status =
-        trace(c->compiled, c->inputs, c->ninputs, c->noutputs, &program, &ns);
+    status = trace(c->compiled, c->inputs, c->ninputs, c->noutputs, &program,
+                   &training, &ns);
     if (status != CORE_OK)
         return after_failure(c, ns);
-    status = make_entry(c, program, ns, NULL, &entry);
+    status = make_entry(c, program, training, ns, NULL, &entry);
     if (status != CORE_OK)
         return failed(c, status);
     status = run_entry(c, entry);
@@ -642,19 +683,22 @@ static core_status check_interval(uint64_t *out)
 static core_status check_again(const call *c, const core__compiled_entry *entry)
 {
     core_program *program;
+    core__training *training;
     char difference[160];
     core_status status;
     uint64_t ns;
 
     count(&c->compiled->checks, 1);
-    status =
-        trace(c->compiled, c->inputs, c->ninputs, c->noutputs, &program, &ns);
+    status = trace(c->compiled, c->inputs, c->ninputs, c->noutputs, &program,
+                   &training, &ns);
     if (status != CORE_OK) {
         core__error_prefix("core_compiled_call: LIBCORE_COMPILE_CHECK: the "
                            "function cannot be recorded any more");
         return status;
     }
     if (!core__programs_equal(entry->program, program, difference,
+                              sizeof difference) ||
+        !core__training_equal(entry->training, training, difference,
                               sizeof difference))
         status = core__error(
             CORE_ERROR_INTERNAL,
@@ -663,6 +707,7 @@ static core_status check_again(const call *c, const core__compiled_entry *entry)
             "belongs in the key",
             difference);
     core_program_release(program);
+    core__training_free(training);
     return status;
 }
 

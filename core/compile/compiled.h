@@ -88,10 +88,13 @@ typedef struct core__kept_tensor {
     int64_t *dims; /* sizes and strides */
 } core__kept_tensor;
 
+typedef struct core__training core__training; /* compiled_node.h */
+
 typedef struct core__compiled_entry {
     core__retired link; /* first: core__reclaim frees the entry */
     _Atomic uint32_t references;
-    core_program *program; /* NULL: a graph break */
+    core_program *program;    /* NULL: a graph break */
+    core__training *training; /* NULL: no result requires grad */
     core__kept_tensor *kept;
     uint32_t nkept;
     uint32_t *gradients; /* pairs: of this input, kept tensor of this index is
@@ -107,8 +110,9 @@ typedef struct core__compiled_entry {
     _Alignas(8) unsigned char guard[];
 } core__compiled_entry;
 
-/* Takes over the program. */
+/* Takes over the program, and training, which may be NULL. */
 core_status core__entry_new(const core__guard *guard, core_program *program,
+                            core__training *training,
                             core_tensor *const *inputs, size_t ninputs,
                             core__compiled_entry **out_entry);
 /* False if it is being freed. */
@@ -138,7 +142,9 @@ typedef struct core__refused_calls {
 enum { CORE__REFUSED_KINDS = 16 };
 
 struct core_compiled {
-    _Atomic uint32_t references;
+    _Atomic uint32_t
+        references;         /* of the program: the function may be called */
+    _Atomic uint32_t holds; /* one for all of those, and of nodes of graphs */
     core_tensor_function function;
     void *context;
     core_compile_options options;
@@ -154,6 +160,12 @@ struct core_compiled {
     core__compiled_entry *_Atomic entries[]; /* limit slots */
 };
 
+/* Keeps the struct, not the function. */
+core_compiled *core__compiled_hold(core_compiled *compiled);
+void core__compiled_drop(core_compiled *compiled);
+/* core_compiled_retain, unless the program has released it: then false. */
+bool core__compiled_retain_used(core_compiled *compiled);
+
 /* The lock of the entries of all functions and of the holders. */
 void core__compiled_lock(void);
 void core__compiled_unlock(void);
@@ -163,10 +175,12 @@ void core__compiled_fork(core__fork_phase at);
 void core__compiled_add_counts(const core_compiled *compiled,
                                core_compile_counts *counts);
 
-/* Records a function for a call with noutputs outputs. */
+/* Records a function for a call with noutputs outputs.  *out_training is NULL if
+ * no result requires grad. */
 core_status core__compiled_trace(const core_compiled *compiled,
                                  core_tensor *const *inputs, size_t ninputs,
-                                 size_t noutputs, core_program **out_program);
+                                 size_t noutputs, core_program **out_program,
+                                 core__training **out_training);
 
 /* Compares two programs.  False: they differ, and text says where. */
 bool core__programs_equal(const core_program *a, const core_program *b,

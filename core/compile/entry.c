@@ -3,7 +3,7 @@
 
 /* The entries of compiled functions. */
 
-#include "compile/compiled.h"
+#include "compile/compiled_node.h"
 
 #include "autograd/graph/autograd_meta.h"
 #include "base/memory.h"
@@ -182,6 +182,7 @@ static core_status keep_tensors(core__compiled_entry *entry,
 /* ------------------------------------------------------------- entries -- */
 
 core_status core__entry_new(const core__guard *guard, core_program *program,
+                            core__training *training,
                             core_tensor *const *inputs, size_t ninputs,
                             core__compiled_entry **out_entry)
 {
@@ -191,11 +192,13 @@ core_status core__entry_new(const core__guard *guard, core_program *program,
 
     *out_entry = NULL;
     if (!entry) {
+        core__training_free(training);
         core_program_release(program);
         return core__error_memory(size);
     }
     atomic_init(&entry->references, 1);
     entry->program = program;
+    entry->training = training;
     entry->guard_size = guard->size;
     memcpy(entry->guard, guard->bytes, guard->size);
     if (program)
@@ -228,6 +231,7 @@ void core__entry_release(core__compiled_entry *entry)
         if (entry->kept[i].holder)
             core__holder_drop(entry->kept[i].holder, entry->kept[i].held);
     core_program_release(entry->program);
+    core__training_free(entry->training);
     core__free(entry->operator_name);
     core__free(entry->reason);
     core__free(entry->why);
@@ -301,6 +305,9 @@ core__entry_match core__entry_check(const core__compiled_entry *entry,
         if (gradient_of(inputs[entry->gradients[2 * i]]) !=
             entry->kept[entry->gradients[2 * i + 1]].tensor)
             return CORE__ENTRY_DIFFERS;
+    if (entry->program->nfinishes &&
+        !core__program_numbers_hold(entry->program))
+        return CORE__ENTRY_DIFFERS;
     return match == CORE__ENTRY_HOLDS &&
                    !hidden_inputs_apart(entry->program, inputs)
                ? CORE__ENTRY_DIFFERS

@@ -3,7 +3,7 @@
 
 /* Describes a compiled function as JSON. */
 
-#include "compile/compiled.h"
+#include "compile/compiled_node.h"
 #include "compile/prepared.h"
 
 #include "base/growing_text.h"
@@ -49,6 +49,21 @@ static void count_break(snapshot *s, const char *operator_name,
     s->breaks[i].count += count;
 }
 
+static void count_breaks_of(snapshot *s, const core__compiled_entry *entry)
+{
+    uint64_t eager = core__training_eager_calls(entry->training);
+
+    if (!entry->program)
+        count_break(s, entry->operator_name, entry->reason,
+                    atomic_load(&entry->calls));
+    else if (entry->training &&
+             atomic_load(&entry->training->second_derivative))
+        count_break(s, NULL,
+                    "a derivative of the gradients is computed "
+                    "(CORE_CREATE_GRAPH)",
+                    eager);
+}
+
 static core_status take_snapshot(core_compiled *compiled, snapshot *s)
 {
     core__thread *self = core__thread_self();
@@ -69,9 +84,7 @@ static core_status take_snapshot(core_compiled *compiled, snapshot *s)
         core__thread_leave(self);
     }
     for (uint32_t i = 0; i < s->nentries; i++)
-        if (!s->entries[i]->program)
-            count_break(s, s->entries[i]->operator_name, s->entries[i]->reason,
-                        atomic_load(&s->entries[i]->calls));
+        count_breaks_of(s, s->entries[i]);
     core__compiled_lock();
     for (uint32_t i = 0; i < CORE__REFUSED_KINDS; i++)
         if (compiled->refused[i].reason)
@@ -172,6 +185,27 @@ static void write_program(core_program *program, core__json *json)
     core__json_end(json);
 }
 
+static void write_training(const core__training *training, core__json *json)
+{
+    const core__partition *partition = &training->partition;
+
+    core__json_object(json, "training");
+    core__json_unsigned(json, "forward_operators", training->forward_nodes);
+    core__json_unsigned(json, "backward_operators", training->backward_nodes);
+    core__json_unsigned(json, "recomputed_operators", training->recomputed);
+    core__json_unsigned(json, "saved_tensors", partition->nsaved);
+    core__json_unsigned(json, "saved_bytes", partition->saved_bytes);
+    core__json_unsigned(json, "saved_bytes_without_recomputation",
+                        partition->direct_bytes);
+    core__json_unsigned(json, "backward_calls",
+                        atomic_load(&training->backward_calls));
+    core__json_unsigned(json, "backward_calls_of_the_function",
+                        atomic_load(&training->repeated_calls));
+    core__json_unsigned(json, "eager_calls",
+                        core__training_eager_calls(training));
+    core__json_end(json);
+}
+
 static void write_entry(const core__compiled_entry *entry, core__json *json)
 {
     core__json_object(json, NULL);
@@ -180,7 +214,9 @@ static void write_entry(const core__compiled_entry *entry, core__json *json)
     core__json_unsigned(json, "trace_ns", entry->trace_ns);
     if (entry->program)
         write_program(entry->program, json);
-    else
+    if (entry->training)
+        write_training(entry->training, json);
+    if (!entry->program)
         core__json_text(json, "break", entry->reason);
     core__guard_write(entry->guard, json);
     core__json_end(json);

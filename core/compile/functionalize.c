@@ -61,11 +61,16 @@ static core_status make_view(core__trace *trace, core_call *call,
     CORE_TRY(core__redispatch(
         call->op, core__keys_below(call->keys, CORE__FUNCTIONALITY_RECORD),
         args, nargs, results, nresults));
-    if (nresults == 0 || results[0].tag != CORE_VALUE_TENSOR ||
-        results[0].u.tensor == source)
+    if (nresults == 0 ||
+        (results[0].tag == CORE_VALUE_TENSOR && results[0].u.tensor == source))
         return CORE_OK;
-    status = core__traced_add_view(trace, traced, parent, call->op, args, nargs,
-                                   results[0].u.tensor);
+    if (results[0].tag == CORE_VALUE_TENSOR_LIST)
+        status =
+            core__traced_add_views(trace, traced, parent, call->op, args, nargs,
+                                   results[0].u.tensors, results[0].count);
+    else
+        status = core__traced_add_view(trace, traced, parent, call->op, args,
+                                       nargs, results[0].u.tensor);
     if (status != CORE_OK)
         core_value_release(&results[0]);
     return status;

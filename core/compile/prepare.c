@@ -326,6 +326,28 @@ static core_status take_views(preparing *p, core__logged_launch *launch)
     return CORE_OK;
 }
 
+/* Numbers of each run are arguments of the kernel at the same positions. */
+static core_status note_numbers(preparing *p, const core__program_node *node,
+                                const core__logged_launch *launch)
+{
+    for (uint32_t i = 0; node && i < node->nargs; i++) {
+        core__number_place *place;
+
+        if (node->args[i].tag != CORE__ARGUMENT_NUMBER ||
+            launch->run->op != node->op)
+            continue;
+        if (launch->kernel->supports || i >= launch->nargs)
+            return refuse(p, "a kernel depends on a number of each run");
+        place = core__program_grow(&p->to->number_places,
+                                   &p->to->nnumber_places, sizeof *place);
+        if (!place)
+            return no_memory();
+        *place = (core__number_place){(core_value *)(uintptr_t)&launch->args[i],
+                                      (uint32_t)node->args[i].u.i};
+    }
+    return CORE_OK;
+}
+
 /* Kernels that write some of their arguments. */
 static core_status note_written(preparing *p, const core__program_node *node,
                                 core__logged_launch *launch)
@@ -386,6 +408,7 @@ static core_status take_operands(preparing *p, const core__program_node *node,
         if (launch->args[i].tag == CORE_VALUE_TENSOR) /* only its presence */
             ((core_value *)(uintptr_t)launch->args)[i].u.tensor = tensors[0];
     CORE_TRY(launch->loop ? take_loop(p, launch) : take_views(p, launch));
+    CORE_TRY(note_numbers(p, node, launch));
     return note_written(p, node, launch);
 }
 
@@ -574,16 +597,37 @@ static core_status leave_node(preparing *p, const core__program_node *node,
     return add_step(p, CORE__STEP_NODE, p->run.node, NULL);
 }
 
+/* True for operators that hand numbers to their kernel as they are, and check
+ * none of those that change from run to run. */
+static bool passes_numbers(const core_operator *op)
+{
+    return op && !(op->flags & CORE__OP_CUSTOM) &&
+           (op->id == CORE_OP_FUSED_SGD_STEP ||
+            op->id == CORE_OP_FUSED_ADAM_STEP);
+}
+
+/* True if an argument is a number of each run. */
+static bool reads_number(const core__program_node *node)
+{
+    for (uint32_t i = 0; i < node->nargs; i++)
+        if (node->args[i].tag == CORE__ARGUMENT_NUMBER)
+            return true;
+    return false;
+}
+
 static core_status prepare_node(preparing *p, const core__program_node *node)
 {
     const char *reason = "it is an operator of a program or plugin";
+    bool numbers = reads_number(node) && !passes_numbers(node->op);
     core_status status = CORE_OK;
 
     if (node->op && core__operator_is_view(node->op)) {
         status = prepare_view(p, node);
         p->to->nodes++;
     } else {
-        if (node->op)
+        if (numbers)
+            reason = "it reads a number at each run";
+        else if (node->op)
             status = prepare_kernel(p, node, &reason);
         if (status == CORE_OK && reason)
             status = leave_node(p, node, reason);
@@ -1177,6 +1221,7 @@ static core_status prepare_all(preparing *p)
 
     for (uint32_t v = 0; v < program->nvalues; v++)
         p->value_buffers[v] = p->last[v] = NEVER;
+    CORE_TRY(core__program_read_numbers(program, p->to->numbers));
     CORE_TRY(prepare_sources(p));
     CORE_TRY(core__program_order(program, p->order));
     for (uint32_t i = 0; i < program->nnodes; i++) {
@@ -1209,6 +1254,11 @@ static core_status begin(core_program *program, preparing *p)
     p->run.tensors = core__alloc_zero(size + 1);
     if (!p->run.tensors)
         return core__error_memory(size);
+    to->numbers =
+        core__alloc_zero((program->nnumbers + 1) * sizeof(core_value));
+    if (!to->numbers)
+        return no_memory();
+    p->run.numbers = to->numbers;
     p->value_buffers = (uint32_t *)(void *)(p->run.tensors + program->nvalues);
     p->last = p->value_buffers + program->nvalues;
     p->order = p->last + program->nvalues;
@@ -1282,6 +1332,8 @@ void core__prepared_free(core__prepared *prepared)
     core__free(prepared->arena_offsets);
     core__free(prepared->value_sources);
     core__free(prepared->real);
+    core__free(prepared->numbers);
+    core__free(prepared->number_places);
     core__free(prepared->unprepared);
     core__free(prepared);
 }

@@ -565,10 +565,13 @@ static core_status run_set(core__prepared *set, core_tensor *const *inputs,
                    .inputs = inputs,
                    .devices = set->program->devices,
                    .tensors = set->real,
+                   .numbers = set->numbers,
                    .steps = &operator_steps};
-    core_status status = CORE_OK;
+    core_status status = core__program_read_numbers(set->program, set->numbers);
 
-    if (set->operators)
+    for (uint32_t i = 0; i < set->nnumber_places; i++)
+        *set->number_places[i].at = set->numbers[set->number_places[i].number];
+    if (status == CORE_OK && set->operators)
         status = core__run_set_sources(&r);
     if (status == CORE_OK)
         status = place_sources(set, inputs);
@@ -576,6 +579,8 @@ static core_status run_set(core__prepared *set, core_tensor *const *inputs,
         status = run_steps(set, &r);
     if (status == CORE_OK)
         status = make_outputs(set, &r, outputs);
+    if (status == CORE_OK)
+        core__program_finish_run(set->program);
     end_call(set, outputs, status);
     return status;
 }

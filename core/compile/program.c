@@ -107,6 +107,7 @@ void core_program_release(core_program *program)
         core__tensor_release(program->aliases[i]);
     for (uint32_t i = 0; i < program->noutputs; i++)
         core__tensor_release(program->outputs[i].tensor);
+    core__program_release_numbers(program);
     for (uint32_t i = 0; i < program->ngenerators; i++)
         core_generator_release(program->generators[i]);
     for (uint32_t i = 0; i < program->ndevices; i++)
@@ -127,6 +128,7 @@ void core_program_release(core_program *program)
     core__free(program->nodes);
     core__free(program->outputs);
     core__free(program->writes);
+    core_program_release(program->parent);
     core__free(program);
 }
 
@@ -377,6 +379,30 @@ bool core__types_equal(const core__program_type *a, const core__program_type *b)
     return a->dtype == b->dtype && a->ndim == b->ndim &&
            a->device == b->device &&
            memcmp(a->dims, b->dims, 2 * a->ndim * sizeof *a->dims) == 0;
+}
+
+core_value core__program_constant(const core_program *program,
+                                  const core__program_argument *argument)
+{
+    core_value value = {argument->tag, argument->count, {.i = argument->u.i}};
+
+    switch (argument->tag) {
+    case CORE_VALUE_DEVICE:
+        value.u.device = program->devices[argument->u.device];
+        break;
+    case CORE_VALUE_GENERATOR:
+        value.u.generator = program->generators[argument->u.generator];
+        break;
+    case CORE_VALUE_INT_LIST:
+    case CORE_VALUE_FLOAT_LIST:
+    case CORE_VALUE_BOOL_LIST:
+    case CORE_VALUE_STRING:
+        value.u.pointer = (void *)(uintptr_t)argument->u.pointer;
+        break;
+    default:
+        break;
+    }
+    return value;
 }
 
 core_status core__node_operator(const core__program_node *node,

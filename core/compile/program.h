@@ -22,6 +22,7 @@
 #define CORE_COMPILE_PROGRAM_H
 
 #include "dispatch/operator.h"
+#include "dispatch/run_numbers.h"
 #include "tensor/tensor.h"
 
 #include <libcore/compile.h>
@@ -57,7 +58,8 @@ typedef struct core__program_argument {
     uint32_t tag;   /* CORE_VALUE_… */
     uint32_t count; /* of lists and strings */
     union {
-        int64_t i; /* INT, BOOL, DTYPE, FORMAT, LAYOUT */
+        int64_t i; /* INT, BOOL, DTYPE, FORMAT, LAYOUT; of
+                    * CORE__ARGUMENT_NUMBER: the index */
         double f;
         uint32_t value;         /* TENSOR */
         uint32_t device;        /* DEVICE: of program->devices */
@@ -84,6 +86,7 @@ typedef struct core__program_node {
     /* NONE: absent, or a written argument that the operator returns */
     const core__program_argument *results;
     uint64_t draws; /* blocks of random numbers */
+    bool backward;  /* autograd called it after the function: joint_trace.h */
 } core__program_node;
 
 typedef struct core__program_input {
@@ -99,6 +102,24 @@ typedef struct core__program_hidden {
     uint32_t value;
     bool written; /* set by core__program_finish */
 } core__program_hidden;
+
+/* The tag of an argument that is a number of program->numbers. */
+enum { CORE__ARGUMENT_NUMBER = 64 };
+
+/* A number that is read at the start of each run (dispatch/run_numbers.h). */
+typedef struct core__program_number {
+    const core__run_source *source;
+    void *object; /* with a reference */
+    uint32_t part, number, earlier;
+    core_value recorded; /* what it was in the recording */
+} core__program_number;
+
+/* What is reported at the end of each run. */
+typedef struct core__program_finish_call {
+    const core__run_source *source;
+    void *object; /* with a reference */
+    uint32_t part, other;
+} core__program_finish_call;
 
 /* A tensor that the function knows besides its inputs, but is one, or a view of
  * one.  A run checks that this still holds. */
@@ -151,11 +172,16 @@ struct core_program {
     core__program_node *nodes;
     core__program_output *outputs;
     core__program_write *writes;
+    core__program_number *numbers;
+    core__program_finish_call *finishes;
+    uint32_t nnumbers, nfinishes;
     uint32_t ndevices, ngenerators, ninputs, nhidden, nknown, naliases, nvalues,
         nnodes, noutputs, nwrites;
     core__prepared_calls *_Atomic prepared; /* NULL until one is made */
-    core__program_block *blocks;            /* of the arena */
-    size_t used, capacity;                  /* of the newest block */
+    core_program *parent;        /* whose arena has parts of this one, with a
+                           * reference; NULL: none */
+    core__program_block *blocks; /* of the arena */
+    size_t used, capacity;       /* of the newest block */
 };
 
 /* ------------------------------------------------------------ building -- */
@@ -205,6 +231,9 @@ static inline const int64_t *core__type_strides(const core__program_type *type)
 
 bool core__types_equal(const core__program_type *a,
                        const core__program_type *b);
+/* An argument without tensors as the operator receives it. */
+core_value core__program_constant(const core_program *program,
+                                  const core__program_argument *argument);
 /* The operator of a node; NOT_FOUND if it was unregistered. */
 core_status core__node_operator(const core__program_node *node,
                                 core_operator **out_op);
@@ -240,6 +269,18 @@ static inline bool core__known_holds(const core__program_known *known,
 core_status core__program_run_checked(core_program *program,
                                       core_tensor *const *inputs,
                                       core_tensor **outputs);
+
+/* ------------------------------------------------------------- numbers -- */
+
+/* Reads the numbers of a run; out has program->nnumbers entries.  REFUSED if
+ * they cannot be read as they were recorded. */
+core_status core__program_read_numbers(const core_program *program,
+                                       core_value *out);
+/* True if core__program_read_numbers would succeed. */
+bool core__program_numbers_hold(const core_program *program);
+/* Reports what a run has done. */
+void core__program_finish_run(const core_program *program);
+void core__program_release_numbers(core_program *program);
 
 /* ----------------------------------------------------------- inference -- */
 

@@ -187,6 +187,9 @@ static core_status read_argument(recording *r, uint32_t i)
         value = (core_value){CORE_VALUE_DEVICE, 0, {.device = r->device}};
     CORE_TRY(core__program_add_constant(r->trace->program, &value,
                                         &r->arguments[i]));
+    if (core__unlikely(r->trace->numbers.count))
+        CORE_TRY(
+            core__trace_take_number(r->trace, i, &value, &r->arguments[i]));
     r->meta[i] = value;
     if (value.tag == CORE_VALUE_DEVICE)
         r->meta[i].u.device = &core__meta_device;

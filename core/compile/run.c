@@ -303,6 +303,9 @@ static core_status argument(run *r, const core_operator *op,
             CORE_TRY(tensor_argument(r, op, written, from->u.values[k], a,
                                      (*list)++));
         return CORE_OK;
+    case CORE__ARGUMENT_NUMBER:
+        *out = r->numbers[from->u.i];
+        return CORE_OK;
     case CORE_VALUE_DEVICE:
         out->u.device = r->devices[from->u.device];
         return CORE_OK;
@@ -617,12 +620,15 @@ static core_status run_all(run *r, core_tensor **outputs)
 
     if (r->checks)
         CORE_TRY(check_inputs(r));
+    CORE_TRY(core__program_read_numbers(program, r->numbers));
     CORE_TRY(core__run_set_sources(r));
     for (; r->node < program->nnodes; r->node++)
         CORE_TRY(run_node(r, &program->nodes[r->node]));
     for (uint32_t i = 0; i < program->noutputs; i++)
         CORE_TRY(core__run_output(r, i, outputs, &outputs[i]));
-    return write_targets(r);
+    CORE_TRY(write_targets(r));
+    core__program_finish_run(program);
+    return CORE_OK;
 }
 
 /* Autograd and autocast have done their part when the program was recorded. */
@@ -661,13 +667,15 @@ static core_status run_program(run *r, core_tensor **outputs)
 {
     core_program *program = r->program;
     size_t size = program->nvalues * sizeof *r->tensors +
-                  program->ndevices * sizeof *r->devices + 1;
+                  program->ndevices * sizeof *r->devices +
+                  program->nnumbers * sizeof *r->numbers + 1;
     core_status status;
 
     r->tensors = core__alloc_zero(size);
     if (!r->tensors)
         return core__error_memory(size);
     r->devices = (core_device **)(void *)(r->tensors + program->nvalues);
+    r->numbers = (core_value *)(void *)(r->devices + program->ndevices);
     if (program->ndevices)
         memcpy(r->devices, program->devices,
                program->ndevices * sizeof *r->devices);

@@ -26,6 +26,7 @@ struct core__run {
     core_tensor *const *inputs;
     core_device **devices; /* by index: where this run computes */
     core_tensor **tensors; /* by value, with references */
+    core_value *numbers;   /* of this run */
     uint32_t node;
     bool checks;                  /* of the inputs */
     const core__run_steps *steps; /* NULL: operators are called */

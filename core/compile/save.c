@@ -294,6 +294,13 @@ core_status core_program_save(core_program *program, const char *path)
                            "%u as a tensor of its own, which a file cannot "
                            "express",
                            program->known[0].input);
+    if (program->nnumbers || program->nfinishes)
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "core_program_save: the program reads numbers of an object of this "
+            "process (%s), which a file cannot express",
+            program->nnumbers ? program->numbers[0].source->name
+                              : program->finishes[0].source->name);
     status = encode(program, &w);
     if (status == CORE_OK)
         status = write_file(program, &w, path);

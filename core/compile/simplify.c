@@ -7,6 +7,7 @@
 #include "compile/simplify.h"
 
 #include "base/memory.h"
+#include "compile/partition.h"
 #include "ops_ids.h"
 
 #include <string.h>
@@ -18,6 +19,7 @@ typedef struct simplification {
     bool *live;       /* by node */
     uint32_t *table;  /* hash table of nodes; CORE__NO_VALUE: empty */
     uint32_t mask;
+    bool joint; /* the program has a backward */
 } simplification;
 
 static bool is_builtin(const core__program_node *node, uint32_t id)
@@ -149,10 +151,22 @@ static bool merge_clone(simplification *s, const core__program_node *node)
     if (!is_builtin(node, CORE_OP_CLONE) || any_kept(s->program, node))
         return false;
     source = s->same[node->args[0].u.value];
+    /* The backward may use a copy of what the program can change. */
+    if (s->joint &&
+        (values[source].source != CORE__VALUE_OF_NODE || values[source].kept))
+        return false;
     if (!core__types_equal(&values[source].type, &values[node->first].type))
         return false;
     s->same[node->first] = source;
     return true;
+}
+
+/* A backward that repeats a product of the function does so to save memory (a
+ * checkpoint). */
+static bool may_merge(const core__program_node *node,
+                      const core__program_node *other)
+{
+    return node->backward == other->backward || core__node_may_recompute(node);
 }
 
 /* Two outputs with one value would share memory, so what is kept stays. */
@@ -165,7 +179,8 @@ static void merge_repeated(simplification *s, uint32_t index)
     while (s->table[at] != CORE__NO_VALUE) {
         const core__program_node *other = &nodes[s->table[at]];
 
-        if (equal_nodes(s, node, other) && !any_kept(s->program, node)) {
+        if (equal_nodes(s, node, other) && may_merge(node, other) &&
+            !any_kept(s->program, node)) {
             for (uint32_t i = 0; i < node->nvalues; i++)
                 s->same[node->first + i] = other->first + i;
             return;
@@ -338,6 +353,8 @@ core_status core__program_simplify(core_program *program)
     for (uint32_t i = 0; i < program->nvalues; i++)
         s.same[i] = i;
     memset(s.table, 0xff, (s.mask + 1) * sizeof *s.table);
+    for (uint32_t i = 0; i < program->nnodes && !s.joint; i++)
+        s.joint = program->nodes[i].backward;
     for (uint32_t i = 0; i < program->nnodes; i++)
         if (is_pure(&program->nodes[i]) && !merge_clone(&s, &program->nodes[i]))
             merge_repeated(&s, i);

@@ -95,10 +95,21 @@ static void add_values(text *t, const uint32_t *values, uint32_t count)
     add(t, "]");
 }
 
+static void add_number(text *t, const core__program_number *number)
+{
+    add(t, "%s of %s, part %u", number->source->numbers[number->number],
+        number->source->name, number->part);
+    if (number->earlier)
+        add(t, ", after %u", number->earlier);
+}
+
 static void add_argument(text *t, const core_program *program,
                          const core__program_argument *a)
 {
     switch (a->tag) {
+    case CORE__ARGUMENT_NUMBER:
+        add_number(t, &program->numbers[a->u.i]);
+        break;
     case CORE_VALUE_NONE:
         add(t, "none");
         break;
@@ -215,6 +226,9 @@ core_status core_program_text(core_program *program, char **out_text)
         add(&t, "write %s %u: %%%u\n",
             program->writes[i].hidden ? "hidden input" : "input",
             program->writes[i].index, program->writes[i].value);
+    for (uint32_t i = 0; i < program->nfinishes; i++)
+        add(&t, "counts a step of %s, part %u\n",
+            program->finishes[i].source->name, program->finishes[i].part);
     add(&t, "%s", ""); /* of a program without anything */
     if (t.status != CORE_OK)
         core__free(t.text.data);

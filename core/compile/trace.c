@@ -3,7 +3,7 @@
 
 /* Records a function: its inputs, outputs and writes. */
 
-#include "compile/trace.h"
+#include "compile/joint_trace.h"
 
 #include "autocast/autocast.h"
 #include "autograd/graph/autograd_meta.h"
@@ -80,6 +80,20 @@ static core_status describe_input(core_program *program,
                                   &input->type);
 }
 
+/* An inference tensor if the input is one. */
+static core_status make_stand_in(core__trace *trace, core_tensor *input,
+                                 uint32_t i, core_tensor **out_stand_in)
+{
+    core__thread *self = core__thread_self();
+    bool inference = self->inference;
+    core_status status;
+
+    self->inference = input->flags & CORE__TENSOR_INFERENCE;
+    status = core__traced_input(trace, input, i, out_stand_in);
+    self->inference = inference;
+    return status;
+}
+
 /* The stand-ins, which require grad if the inputs do. */
 static core_status make_stand_ins(core__trace *trace,
                                   core_tensor *const *inputs, size_t ninputs,
@@ -92,7 +106,7 @@ static core_status make_stand_ins(core__trace *trace,
     described = trace->program->inputs;
     for (uint32_t i = 0; i < ninputs; i++)
         if (described[i].base == CORE__NO_VALUE)
-            CORE_TRY(core__traced_input(trace, inputs[i], i, &stand_ins[i]));
+            CORE_TRY(make_stand_in(trace, inputs[i], i, &stand_ins[i]));
     for (size_t i = 0; i < ninputs; i++) {
         uint32_t base = described[i].base;
 
@@ -301,6 +315,7 @@ typedef struct traced_call {
     core_tensor **stand_ins;
     core_tensor **outputs;
     size_t capacity;
+    core__joint *joint; /* NULL: the backward is not recorded */
 } traced_call;
 
 static core_status check_outputs(const traced_call *call, size_t count)
@@ -319,26 +334,45 @@ static core_status check_outputs(const traced_call *call, size_t count)
     return CORE_OK;
 }
 
+/* What is left to record once the function has returned. */
+static core_status describe(core__trace *trace, const traced_call *call,
+                            size_t count)
+{
+    uint32_t ninputs = (uint32_t)call->ninputs, noutputs = (uint32_t)count;
+
+    CORE_TRY(check_outputs(call, count));
+    CORE_TRY(check_layouts(trace->program, call->stand_ins));
+    for (uint32_t i = 0; i < noutputs; i++)
+        CORE_TRY(describe_output(trace, call->stand_ins, call->outputs, i));
+    if (call->joint)
+        CORE_TRY(core__joint_record(trace, call->stand_ins, ninputs,
+                                    call->outputs, noutputs, call->joint));
+    return add_writes(trace);
+}
+
 /* The thread's keys are restored in any case, and so are its cached casts of
  * autocast: those of the recording have no content, and those from before would
  * be hidden inputs that end with their region. */
-static core_status call_function(core__trace *trace, const traced_call *call,
-                                 size_t *out_count)
+static core_status call_function(core__trace *trace, const traced_call *call)
 {
     core__thread *self = core__thread_self();
     uint32_t errors = core__error_sequence();
     uint32_t included = self->included, excluded = self->excluded;
     struct core__autocast_casts *casts = self->autocast_casts;
+    size_t count = call->capacity;
     core_status status;
 
     self->autocast_casts = NULL;
+    trace->sequence = self->sequence;
     trace->outer = self->trace;
     self->trace = trace;
     self->included |= (uint32_t)CORE__KEYS_TRACED;
     self->excluded &= (uint32_t)~CORE__KEYS_TRACED;
     status = call->function(call->context, call->stand_ins, call->ninputs,
-                            call->outputs, out_count);
+                            call->outputs, &count);
     status = core__callback_status(errors, status, NULL);
+    if (status == CORE_OK)
+        status = describe(trace, call, count);
     core__autocast_cache_clear(self);
     self->autocast_casts = casts;
     core__modes_restore_keys(self, included);
@@ -349,18 +383,10 @@ static core_status call_function(core__trace *trace, const traced_call *call,
 
 static core_status record(core__trace *trace, const traced_call *call)
 {
-    core_program *program = trace->program;
-    size_t count = call->capacity;
-
     CORE_TRY(
         make_stand_ins(trace, call->inputs, call->ninputs, call->stand_ins));
-    CORE_TRY(call_function(trace, call, &count));
-    CORE_TRY(check_outputs(call, count));
-    CORE_TRY(check_layouts(program, call->stand_ins));
-    for (uint32_t i = 0; i < count; i++)
-        CORE_TRY(describe_output(trace, call->stand_ins, call->outputs, i));
-    CORE_TRY(add_writes(trace));
-    core__program_finish(program);
+    CORE_TRY(call_function(trace, call));
+    core__program_finish(trace->program);
     return CORE_OK;
 }
 
@@ -464,13 +490,14 @@ static core_status begin(core__trace *trace, traced_call *call)
                : core__error_memory(call->capacity * sizeof *call->outputs);
 }
 
-core_status core_program_trace(core_tensor_function function, void *context,
-                               core_tensor *const *inputs, size_t ninputs,
-                               size_t max_outputs, core_program **out_program)
+core_status core__joint_trace(core_tensor_function function, void *context,
+                              core_tensor *const *inputs, size_t ninputs,
+                              size_t max_outputs, core__joint *joint,
+                              core_program **out_program)
 {
     core__trace trace = {.program = NULL};
-    traced_call call = {function, context, inputs,     ninputs,
-                        NULL,     NULL,    max_outputs};
+    traced_call call = {function, context, inputs,      ninputs,
+                        NULL,     NULL,    max_outputs, joint};
     core_status status;
 
     CORE__NOT_NULL(out_program);
@@ -495,4 +522,12 @@ core_status core_program_trace(core_tensor_function function, void *context,
     }
     core_program_release(trace.program);
     return status;
+}
+
+core_status core_program_trace(core_tensor_function function, void *context,
+                               core_tensor *const *inputs, size_t ninputs,
+                               size_t max_outputs, core_program **out_program)
+{
+    return core__joint_trace(function, context, inputs, ninputs, max_outputs,
+                             NULL, out_program);
 }

@@ -41,6 +41,10 @@ typedef struct core__traced_view {
     const core__program_argument *args;
     uint32_t nargs;
     uint32_t parent;
+    /* An operator that returns several views made it: list_op and its arguments,
+     * like op; it is result list_index.  NULL: none did. */
+    core_operator *list_op;
+    uint32_t list_index;
     /* The content as of `version`; CORE__NO_VALUE: never read.  It is current if
      * the version is the storage's. */
     uint32_t value;
@@ -76,6 +80,8 @@ struct core__trace {
     core_program *program;
     core__traced_storage **storages;
     uint32_t nstorages;
+    core__run_numbers numbers; /* of the next call, that are not found yet */
+    uint64_t sequence; /* of the thread's first node of the graph */
     core__trace *outer;
 };
 
@@ -94,6 +100,10 @@ bool core__traced_is_part(const core_tensor *part, const core_tensor *whole);
 /* Creates the stand-in of an input, and its value. */
 core_status core__traced_input(core__trace *trace, core_tensor *input,
                                uint32_t index, core_tensor **out_tensor);
+/* Adds an input that the function does not have: the gradient of a result with
+ * the layout of a tensor, or without gaps if that has gaps. */
+core_status core__traced_tangent(core__trace *trace, const core_tensor *of,
+                                 core_tensor **out_tensor);
 /* Creates the stand-in of an input that is a view of another one, whose stand-in
  * is `base`. */
 core_status core__traced_input_view(core__trace *trace, core_tensor *input,
@@ -115,6 +125,12 @@ core_status core__traced_add_view(core__trace *trace,
                                   core__traced_storage *traced, uint32_t parent,
                                   core_operator *op, const core_value *args,
                                   uint32_t nargs, const core_tensor *tensor);
+/* The same for the results of an operator that returns several views. */
+core_status core__traced_add_views(core__trace *trace,
+                                   core__traced_storage *traced,
+                                   uint32_t parent, core_operator *op,
+                                   const core_value *args, uint32_t nargs,
+                                   core_tensor *const *tensors, uint32_t count);
 /* Forgets a trace's storages.  Returns the number of those that are still in
  * use; they are freed with their last tensor. */
 uint32_t core__traced_end(core__trace *trace);
@@ -134,6 +150,14 @@ core_status core__trace_append(core__trace *trace, core_operator *op,
                                uint32_t nargs, uint32_t written,
                                const core__program_type *type,
                                uint32_t *out_value);
+/* Makes an argument one of the announced numbers if it is that. */
+core_status core__trace_take_number(core__trace *trace, uint32_t argument,
+                                    const core_value *value,
+                                    core__program_argument *out_argument);
+/* The upcalls of dispatch/upcalls.h. */
+core_status core__trace_numbers(const core__run_numbers *numbers);
+core_status core__trace_finishes(const core__run_source *source, void *object,
+                                 uint32_t part, uint32_t other);
 /* True for a call whose tensors are all on meta: it is not recorded. */
 bool core__trace_on_meta(const core_operator *op, const core_value *args,
                          uint32_t nargs);

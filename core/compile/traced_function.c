@@ -4,7 +4,7 @@
 /* Records the function of a compiled function, and refuses what a run of the
  * program could not do as the function does it. */
 
-#include "compile/compiled.h"
+#include "compile/compiled_node.h"
 
 #include "autograd/graph/autograd_meta.h"
 #include "base/text.h"
@@ -69,28 +69,9 @@ static core_status check_history(core_tensor *const *stand_ins,
     return CORE_OK;
 }
 
-static core_status check_outputs(core_tensor *const *stand_ins, size_t ninputs,
-                                 core_tensor *const *outputs, size_t noutputs)
-{
-    for (size_t i = 0; i < noutputs; i++) {
-        bool own = outputs[i] && outputs[i]->flags & CORE__TENSOR_TRACED;
-
-        for (size_t k = 0; k < ninputs && own; k++)
-            own = stand_ins[k] != outputs[i];
-        if (own && core__tensor_needs_grad(outputs[i]))
-            return core__error(
-                CORE_ERROR_UNSUPPORTED,
-                "output %zu requires grad; a backward through a compiled "
-                "function is not supported in this version",
-                i);
-    }
-    return CORE_OK;
-}
-
 static core_status check_function(const traced_function *traced,
                                   uint32_t errors, core_tensor *const *inputs,
-                                  size_t ninputs, core_tensor *const *outputs,
-                                  size_t noutputs)
+                                  size_t ninputs, size_t noutputs)
 {
     char message[256];
 
@@ -105,8 +86,7 @@ static core_status check_function(const traced_function *traced,
                            "core_compiled_call: the function returned %zu "
                            "outputs; the call has space for %zu",
                            noutputs, traced->noutputs);
-    CORE_TRY(check_history(inputs, traced->inputs, ninputs));
-    return check_outputs(inputs, ninputs, outputs, noutputs);
+    return check_history(inputs, traced->inputs, ninputs);
 }
 
 /* The function that core_program_trace records: calls that of the compiled
@@ -127,8 +107,7 @@ static core_status call_function(void *context, core_tensor *const *inputs,
     status = compiled->function(compiled->context, inputs, ninputs, outputs,
                                 noutputs);
     if (status == CORE_OK)
-        status =
-            check_function(traced, errors, inputs, ninputs, outputs, *noutputs);
+        status = check_function(traced, errors, inputs, ninputs, *noutputs);
     same = take_gradients(inputs, traced->inputs, ninputs, &input);
     if (status == CORE_OK && !same)
         status = core__error(CORE_ERROR_UNSUPPORTED,
@@ -138,19 +117,59 @@ static core_status call_function(void *context, core_tensor *const *inputs,
     return status;
 }
 
+/* True for a tensor that the program still refers to: those that the function
+ * made itself are gone. */
+static bool refers_to(const core_program *program, const core_tensor *tensor)
+{
+    bool found = false;
+
+    for (uint32_t i = 0; i < program->nhidden; i++)
+        found = found || program->hidden[i].tensor == tensor;
+    for (uint32_t i = 0; i < program->nknown; i++)
+        found = found || program->known[i].tensor == tensor;
+    for (uint32_t i = 0; i < program->naliases; i++)
+        found = found || program->aliases[i] == tensor;
+    return found;
+}
+
+static core_status check_sources(const core_program *program,
+                                 const core__joint *joint)
+{
+    for (uint32_t i = 0; i < joint->nsources; i++)
+        if (joint->sources[i].tensor &&
+            !refers_to(program, joint->sources[i].tensor))
+            return core__error(CORE_ERROR_UNSUPPORTED,
+                               "the function makes a tensor that requires grad "
+                               "from one that is no input, which cannot be "
+                               "compiled");
+    return CORE_OK;
+}
+
 core_status core__compiled_trace(const core_compiled *compiled,
                                  core_tensor *const *inputs, size_t ninputs,
-                                 size_t noutputs, core_program **out_program)
+                                 size_t noutputs, core_program **out_program,
+                                 core__training **out_training)
 {
     traced_function traced = {compiled, inputs, noutputs};
+    core_program *joint;
+    core__joint described;
     core_status status;
 
-    CORE_TRY(core_program_trace(call_function, &traced, inputs, ninputs,
-                                noutputs, out_program));
-    status = core__program_simplify(*out_program);
+    *out_program = NULL;
+    *out_training = NULL;
+    CORE_TRY(core__joint_trace(call_function, &traced, inputs, ninputs,
+                               noutputs, &described, &joint));
+    status = check_sources(joint, &described);
+    if (status == CORE_OK)
+        status = core__program_simplify(joint);
     if (status != CORE_OK) {
-        core_program_release(*out_program);
-        *out_program = NULL;
+        core_program_release(joint);
+        return status;
     }
-    return status;
+    if (described.nroots || described.views)
+        return core__training_new(joint, &described,
+                                  compiled->options.recompute_budget,
+                                  out_program, out_training);
+    *out_program = joint;
+    return CORE_OK;
 }

@@ -249,6 +249,43 @@ core_status core__traced_input(core__trace *trace, core_tensor *input,
     return status;
 }
 
+core_status core__traced_tangent(core__trace *trace, const core_tensor *of,
+                                 core_tensor **out_tensor)
+{
+    core_program *program = trace->program;
+    uint32_t index = program->ninputs, device;
+    core__traced_storage *traced;
+    core__program_input *input;
+    core__program_type type;
+    int64_t strides[CORE_MAX_NDIM], next = 1;
+    core_status status;
+
+    *out_tensor = NULL;
+    for (uint32_t i = of->ndim; i-- > 0;) {
+        strides[i] = of->flags & CORE__TENSOR_DENSE ? of->strides[i] : next;
+        next *= of->sizes[i] > 1 ? of->sizes[i] : 1;
+    }
+    CORE_TRY(core__program_device(program, of->device, &device));
+    CORE_TRY(core__program_type_set(program, of->dtype, of->ndim, of->sizes,
+                                    strides, device, &type));
+    input =
+        core__program_grow(&program->inputs, &program->ninputs, sizeof *input);
+    if (!input)
+        return core__error_memory(sizeof *input);
+    *input = (core__program_input){.type = type, .base = CORE__NO_VALUE};
+    CORE_TRY(core__program_add_value(program, &type, CORE__VALUE_OF_INPUT,
+                                     index, &input->value));
+    CORE_TRY(
+        add_storage(trace, CORE__TRACED_INPUT, index, of->device, &traced));
+    CORE_TRY(without_memory(traced, &type, 0, out_tensor));
+    status = set_whole(trace, traced, *out_tensor, input->value);
+    if (status != CORE_OK) {
+        core__tensor_release(*out_tensor);
+        *out_tensor = NULL;
+    }
+    return status;
+}
+
 core_status core__traced_input_view(core__trace *trace, core_tensor *input,
                                     core_tensor *base, core_tensor **out_tensor)
 {
@@ -504,6 +541,37 @@ core_status core__traced_add_view(core__trace *trace,
     view->args = copies;
     view->nargs = nargs;
     view->parent = parent;
+    return CORE_OK;
+}
+
+core_status core__traced_add_views(core__trace *trace,
+                                   core__traced_storage *traced,
+                                   uint32_t parent, core_operator *op,
+                                   const core_value *args, uint32_t nargs,
+                                   core_tensor *const *tensors, uint32_t count)
+{
+    core__program_argument *copies =
+        core__program_alloc(trace->program, nargs * sizeof *copies);
+
+    if (!copies)
+        return core__error_memory(nargs * sizeof *copies);
+    for (uint32_t i = 0; i < nargs; i++)
+        CORE_TRY(
+            core__program_add_constant(trace->program, &args[i], &copies[i]));
+    for (uint32_t i = 0; i < count; i++) {
+        core__traced_view *view;
+        uint32_t index;
+
+        if (!tensors[i] || find_view(traced, tensors[i]) != CORE__NO_VALUE)
+            continue;
+        CORE_TRY(add_unknown(trace, op, traced, tensors[i], &index));
+        view = &traced->views[index];
+        view->list_op = op;
+        view->list_index = i;
+        view->args = copies;
+        view->nargs = nargs;
+        view->parent = parent;
+    }
     return CORE_OK;
 }
 

@@ -118,6 +118,19 @@ static core_status argument_value(checker *c,
 {
     const core_program *program = c->program;
 
+    if (argument->tag == CORE__ARGUMENT_NUMBER) {
+        if (argument->u.i < 0 || argument->u.i >= program->nnumbers)
+            return wrong(c,
+                         "argument %s refers to number %lld; the program has "
+                         "%u",
+                         schema->name, (long long)argument->u.i,
+                         program->nnumbers);
+        *out = program->numbers[argument->u.i].recorded;
+        return tag_fits(schema, out->tag)
+                   ? CORE_OK
+                   : wrong(c, "argument %s has a number of kind %u, not %u",
+                           schema->name, out->tag, schema->tag);
+    }
     if (!tag_fits(schema, argument->tag))
         return wrong(c, "argument %s has a value of kind %u, not %u",
                      schema->name, argument->tag, schema->tag);

@@ -37,6 +37,9 @@ typedef struct core__backend {
     /* Names of kernels that are never called, or NULL. */
     char *unmatched_kernels;
     void *fallback; /* core__kernel_set of its fallback kernel */
+    /* It is being removed: nothing is registered for it any more.  Guarded by
+     * the lock of registrations. */
+    bool leaving;
     /* core.hotplug (device/hotplug.c); NULL where the plugin has none. */
     core_hotplug_interface hotplug;
     _Atomic bool hotplug_missing; /* it was queried, and there is none */

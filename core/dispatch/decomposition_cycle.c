@@ -76,9 +76,8 @@ core_status core__decompose(core_call *call, const core_value *args,
         return status;
     self->decomposing = &frame;
     memcpy(&own, call, CORE__FUNCTION_CALL_SIZE);
-    own.user = registration->decomposition.user;
-    status = registration->decomposition.function(&own, args, nargs, results,
-                                                  nresults);
+    own.user = registration->own.user;
+    status = registration->own.function(&own, args, nargs, results, nresults);
     self->decomposing = frame.below;
     return status;
 }

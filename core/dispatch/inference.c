@@ -190,10 +190,72 @@ static void remove_name(const char *name)
         memmove(after, after + length + 2, strlen(after + length + 2) + 1);
 }
 
+/* The size of the built-in operator's name with which a text begins, "mm: …";
+ * 0: there is none. */
+static size_t leading_name(const char *text)
+{
+    const char *end = strstr(text, ": ");
+    size_t size = end ? (size_t)(end - text) : 0;
+
+    return size && core__operator_builtin(text, size) ? size : 0;
+}
+
+/* What the names of an operator and of those that do its work have in common:
+ * _softmax and softmax.int, native_layer_norm and layer_norm, index_put and
+ * index_put_. */
+static core_string stem(const char *name, size_t size)
+{
+    static const char *const before[] = {"_", "native_", "linalg_"};
+    static const char *const after[] = {"_", "_forward", "_impl", "_copy",
+                                        "_with_indices"};
+    const char *dot = memchr(name, '.', size);
+    core_string rest = {name, dot ? (size_t)(dot - name) : size};
+
+    for (size_t i = 0; i < sizeof before / sizeof *before; i++) {
+        size_t length = strlen(before[i]);
+
+        if (rest.size > length && memcmp(rest.data, before[i], length) == 0) {
+            rest.data += length;
+            rest.size -= length;
+        }
+    }
+    for (size_t i = 0; i < sizeof after / sizeof *after; i++) {
+        size_t length = strlen(after[i]);
+
+        if (rest.size > length &&
+            memcmp(rest.data + rest.size - length, after[i], length) == 0)
+            rest.size -= length;
+    }
+    return rest;
+}
+
+static bool same_stem(const char *name, const char *text, size_t size)
+{
+    core_string own = stem(name, strlen(name)), other = stem(text, size);
+
+    return own.size == other.size &&
+           memcmp(own.data, other.data, own.size) == 0;
+}
+
+/* The name of the operator that failed, inside of the one that the program has
+ * called, is enough; without those between, and also without it if it only does
+ * the work of the latter. */
+static void remove_inner_names(const core_operator *op)
+{
+    char *text = core__thread_self()->error.text;
+    size_t size;
+
+    while ((size = leading_name(text)) > 0 &&
+           (leading_name(text + size + 2) ||
+            same_stem(core__operator_name(op), text, size)))
+        memmove(text, text + size + 2, strlen(text + size + 2) + 1);
+}
+
 void core__op_prefix_name(const core_operator *op)
 {
     if (message_names(op))
         return;
+    remove_inner_names(op);
     remove_name(core__operator_name(op));
     core__error_prefix("%s", core__operator_name(op));
 }

@@ -237,23 +237,32 @@ done:
 
 /* ----------------------------------------------------------- functions -- */
 
-static core_status slot_of(core_string backend, uint32_t *out_slot)
+/* Finds the slot of a device type and locks the registry.  Its plugin may be
+ * unloaded at any time before; afterwards, what is registered for the slot is
+ * detached with the backend. */
+static core_status lock_with_slot(core_string type, uint32_t *out_slot)
 {
-    core__backend *found;
+    core__backend *backend;
 
     *out_slot = CORE__SLOT_NONE;
-    if (backend.size == 0)
+    if (type.size == 0) {
+        core__registry_lock();
         return CORE_OK;
-    found = core__backend_by_type(backend.data, backend.size);
-    if (!found) {
-        /* The order in which plugins are opened must not matter. */
-        CORE_TRY(core__device_upcalls.load_type(backend.data, backend.size));
-        found = core__backend_by_type(backend.data, backend.size);
     }
-    if (!found)
-        return core__backend_not_found(backend.data, backend.size);
-    *out_slot = found->slot;
-    return CORE_OK;
+    /* The order in which plugins are opened must not matter. */
+    if (!core__backend_by_type(type.data, type.size))
+        CORE_TRY(core__device_upcalls.load_type(type.data, type.size));
+    /* Devices are locked before registrations, never the reverse. */
+    core__device_lock();
+    core__registry_lock();
+    backend = core__backend_by_type(type.data, type.size);
+    if (backend && !backend->leaving)
+        *out_slot = backend->slot;
+    core__device_unlock();
+    if (*out_slot != CORE__SLOT_NONE)
+        return CORE_OK;
+    core__registry_unlock();
+    return core__backend_not_found(type.data, type.size);
 }
 
 /* Once per operator: without the warning it is hard to find out what was
@@ -271,6 +280,29 @@ static void warn_of_override(core_operator *op, uint32_t key, uint32_t slot)
               "%s: a function registered under the same key replaces an older "
               "one until it is released",
               core__operator_name(op));
+}
+
+/* How a registered function is called. */
+static core__entry entry_of(core__registration *registration)
+{
+    core_function function = core__run_registered;
+
+    switch (registration->key) {
+    case CORE_KEY_COMPOSITE_EXPLICIT:
+    case CORE_KEY_COMPOSITE_IMPLICIT:
+        function = core__decompose;
+        break;
+    case CORE_KEY_INPLACE_OR_VIEW:
+        function = core__run_registered_change;
+        break;
+    case CORE_KEY_BACKEND:
+        if (registration->op->flags & CORE__OP_CUSTOM)
+            return registration->own; /* there is nothing to displace */
+        break;
+    default:
+        break;
+    }
+    return (core__entry){function, registration};
 }
 
 core_status core__registry_add_function(core_registry *registry,
@@ -298,9 +330,7 @@ core_status core__registry_add_function(core_registry *registry,
             CORE_ERROR_INVALID_ARGUMENT,
             "CORE_KEY_BACKEND needs a backend's name, CORE_KEY_AUTOGRAD "
             "accepts one, and other keys accept none");
-    /* Devices are locked before registrations, never the reverse. */
-    CORE_TRY(slot_of(backend, &slot));
-    core__registry_lock();
+    CORE_TRY(lock_with_slot(backend, &slot));
     op = core__operator_find(operator_name.data, operator_name.size);
     if (!op) {
         status =
@@ -314,12 +344,8 @@ core_status core__registry_add_function(core_registry *registry,
     registration->op = op;
     registration->key = key;
     registration->slot = slot;
-    registration->entry = (core__entry){function, user};
-    if (key == CORE_KEY_COMPOSITE_EXPLICIT ||
-        key == CORE_KEY_COMPOSITE_IMPLICIT) {
-        registration->decomposition = registration->entry;
-        registration->entry = (core__entry){core__decompose, registration};
-    }
+    registration->own = (core__entry){function, user};
+    registration->entry = entry_of(registration);
     warn_of_override(op, key, slot);
     registration->next = op->registrations;
     op->registrations = registration;
@@ -597,9 +623,7 @@ core_status core__registry_add_program_fallback(core_registry *registry,
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_fallback_register: device_type is NULL or "
                            "empty; CORE_KEY_BACKEND needs a device type");
-    /* Devices are locked before registrations, never the reverse. */
-    CORE_TRY(slot_of(backend, &slot));
-    core__registry_lock();
+    CORE_TRY(lock_with_slot(backend, &slot));
     status = core__registry_new_registration(registry, &registration);
     if (status == CORE_OK) {
         registration->key = key;
@@ -703,6 +727,7 @@ static core__kernel_set *detach_backend(core__backend *backend)
 {
     core__kernel_set *fallback = backend->fallback;
 
+    backend->leaving = true;
     backend->fallback = NULL;
     detach_registrations(fallbacks, backend);
     for (uint32_t i = 0; i < core__operator_count; i++)

@@ -62,14 +62,22 @@ const core__entry *_Atomic core__table_unresolved[CORE__TABLE_SIZE] = {
 };
 _Static_assert(CORE__TABLE_SIZE == 12 * 16, "one SIXTEEN per functionality");
 
-static core__registration *newest(const core_operator *op, uint32_t key,
-                                  uint32_t slot)
+/* The newest registration before one, a sequence number. */
+static core__registration *newest_before(uint64_t before,
+                                         const core_operator *op, uint32_t key,
+                                         uint32_t slot)
 {
     core__registration *r = op->registrations;
 
-    while (r && !(r->key == key && r->slot == slot))
+    while (r && !(r->key == key && r->slot == slot && r->sequence < before))
         r = r->next;
     return r;
+}
+
+static core__registration *newest(const core_operator *op, uint32_t key,
+                                  uint32_t slot)
+{
+    return newest_before(UINT64_MAX, op, key, slot);
 }
 
 static bool structured(const core_operator *op)
@@ -90,12 +98,15 @@ static decomposition decomposition_of(const core_operator *op)
                : EXPLICIT;
 }
 
+/* before: of functions registered for the backend. */
 static const core__entry *backend_entry(core_operator *op,
                                         operator_table *table, uint32_t slot,
+                                        uint64_t before,
                                         decomposition *out_kind)
 {
     core__backend *backend = core__backend_by_slot(slot);
-    core__registration *direct = newest(op, CORE_KEY_BACKEND, slot);
+    core__registration *direct =
+        newest_before(before, op, CORE_KEY_BACKEND, slot);
     const core__registration *fallback;
     core__registration *composite;
     core__kernel_set *set = NULL;
@@ -326,18 +337,28 @@ static const core__entry *write_entry(const core_operator *op,
     return &table->written[slot];
 }
 
+/* The core's own entry at the slot of the autograd layer. */
+static const core__entry *gradient_entry(const core_operator *op, uint32_t slot,
+                                         const core__entry *below,
+                                         decomposition kind)
+{
+    const core__registration *fallback = autograd_fallback(op, slot);
+
+    if (kind == IMPLICIT && !never_recorded(op))
+        return below;
+    return fallback ? &fallback->entry
+                    : dispatch_layer(CORE__FUNCTIONALITY_AUTOGRAD);
+}
+
 /* The entries of one backend's slot. */
 static void fill_slot(core_operator *op, operator_table *table, uint32_t slot,
                       const core__registration *inplace_or_view)
 {
     decomposition kind;
-    const core__entry *below = backend_entry(op, table, slot, &kind);
-    const core__registration *fallback = autograd_fallback(op, slot);
+    const core__entry *below =
+        backend_entry(op, table, slot, UINT64_MAX, &kind);
+    const core__entry *above = gradient_entry(op, slot, below, kind);
     const core__registration *r = newest(op, CORE_KEY_AUTOGRAD, slot);
-    const core__entry *above =
-        kind == IMPLICIT && !never_recorded(op) ? below
-        : fallback                              ? &fallback->entry
-                   : dispatch_layer(CORE__FUNCTIONALITY_AUTOGRAD);
 
     if (!r)
         r = newest(op, CORE_KEY_AUTOGRAD, CORE__SLOT_NONE);
@@ -385,6 +406,42 @@ static void fill(core_operator *op, operator_table *table)
     fill_layer(table, CORE__FUNCTIONALITY_MODE_API, NULL);
     if (op->shortcut)
         check_shortcuts(op);
+}
+
+/* Functions for one device type precede those for all. */
+static const core__registration *older(const core__registration *than,
+                                       uint32_t slot)
+{
+    const core__registration *r =
+        newest_before(than->sequence, than->op, than->key, than->slot);
+
+    if (!r && than->key == CORE_KEY_AUTOGRAD && than->slot == slot)
+        r = newest(than->op, CORE_KEY_AUTOGRAD, CORE__SLOT_NONE);
+    return r;
+}
+
+core__entry core__table_displaced(const core__registration *registration,
+                                  uint32_t slot)
+{
+    core_operator *op = registration->op;
+    operator_table *table = table_of(op);
+    const core__registration *r;
+    const core__entry *below;
+    decomposition kind;
+
+    if (registration->key == CORE_KEY_BACKEND)
+        return *backend_entry(op, table, slot, registration->sequence, &kind);
+    r = older(registration, slot);
+    if (r)
+        return r->entry;
+    if (registration->key == CORE_KEY_AUTOCAST)
+        return *dispatch_layer(CORE__FUNCTIONALITY_AUTOCAST);
+    if (registration->key == CORE_KEY_PROFILER)
+        return *dispatch_layer(CORE__FUNCTIONALITY_PROFILER);
+    below = backend_entry(op, table, slot, UINT64_MAX, &kind);
+    if (registration->key == CORE_KEY_AUTOGRAD)
+        return *gradient_entry(op, slot, below, kind);
+    return kind == IMPLICIT ? *below : *write_entry(op, table, slot, below);
 }
 
 /* Built-in operators that have tables: few of them in most programs, and a
@@ -502,7 +559,7 @@ const char *core__table_describe(core_operator *op, uint32_t slot)
     core__registry_lock();
     table->function =
         (core__entry){core__dispatch_upcalls.function_fast_path(op), NULL};
-    entry = backend_entry(op, table, slot, &kind);
+    entry = backend_entry(op, table, slot, UINT64_MAX, &kind);
     if (entry == &missing)
         source = "missing";
     else if (entry == &table->meta)

@@ -23,7 +23,9 @@ struct core__registration {
     uint32_t slot;         /* CORE__SLOT_NONE: all */
     core__entry entry;
     uint64_t sequence;
-    core__entry decomposition;      /* of a composite; its entry calls it */
+    /* The program's function and its user pointer, where the entry is one that
+     * calls it: core__decompose, core__run_registered. */
+    core__entry own;
     core_shape_function shape;      /* of CORE__KEY_SHAPE; entry.user is its
                                      * user pointer */
     core__registration *next;       /* same operator, older */
@@ -38,6 +40,21 @@ struct core__registration {
 core_status core__decompose(core_call *call, const core_value *args,
                             uint32_t nargs, core_value *results,
                             uint32_t nresults);
+
+/* Runs the function of a registration, call->user, under a key for which there
+ * may be something that it displaces: core_redispatch_displaced finds it. */
+core_status core__run_registered(core_call *call, const core_value *args,
+                                 uint32_t nargs, core_value *results,
+                                 uint32_t nresults);
+/* The same under CORE_KEY_INPLACE_OR_VIEW, with the work of that layer. */
+core_status core__run_registered_change(core_call *call, const core_value *args,
+                                        uint32_t nargs, core_value *results,
+                                        uint32_t nresults);
+
+/* With the registry's lock held: what a slot's calls would run if a registration
+ * and all newer ones under its key did not exist. */
+core__entry core__table_displaced(const core__registration *registration,
+                                  uint32_t slot);
 
 /* With the registry's lock held: the newest fallback of a program for a key and
  * slot, or NULL. */

@@ -8,6 +8,7 @@
 #define CORE_DISPATCH_UPCALLS_H
 
 #include "dispatch/registry.h"
+#include "dispatch/run_numbers.h"
 
 /* The dispatch layers, by functionality (base/keys.h). */
 extern const core__entry core__dispatch_layers[CORE__FUNCTIONALITIES];
@@ -30,6 +31,19 @@ struct core__dispatch_upcalls {
                                    uint32_t *out_saved_for);
     /* The autograd layer of such calls. */
     core_function record_fast_path;
+    /* The work of the in-place-or-view layer before and after a call: refuses
+     * changes, and counts them. */
+    core_status (*check_changes)(const core_operator *op,
+                                 const core_value *args, uint32_t nargs);
+    void (*count_changes)(const core_operator *op, const core_value *args,
+                          uint32_t nargs);
+    /* While the thread records: numbers of the next call that runs read again.
+     * UNSUPPORTED if those of the call before were not among the arguments of
+     * what was recorded. */
+    core_status (*run_numbers)(const core__run_numbers *numbers);
+    /* Runs call finish of these parts; each of them is like `other`. */
+    core_status (*run_finishes)(const core__run_source *source, void *object,
+                                uint32_t part, uint32_t other);
     const char *(*plugin_name)(const core_plugin *plugin);
     /* The host table of the plugin. */
     const core_host *(*plugin_host)(const core_plugin *plugin);

@@ -226,6 +226,86 @@ static core_status group_heads(core__scope *scope, const core_operator *op,
     return scope->status;
 }
 
+/* The dimensions before the last two broadcast. */
+static bool batches_fit(const core_tensor *a, const core_tensor *b)
+{
+    uint32_t ndim = a->ndim < b->ndim ? a->ndim : b->ndim;
+
+    for (uint32_t i = 3; i <= ndim; i++) {
+        int64_t x = a->sizes[a->ndim - i], y = b->sizes[b->ndim - i];
+
+        if (x != y && x != 1 && y != 1)
+            return false;
+    }
+    return true;
+}
+
+static bool mask_fits(const core_tensor *mask, const core_tensor *q,
+                      const core_tensor *k)
+{
+    int64_t keys = k->sizes[k->ndim - 2], queries = q->sizes[q->ndim - 2];
+    uint32_t n = mask->ndim;
+
+    if (n >= 1 && mask->sizes[n - 1] != 1 && mask->sizes[n - 1] != keys)
+        return false;
+    if (n >= 2 && mask->sizes[n - 2] != 1 && mask->sizes[n - 2] != queries &&
+        queries != 1)
+        return false;
+    return batches_fit(mask, q);
+}
+
+static core_status check_sizes(const core_operator *op, const attention *a)
+{
+    const core_tensor *q = a->tensors[0], *k = a->tensors[1];
+    const core_tensor *v = a->tensors[2];
+
+    if (q->sizes[q->ndim - 1] != k->sizes[k->ndim - 1])
+        return core__op_shapes_error(
+            op, "query", q, "key", k,
+            "the last dimensions must have the same size");
+    if (k->sizes[k->ndim - 2] != v->sizes[v->ndim - 2])
+        return core__op_shapes_error(
+            op, "key", k, "value", v,
+            "the dimensions before the last must have the same size");
+    if (!batches_fit(q, k))
+        return core__op_shapes_error(
+            op, "query", q, "key", k,
+            "the dimensions before the last two do not broadcast");
+    if (!batches_fit(q, v))
+        return core__op_shapes_error(
+            op, "query", q, "value", v,
+            "the dimensions before the last two do not broadcast");
+    if (a->mask && !mask_fits(a->mask, q, k))
+        return core__op_shapes_error(
+            op, "query", q, "attn_mask", a->mask,
+            "attn_mask must broadcast to [..., %lld, %lld], of queries and "
+            "keys",
+            (long long)q->sizes[q->ndim - 2], (long long)k->sizes[k->ndim - 2]);
+    return CORE_OK;
+}
+
+static core_status check_kinds(const core_operator *op, const attention *a)
+{
+    static const char *const names[] = {"query", "key", "value"};
+    const core_tensor *q = a->tensors[0];
+
+    for (int i = 1; i < 3; i++) {
+        const core_tensor *x = a->tensors[i];
+
+        if (x->dtype != q->dtype)
+            return core__op_error(CORE_ERROR_DTYPE, op,
+                                  "query is %s and %s %s; they must have the "
+                                  "same dtype",
+                                  core__dtype_name(q->dtype), names[i],
+                                  core__dtype_name(x->dtype));
+        if (x->device != q->device)
+            return core__op_error(CORE_ERROR_DEVICE, op,
+                                  "query is on \"%s\" and %s on \"%s\"",
+                                  q->device->name, names[i], x->device->name);
+    }
+    return CORE_OK;
+}
+
 /* (query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa); scale
  * is to hold the number. */
 static core_status attention_of(core__scope *scope, const core_operator *op,
@@ -241,17 +321,19 @@ static core_status attention_of(core__scope *scope, const core_operator *op,
         .scale = args[6].tag == CORE_VALUE_NONE ? NULL : scale,
     };
 
-    if (out->tensors[0]->ndim < 2 || out->tensors[1]->ndim < 2)
-        return core__op_shapes_error(op, "query", out->tensors[0], "key",
-                                     out->tensors[1],
-                                     "both must have at least 2 dimensions");
+    for (int i = 1; i < 3; i++)
+        if (out->tensors[0]->ndim < 2 || out->tensors[i]->ndim < 2)
+            return core__op_shapes_error(
+                op, "query", out->tensors[0], i == 1 ? "key" : "value",
+                out->tensors[i], "both must have at least 2 dimensions");
+    CORE_TRY(check_kinds(op, out));
     if (out->mask && out->causal)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
                               "is_causal is true and attn_mask is given; only "
                               "one of them may be used");
     if (core__arg_bool(args, 7, false))
         CORE_TRY(group_heads(scope, op, out));
-    return CORE_OK;
+    return check_sizes(op, out);
 }
 
 /* _fused_sdp_choice, of the same arguments: 2, the efficient kernel, where

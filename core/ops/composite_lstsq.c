@@ -240,7 +240,7 @@ static core_status check_full_rank(core__scope *s, const core_operator *op,
     if (l->ranks || !ranks || ranks->device->meta)
         return s->status;
     ranks = core__x_eq_scalar(s, ranks, (double)(m < n ? m : n));
-    if (core__read_all(s, ranks))
+    if (core__read_all(s, ranks) || s->status != CORE_OK)
         return s->status;
     return core__op_error(
         CORE_ERROR_INVALID_ARGUMENT, op,

@@ -153,16 +153,25 @@ static core_status check_linear(const core_operator *op,
     if (weight->ndim > 2 || weight->ndim == 0 || input->ndim == 0)
         return core__op_shapes_error(
             op, "input", input, "weight", weight,
-            "input must have at least 1 dimension, weight 2 ([out, in]) or 1");
+            "input must have 1 or more dimensions, and weight 2, [out, in], or "
+            "1, [in]");
     if (input->sizes[input->ndim - 1] != weight->sizes[weight->ndim - 1])
         return core__op_shapes_error(
             op, "input", input, "weight", weight,
             "the last dimensions must have the same size");
-    if (bias && bias->ndim == 1 && weight->ndim == 2 && bias->sizes[0] != 1 &&
-        bias->sizes[0] != weight->sizes[0])
-        return core__op_shapes_error(op, "weight", weight, "bias", bias,
-                                     "bias must have %lld elements",
-                                     (long long)weight->sizes[0]);
+    if (bias && weight->ndim == 2 && bias->ndim >= 1 &&
+        bias->sizes[bias->ndim - 1] != 1 &&
+        bias->sizes[bias->ndim - 1] != weight->sizes[0])
+        return core__op_shapes_error(
+            op, "weight", weight, "bias", bias,
+            "bias must have %lld elements in its last dimension",
+            (long long)weight->sizes[0]);
+    if (input->dtype != weight->dtype)
+        return core__op_error(CORE_ERROR_DTYPE, op,
+                              "input is %s and weight %s; they must have the "
+                              "same dtype",
+                              core__dtype_name(input->dtype),
+                              core__dtype_name(weight->dtype));
     return CORE_OK;
 }
 

@@ -4,6 +4,7 @@
 /* Checks of random operators that fill a tensor: their parameters are checked
  * here for every device, not when the kernel runs on a stream. */
 
+#include "dispatch/structured.h"
 #include "ops/functions.h"
 #include "ops/shape.h"
 #include "tensor/dtype.h"
@@ -130,9 +131,11 @@ static core_status broadcast_floats(core__inference *infer, uint32_t count)
         if (!core__dtype_is_floating(x->dtype) || x->dtype != first->dtype)
             return core__op_error(
                 CORE_ERROR_DTYPE, infer->op,
-                "argument %u is %s and the first %s; all must have one "
-                "floating dtype",
-                i, core__dtype_name(x->dtype), core__dtype_name(first->dtype));
+                "%s is %s and %s %s; all must have one floating dtype",
+                core__argument_name(infer->op, i), core__dtype_name(x->dtype),
+                core__argument_name(infer->op, i ? 0 : 1),
+                core__dtype_name(i ? first->dtype
+                                   : core__arg_tensor(infer->args, 1)->dtype));
         CORE_TRY(core__sizes_broadcast(infer->op, ndim, sizes, x->ndim,
                                        x->sizes, &ndim, sizes));
     }

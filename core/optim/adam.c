@@ -9,8 +9,6 @@
 
 #include <libcore/ops.h>
 
-#include <math.h>
-
 enum { EXP_AVG, EXP_AVG_SQ };
 
 typedef struct temporaries {
@@ -44,10 +42,7 @@ static core_status change(const core_optimizer *optimizer,
                           const temporaries *temporary)
 {
     const core_adam_options *options = &optimizer->options.adam;
-    double rate = optimizer->learning_rate;
-    double k = (double)(parameter->steps + 1);
-    double correction1 = 1 - pow(options->beta1, k);
-    double correction2 = 1 - pow(options->beta2, k);
+    double number;
     bool begins = temporary->average != NULL;
     core_tensor *average =
         begins ? temporary->average : parameter->state[EXP_AVG];
@@ -57,19 +52,25 @@ static core_status change(const core_optimizer *optimizer,
 
     if (temporary->decayed)
         grad = temporary->decayed;
-    if (options->weight_decay != 0 && options->decoupled)
-        CORE_TRY(core_mul_scalar_(
-            parameter->tensor, core_float(1 - rate * options->weight_decay)));
+    if (options->weight_decay != 0 && options->decoupled) {
+        CORE_TRY(core__step_number_next(optimizer, parameter, CORE__STEP_DECAY,
+                                        1, &number));
+        CORE_TRY(core_mul_scalar_(parameter->tensor, core_float(number)));
+    }
     CORE_TRY(core_mul_scalar_(average, core_float(options->beta1)));
     CORE_TRY(core_add_(average, grad, core_float(1 - options->beta1)));
     CORE_TRY(core_mul_scalar_(square, core_float(options->beta2)));
     CORE_TRY(core_addcmul_(square, grad, grad, core_float(1 - options->beta2)));
     CORE_TRY(core_sqrt_out(square, denominator));
-    CORE_TRY(core_div_scalar_(denominator, core_float(sqrt(correction2))));
+    CORE_TRY(core__step_number_next(optimizer, parameter,
+                                    CORE__STEP_DENOMINATOR, 1, &number));
+    CORE_TRY(core_div_scalar_(denominator, core_float(number)));
     CORE_TRY(core_add_scalar_(denominator, core_float(options->epsilon),
                               core_int(1)));
+    CORE_TRY(core__step_number_next(optimizer, parameter, CORE__STEP_SIZE, 3,
+                                    &number));
     return core_addcdiv_(parameter->tensor, average, denominator,
-                         core_float(-(rate / correction1)));
+                         core_float(number));
 }
 
 static core_status step(const core_optimizer *optimizer,
@@ -101,6 +102,8 @@ static core_status fused(const core_optimizer *optimizer,
     size_t n = lists->count;
 
     CORE_TRY(core__optimizer_check_capture(first, "a step of Adam"));
+    CORE_TRY(core__step_numbers_next(optimizer, first, CORE__STEP_COUNT, 4,
+                                     CORE__STEP_RATE, 5));
     return core_fused_adam_step(
         lists->parameters, n, lists->grads, n, lists->state[EXP_AVG], n,
         lists->state[EXP_AVG_SQ], n, (int64_t)first->steps + 1,

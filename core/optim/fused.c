@@ -46,7 +46,7 @@ static bool can_share_step(const core__parameter *a, const core__parameter *b)
 {
     return a->tensor->device == b->tensor->device &&
            a->tensor->dtype == b->tensor->dtype && a->steps == b->steps &&
-           !a->state[0] == !b->state[0];
+           a->fresh == b->fresh && !a->state[0] == !b->state[0];
 }
 
 /* Whether a kernel can step this parameter. */
@@ -125,7 +125,7 @@ static core_status step_fused(core_optimizer *optimizer, core_tensor **tensors,
                               const size_t *indices, size_t count)
 {
     core__parameter *first = &optimizer->parameters[indices[0]];
-    bool begins = !first->state[0];
+    bool begins = !first->state[0] || first->fresh;
     core__fused_lists lists = {.count = count, .begins = begins};
     core_status status = CORE_OK;
 
@@ -149,12 +149,8 @@ static core_status step_fused(core_optimizer *optimizer, core_tensor **tensors,
 
         if (status != CORE_OK && begins)
             drop_state(parameter);
-        if (status != CORE_OK)
-            continue;
-        parameter->steps++;
-        core__tensor_bump_version(parameter->tensor);
-        for (size_t k = 0; optimizer->table->slots[k]; k++)
-            core__tensor_bump_version(parameter->state[k]);
+        if (status == CORE_OK)
+            status = core__step_count(optimizer, parameter, first);
     }
     return status;
 }

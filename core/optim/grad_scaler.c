@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "optim/optimizer.h"
 
 #include <libcore/autograd.h>
 #include <libcore/grad_scaler.h>
@@ -25,7 +26,7 @@ typedef enum stage { UNSCALED, STEPPED, BROKEN } stage;
 
 typedef struct record {
     struct record *next;
-    core_optimizer *optimizer; /* borrowed */
+    uint64_t optimizer; /* its number: it may be released before the update */
     stage stage;
     uint32_t ndevices;
     core_tensor *finite[DEVICES]; /* 0-dim bool; owned */
@@ -379,7 +380,7 @@ static core_status unscale(core_grad_scaler *scaler, core_optimizer *optimizer,
 
     if (!record)
         return core__error_memory(sizeof *record);
-    record->optimizer = optimizer;
+    record->optimizer = optimizer->number;
     status = collect(optimizer, &grads);
     if (status == CORE_OK)
         status = find_largest(&grads, inverse);
@@ -416,7 +417,7 @@ static record *find(const core_grad_scaler *scaler,
 {
     record *at = scaler->records;
 
-    while (at && at->optimizer != optimizer)
+    while (at && at->optimizer != optimizer->number)
         at = at->next;
     return at;
 }

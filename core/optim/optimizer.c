@@ -7,10 +7,13 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/thread.h"
+#include "dispatch/upcalls.h"
 #include "tensor/layout.h"
 
 #include <libcore/autograd.h>
 #include <libcore/capture.h>
+#include <libcore/ops.h>
 
 #include <math.h>
 #include <string.h>
@@ -55,6 +58,7 @@ core_status core__optimizer_create(const core__optimizer_table *table,
                                    double learning_rate,
                                    core_optimizer **out_optimizer)
 {
+    static _Atomic uint64_t optimizers;
     core_optimizer *optimizer;
 
     CORE_TRY(core__optimizer_check_option(learning_rate, "learning rate"));
@@ -68,7 +72,9 @@ core_status core__optimizer_create(const core__optimizer_table *table,
         core__free(optimizer);
         return core__error_memory(count * sizeof *optimizer->parameters);
     }
+    atomic_init(&optimizer->references, 1);
     optimizer->done = (uint8_t *)(optimizer->parameters + count);
+    optimizer->number = atomic_fetch_add(&optimizers, 1);
     optimizer->table = table;
     optimizer->learning_rate = learning_rate;
     optimizer->count = count;
@@ -77,6 +83,225 @@ core_status core__optimizer_create(const core__optimizer_table *table,
     *out_optimizer = optimizer;
     return CORE_OK;
 }
+
+static void release_struct(core_optimizer *optimizer)
+{
+    if (atomic_fetch_sub(&optimizer->references, 1) == 1)
+        core__free(optimizer);
+}
+
+/* ------------------------------------------------------------- programs -- */
+
+static double number_of(const core_optimizer *optimizer,
+                        const core__parameter *parameter,
+                        core__step_number number, uint32_t earlier)
+{
+    const core_adam_options *adam = &optimizer->options.adam;
+    double rate = optimizer->learning_rate;
+    double k = (double)(parameter->steps + earlier + 1);
+    bool begins = earlier == 0 && parameter->fresh;
+
+    switch (number) {
+    case CORE__STEP_COUNT:
+        return k;
+    case CORE__STEP_RATE:
+        return rate;
+    case CORE__STEP_MINUS_RATE:
+        return -rate;
+    case CORE__STEP_DECAY:
+        return 1 - rate * adam->weight_decay;
+    case CORE__STEP_SIZE:
+        return -(rate / (1 - pow(adam->beta1, k)));
+    case CORE__STEP_DENOMINATOR:
+        return sqrt(1 - pow(adam->beta2, k));
+    case CORE__STEP_FRACTION:
+        return begins ? 1 : 1 - optimizer->options.sgd.dampening;
+    default:
+        return begins;
+    }
+}
+
+static core_value read_number(void *object, uint32_t part, uint32_t number,
+                              uint32_t earlier)
+{
+    const core_optimizer *optimizer = object;
+    double value = number_of(optimizer, &optimizer->parameters[part],
+                             (core__step_number)number, earlier);
+
+    if (number == CORE__STEP_COUNT)
+        return (core_value){CORE_VALUE_INT, 0, {.i = (int64_t)value}};
+    if (number == CORE__STEP_IS_FIRST)
+        return (core_value){CORE_VALUE_BOOL, 0, {.i = value != 0}};
+    return (core_value){CORE_VALUE_FLOAT, 0, {.f = value}};
+}
+
+/* False after a release, too. */
+static bool is_alike(void *object, uint32_t part, uint32_t other)
+{
+    const core_optimizer *optimizer = object;
+    const core__parameter *parameters = optimizer->parameters;
+
+    return part < optimizer->count && other < optimizer->count &&
+           parameters[part].steps == parameters[other].steps &&
+           parameters[part].fresh == parameters[other].fresh;
+}
+
+static void finish_step(void *object, uint32_t part)
+{
+    core_optimizer *optimizer = object;
+
+    optimizer->parameters[part].steps++;
+    optimizer->parameters[part].fresh = false;
+}
+
+static void retain_object(void *object)
+{
+    atomic_fetch_add(&((core_optimizer *)object)->references, 1);
+}
+
+static void release_object(void *object)
+{
+    release_struct(object);
+}
+
+static const char *const number_names[] = {
+    [CORE__STEP_COUNT] = "number of the step",
+    [CORE__STEP_RATE] = "learning rate",
+    [CORE__STEP_MINUS_RATE] = "negative learning rate",
+    [CORE__STEP_DECAY] = "factor of the weight decay",
+    [CORE__STEP_SIZE] = "corrected rate",
+    [CORE__STEP_DENOMINATOR] = "correction of the denominator",
+    [CORE__STEP_FRACTION] = "fraction of the gradient",
+    [CORE__STEP_IS_FIRST] = "mark of the first step",
+};
+
+static const core__run_source run_source = {
+    .name = "optimizer",
+    .numbers = number_names,
+    .read = read_number,
+    .alike = is_alike,
+    .finish = finish_step,
+    .retain = retain_object,
+    .release = release_object,
+};
+
+static uint32_t part_of(const core_optimizer *optimizer,
+                        const core__parameter *parameter)
+{
+    return (uint32_t)(parameter - optimizer->parameters);
+}
+
+static core_status announce(const core_optimizer *optimizer,
+                            const core__parameter *parameter, uint32_t count,
+                            core__run_number first, core__run_number second)
+{
+    const core__run_numbers numbers = {
+        .source = &run_source,
+        .object = (void *)(uintptr_t)optimizer,
+        .part = part_of(optimizer, parameter),
+        .count = count,
+        .numbers = {first, second},
+    };
+
+    return core__dispatch_upcalls.run_numbers(&numbers);
+}
+
+core_status core__step_number_next(const core_optimizer *optimizer,
+                                   const core__parameter *parameter,
+                                   core__step_number number, uint32_t argument,
+                                   double *out)
+{
+    const core__run_number one = {argument, number};
+
+    *out = number_of(optimizer, parameter, number, 0);
+    return core__unlikely(core__thread_self()->trace != NULL)
+               ? announce(optimizer, parameter, 1, one, one)
+               : CORE_OK;
+}
+
+core_status core__step_numbers_next(const core_optimizer *optimizer,
+                                    const core__parameter *parameter,
+                                    core__step_number first,
+                                    uint32_t first_argument,
+                                    core__step_number second,
+                                    uint32_t second_argument)
+{
+    if (!core__thread_self()->trace)
+        return CORE_OK;
+    return announce(optimizer, parameter, second == CORE__STEP_NONE ? 1 : 2,
+                    (core__run_number){first_argument, first},
+                    (core__run_number){second_argument, second});
+}
+
+core_status core__step_count(const core_optimizer *optimizer,
+                             core__parameter *parameter,
+                             const core__parameter *other)
+{
+    if (core__unlikely(core__thread_self()->trace != NULL))
+        return core__dispatch_upcalls.run_finishes(
+            &run_source, (void *)(uintptr_t)optimizer,
+            part_of(optimizer, parameter), part_of(optimizer, other));
+    parameter->steps++;
+    return CORE_OK;
+}
+
+/* State that a program can write must exist before its run. */
+static core_status make_fresh_states(core_optimizer *optimizer)
+{
+    core_status status = CORE_OK;
+
+    for (size_t i = 0; i < optimizer->count && status == CORE_OK; i++) {
+        core__parameter *parameter = &optimizer->parameters[i];
+        bool made = false;
+
+        if (!core_tensor_grad(parameter->tensor))
+            continue;
+        for (size_t k = 0; optimizer->table->slots[k] && status == CORE_OK; k++)
+            if (!parameter->state[k]) {
+                status = core_zeros_like(parameter->tensor, CORE_DTYPE_NONE,
+                                         NULL, -1, &parameter->state[k]);
+                made = true;
+            }
+        parameter->fresh = parameter->fresh || made;
+        optimizer->fresh = optimizer->fresh || made;
+    }
+    return status;
+}
+
+static void drop_fresh_states(core_optimizer *optimizer)
+{
+    optimizer->fresh = false;
+    for (size_t i = 0; i < optimizer->count; i++) {
+        core__parameter *parameter = &optimizer->parameters[i];
+
+        for (size_t k = 0; k < CORE__OPTIMIZER_SLOTS && parameter->fresh; k++) {
+            core_tensor_release(parameter->state[k]);
+            parameter->state[k] = NULL;
+        }
+        parameter->fresh = false;
+    }
+}
+
+static core_status prepare_states(core_optimizer *optimizer)
+{
+    core__thread *self = core__thread_self();
+    struct core__trace *trace = self->trace;
+    uint32_t included = self->included;
+    core_status status;
+
+    if (core__unlikely(!trace && optimizer->fresh))
+        drop_fresh_states(optimizer);
+    if (core__likely(!trace))
+        return CORE_OK;
+    self->trace = NULL;
+    self->included &= (uint32_t)~CORE__KEYS_TRACED;
+    status = make_fresh_states(optimizer);
+    self->included = included;
+    self->trace = trace;
+    return status;
+}
+
+/* ------------------------------------------------------------------ use -- */
 
 void core_optimizer_release(core_optimizer *optimizer)
 {
@@ -87,19 +312,23 @@ void core_optimizer_release(core_optimizer *optimizer)
         for (size_t k = 0; k < CORE__OPTIMIZER_SLOTS; k++)
             core_tensor_release(optimizer->parameters[i].state[k]);
     }
+    optimizer->count = 0;
     core__free(optimizer->parameters);
-    core__free(optimizer);
+    optimizer->parameters = NULL;
+    release_struct(optimizer);
 }
 
 core_status core_optimizer_step(core_optimizer *optimizer)
 {
-    core_status status = CORE_OK;
+    core_status status;
     bool before;
 
     CORE__NOT_NULL(optimizer);
     before = core_grad_mode_set(false);
     memset(optimizer->done, 0, optimizer->count);
-    status = core__optimizer_fused(optimizer, optimizer->done);
+    status = prepare_states(optimizer);
+    if (status == CORE_OK)
+        status = core__optimizer_fused(optimizer, optimizer->done);
     for (size_t i = 0; status == CORE_OK && i < optimizer->count; i++) {
         core__parameter *parameter = &optimizer->parameters[i];
         core_tensor *grad = core_tensor_grad(parameter->tensor);
@@ -108,7 +337,7 @@ core_status core_optimizer_step(core_optimizer *optimizer)
             continue;
         status = optimizer->table->step(optimizer, parameter, grad);
         if (status == CORE_OK)
-            parameter->steps++;
+            status = core__step_count(optimizer, parameter, parameter);
         else
             core__error_prefix("optimizer, parameter %zu", i);
     }
@@ -163,6 +392,8 @@ core_tensor *core_optimizer_state(const core_optimizer *optimizer,
                                   size_t parameter, size_t slot)
 {
     if (parameter >= optimizer->count || slot >= CORE__OPTIMIZER_SLOTS)
+        return NULL;
+    if (optimizer->parameters[parameter].fresh)
         return NULL;
     return optimizer->parameters[parameter].state[slot];
 }
@@ -274,6 +505,7 @@ core_status core_optimizer_set_state(core_optimizer *optimizer,
         core_tensor_release(old);
     }
     entry->steps = steps;
+    entry->fresh = false;
     return CORE_OK;
 }
 

@@ -11,6 +11,9 @@
 
 #include <libcore/optim.h>
 
+#include <stdatomic.h>
+#include <stdbool.h>
+
 enum { CORE__OPTIMIZER_SLOTS = 2 };
 
 /* Powers of the step count are computed in f64, which does not represent larger
@@ -21,7 +24,23 @@ typedef struct core__parameter {
     core_tensor *tensor;
     core_tensor *state[CORE__OPTIMIZER_SLOTS]; /* all are set, or none */
     uint64_t steps;
+    bool fresh; /* the state was made for a recording, and no step was counted
+                 * yet: to others there is none */
 } core__parameter;
+
+/* Numbers of a step that differ from step to step.  A program that contains the
+ * step reads them again at each run (dispatch/run_numbers.h). */
+typedef enum core__step_number {
+    CORE__STEP_COUNT, /* from 1 */
+    CORE__STEP_RATE,
+    CORE__STEP_MINUS_RATE,
+    CORE__STEP_DECAY,       /* the factor of decoupled weight decay */
+    CORE__STEP_SIZE,        /* Adam: minus the corrected rate */
+    CORE__STEP_DENOMINATOR, /* Adam: the root of the second correction */
+    CORE__STEP_FRACTION,    /* SGD: of the gradient that joins the momentum */
+    CORE__STEP_IS_FIRST,    /* SGD: the momentum begins */
+    CORE__STEP_NONE         /* not a number */
+} core__step_number;
 
 /* Parameters that step together; state as in the table's slots. */
 typedef struct core__fused_lists {
@@ -47,9 +66,12 @@ typedef struct core__optimizer_table {
 } core__optimizer_table;
 
 struct core_optimizer {
+    uint64_t number; /* of this process; not that of any other optimizer */
+    _Atomic uint32_t references; /* 1, and those of programs */
     const core__optimizer_table *table;
     core__parameter *parameters;
-    size_t count;
+    size_t count;  /* 0: it was released; programs keep the struct alone */
+    bool fresh;    /* some parameter may be */
     uint8_t *done; /* during a step: CORE__STEP_… for each parameter */
     union {
         core_sgd_options sgd;
@@ -57,6 +79,26 @@ struct core_optimizer {
     } options;
     double learning_rate; /* takes precedence over the one in options */
 };
+
+/* A number of a step of a parameter.  While a program is recorded, *out becomes a
+ * number that runs read: it must be argument number `argument` of the next
+ * call. */
+core_status core__step_number_next(const core_optimizer *optimizer,
+                                   const core__parameter *parameter,
+                                   core__step_number number, uint32_t argument,
+                                   double *out);
+/* Announces two numbers of the next call; second: or CORE__STEP_NONE. */
+core_status core__step_numbers_next(const core_optimizer *optimizer,
+                                    const core__parameter *parameter,
+                                    core__step_number first,
+                                    uint32_t first_argument,
+                                    core__step_number second,
+                                    uint32_t second_argument);
+/* Counts a step of a parameter, which was made together with `other`; in a
+ * recording, runs will. */
+core_status core__step_count(const core_optimizer *optimizer,
+                             core__parameter *parameter,
+                             const core__parameter *other);
 
 /* Checks the parameters; the caller fills in the options. */
 core_status core__optimizer_create(const core__optimizer_table *table,

@@ -47,11 +47,13 @@ static core_status change(const core_optimizer *optimizer,
     const core_sgd_options *options = &optimizer->options.sgd;
     core_tensor *direction = temporary->decayed ? temporary->decayed : grad;
     core_tensor *buffer = parameter->state[MOMENTUM_BUFFER];
+    double number;
 
     if (options->momentum != 0 && buffer) {
         CORE_TRY(core_mul_scalar_(buffer, core_float(options->momentum)));
-        CORE_TRY(
-            core_add_(buffer, direction, core_float(1 - options->dampening)));
+        CORE_TRY(core__step_number_next(optimizer, parameter,
+                                        CORE__STEP_FRACTION, 2, &number));
+        CORE_TRY(core_add_(buffer, direction, core_float(number)));
     } else {
         buffer = temporary->first;
     }
@@ -64,8 +66,9 @@ static core_status change(const core_optimizer *optimizer,
     } else if (options->momentum != 0) {
         direction = buffer;
     }
-    return core_add_(parameter->tensor, direction,
-                     core_float(-optimizer->learning_rate));
+    CORE_TRY(core__step_number_next(optimizer, parameter, CORE__STEP_MINUS_RATE,
+                                    2, &number));
+    return core_add_(parameter->tensor, direction, core_float(number));
 }
 
 static core_status step(const core_optimizer *optimizer,
@@ -97,6 +100,9 @@ static core_status fused(const core_optimizer *optimizer,
     if (buffers && lists->begins)
         CORE_TRY(core__optimizer_check_capture(first, "the first step of SGD "
                                                       "with momentum"));
+    CORE_TRY(core__step_numbers_next(
+        optimizer, first, CORE__STEP_RATE, 3,
+        buffers ? CORE__STEP_IS_FIRST : CORE__STEP_NONE, 8));
     return core_fused_sgd_step(
         lists->parameters, lists->count, lists->grads, lists->count,
         lists->state[MOMENTUM_BUFFER], buffers, optimizer->learning_rate,

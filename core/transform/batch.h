@@ -187,6 +187,8 @@ core_status core__batch_make_written_mapped(core__batch *batch);
 uint32_t core__batch_written(const core__batch *batch);
 
 core_status core__batch_loop(core__batch *batch);
+/* The same for an error that a rule is to describe, without counting it. */
+core_status core__batch_each(core__batch *batch);
 core_status core__batch_elementwise(core__batch *batch);
 core_status core__batch_reduction(core__batch *batch);
 core_status core__batch_dims(core__batch *batch);

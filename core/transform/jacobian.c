@@ -254,7 +254,7 @@ static core_status jacobians_of(core__derivation *work, core_tensor *of,
     if (!empty)
         status = rows_together(work, of, chunk, parts);
     if (status == CORE_ERROR_UNSUPPORTED) {
-        core__log(CORE_LOG_INFO, "vmap",
+        core__log(CORE_LOG_WARNING, "vmap",
                   "%s calls backward once for each row: %s", work->name,
                   core_error_message());
         core_error_clear();

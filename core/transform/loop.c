@@ -43,7 +43,7 @@ static void note(const core_operator *op, int64_t samples)
     if (op->flags & CORE__OP_CUSTOM)
         atomic_fetch_add(&custom_count, 1);
     if (atomic_fetch_add(count_of(op), 1) == 0)
-        core__log(CORE_LOG_INFO, "vmap",
+        core__log(CORE_LOG_WARNING, "vmap",
                   "%s has no rule for batches: core_vmap calls it once for "
                   "each of %lld samples",
                   core__operator_name(op), (long long)samples);
@@ -207,7 +207,7 @@ static core_status check(core__batch *batch)
     return core__batch_make_written_mapped(batch);
 }
 
-core_status core__batch_loop(core__batch *batch)
+core_status core__batch_each(core__batch *batch)
 {
     int64_t size = batch->batching->size;
     samples s = {.batch = batch};
@@ -218,7 +218,6 @@ core_status core__batch_loop(core__batch *batch)
                    (size_t)size * batch->nresults * sizeof *s.values;
 
     CORE_TRY(check(batch));
-    note(batch->op, size);
     s.values = core__alloc_zero(bytes + 1);
     if (!s.values)
         return core__error_memory(bytes);
@@ -233,4 +232,11 @@ core_status core__batch_loop(core__batch *batch)
         core_value_release(&s.values[i]);
     core__free(s.values);
     return status;
+}
+
+core_status core__batch_loop(core__batch *batch)
+{
+    CORE_TRY(check(batch));
+    note(batch->op, batch->batching->size);
+    return core__batch_each(batch);
 }

@@ -337,6 +337,13 @@ core_status core__batch_embedding_backward(core__batch *batch)
     x = CORE__DO(s, core_embedding_dense_backward,
                  core__batch_full(batch, &grad), at, rows * size, -1,
                  core__arg_bool(batch->args, 4, false));
+    /* The error is to name the index, not its place in the table. */
+    if (s->status == CORE_ERROR_INDEX) {
+        core_error_release(s->error);
+        s->error = NULL;
+        s->status = CORE_OK;
+        return core__batch_each(batch);
+    }
     x = core__batch_split(batch, x, 0);
     if (padding >= 0 && padding < rows) {
         core_tensor *row = CORE__DO(s, core_select, x, 1, padding);

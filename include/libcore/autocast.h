@@ -80,7 +80,8 @@ typedef enum core_autocast_rule {
     CORE_AUTOCAST_PROMOTE = 3
 } core_autocast_rule;
 
-/* Registers the rule of an operator, such as a custom one.  The caller owns
+/* Registers the rule of an operator, such as a custom one.  The name is copied.
+ * The caller owns
  * *out_registration; until it is released, the newest rule applies.
  * INVALID_ARGUMENT for an operator that changes an argument in place, because
  * the change would apply to the cast only. */

@@ -21,12 +21,15 @@
  *                  place.  They receive their new content at the end of a run.
  *
  * What the function reads otherwise is part of the program: numbers, sizes, and
- * the data of core_tensor_from_data.  Autograd, autocast and composite operators
+ * the data of core_tensor_from_data.  Only core_optimizer_step is different: each
+ * run reads the learning rate and the number of steps from the optimizer, and
+ * counts its steps.  Autograd, autocast and composite operators
  * are resolved: a function that calls core_grad leads to a program with the
  * backward in it.  A run is not recorded by autograd.
  *
  * A program is never changed, so several threads may use it at once, and every
- * function here is thread-safe. */
+ * function here is thread-safe; but only one thread at a time may run a program
+ * that steps an optimizer. */
 
 #ifndef LIBCORE_COMPILE_H
 #define LIBCORE_COMPILE_H
@@ -49,7 +52,8 @@ core_program *core_program_retain(core_program *program);
 void core_program_release(core_program *program);
 
 /* Calls a function once and records it.  The caller owns *out_program, which is
- * NULL on failure.
+ * NULL on failure.  function, context and inputs are used during this call
+ * only; the program keeps references to its hidden inputs and generators.
  *
  * The function gets stand-ins for the inputs, which require grad if the inputs
  * do.  It returns at most max_outputs outputs, and may return none.  It must not
@@ -83,7 +87,9 @@ core_status core_program_trace(core_tensor_function function, void *context,
  *
  * SHAPE, DTYPE or DEVICE for an input that differs.  INVALID_ARGUMENT if inputs
  * share memory in another way than when the program was recorded, where that
- * makes a difference.  After an error the inputs are unchanged, except if it
+ * makes a difference.  REFUSED if the program steps an optimizer that was
+ * released, or whose parameters have had other numbers of steps than one another
+ * since.  After an error the inputs are unchanged, except if it
  * occurs while results are copied to written inputs. */
 core_status core_program_run(core_program *program, core_tensor *const *inputs,
                              size_t ninputs, core_tensor **outputs,
@@ -101,7 +107,7 @@ core_status core_program_text(core_program *program, char **out_text);
 /* Saves a program to a file, which replaces an existing one.  It is a
  * safetensors file that contains the hidden inputs.  Generators are saved with
  * their current state.  UNSUPPORTED if a hidden input shares memory with an
- * input. */
+ * input, or the program steps an optimizer. */
 core_status core_program_save(core_program *program, const char *path);
 
 /* Loads a program.  The caller owns *out_program.  device: where what was

@@ -98,8 +98,10 @@ typedef struct core_compile_options {
      * long as the compiled function, and are part of the facts. */
     const void *key;
     size_t key_size;
-    /* Bytes that a backward may save by computing values again.  Must be 0 in
-     * this version, else UNSUPPORTED. */
+    /* If the tensors that a call saves for its backward take at most this many
+     * bytes, nothing is computed again.  Otherwise as few bytes are saved as can
+     * be, and the backward computes views and element-wise operators again: 0
+     * does so always, UINT64_MAX never. */
     uint64_t recompute_budget;
 } core_compile_options;
 
@@ -123,8 +125,14 @@ void core_compiled_release(core_compiled *compiled);
  * function returns (else INVALID_ARGUMENT); the caller owns them, and all are
  * NULL on failure.
  *
- * The results are, bit for bit, those of the function itself.  An error of the
- * function is returned and nothing is recorded.  Several threads may call it at
+ * The results are, bit for bit, those of the function itself.  Those that require
+ * grad are results of one node of the graph, "compiled function backward", which
+ * runs a program, too: the gradients have the bits that they have without
+ * compilation, but where a tensor is used by the function several times, and
+ * elsewhere as well, its gradients are added in another order.  A backward with
+ * CORE_CREATE_GRAPH calls the function again and differentiates that; later calls
+ * with the same facts call the function as it is.  An error of the function is
+ * returned and nothing is recorded.  Several threads may call it at
  * once.  While another function is recorded, the function is called as it is, and
  * so becomes a part of that program.
  *

@@ -121,8 +121,29 @@ core_status core_op_register(const char *schema,
 /* Registers a function (kernel.h) for an operator under a dispatch key.  key:
  * CORE_KEY_… (plugin.h).  device_type: a device type ("cpu", "meta") for
  * CORE_KEY_BACKEND; a device type, or NULL for all, for CORE_KEY_AUTOGRAD; NULL
- * for other keys.  user: passed as call->user.  The caller owns
- * *out_registration.  Running calls are not affected. */
+ * for other keys.  Both texts are copied.  user: passed as call->user; borrowed
+ * until the release, and until calls that run in other threads have returned.
+ * The caller owns *out_registration.  Running calls are not affected.
+ *
+ * The function takes the place of what the core has under the key, or of an
+ * older registration, which core_redispatch_displaced calls:
+ *
+ *     BACKEND          the kernel, or the decomposition, of the device type.
+ *     COMPOSITE_…      the decomposition.
+ *     AUTOGRAD         the built-in gradient: a call that is only passed on
+ *                      with core_redispatch_below is not recorded, and its
+ *                      results require no grad.
+ *     INPLACE_OR_VIEW  nothing: before the function the core refuses changes
+ *                      that are not allowed, and after it counts the changes.
+ *                      An operator that consists of others at this key is not
+ *                      called here; its parts are.
+ *     AUTOCAST         the cast by the operator's rule.  Called only in the
+ *                      regions of autocast.h, and not in backward.
+ *     PROFILER         the record of the call in a session.  Called only while
+ *                      a session of profiler.h runs, or LIBCORE_NAN_CHECK is
+ *                      set.
+ *
+ * A mode (mode.h) sees the calls of all operators and displaces nothing. */
 core_status core_function_register(const char *operator_name, uint32_t key,
                                    const char *device_type,
                                    core_function function, void *user,
@@ -134,6 +155,17 @@ core_status core_function_register(const char *operator_name, uint32_t key,
 core_status core_redispatch_below(core_call *call, const core_value *args,
                                   uint32_t nargs, core_value *results,
                                   uint32_t nresults);
+
+/* Calls what the function that received `call` displaced: the function that was
+ * registered before it under the same key and for the same device, or else the
+ * core's own part (core_function_register).  For functions registered under
+ * CORE_KEY_BACKEND for a built-in operator, and under CORE_KEY_AUTOGRAD,
+ * _INPLACE_OR_VIEW, _AUTOCAST and _PROFILER, in the thread and during the call
+ * that they received; INVALID_ARGUMENT for others.  args and results: as in
+ * core_op_invoke. */
+core_status core_redispatch_displaced(core_call *call, const core_value *args,
+                                      uint32_t nargs, core_value *results,
+                                      uint32_t nresults);
 
 /* Gets a registered kernel of a device type.  index counts from 0.  The kernel
  * is borrowed and valid while its plugin is loaded.  NOT_FOUND after the last

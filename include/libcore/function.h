@@ -23,10 +23,12 @@ extern "C" {
 #endif
 
 /* setup calls these functions.  Its core_function_context is valid while it
- * runs. */
+ * runs.  The context keeps a reference to every tensor that it is given until
+ * the call is recorded, so setup may release what it has computed at once. */
 
 /* Saves tensors for backward, which gets them with core_node_saved by index.
- * Entries may be NULL.  INVALID_ARGUMENT for a second call. */
+ * The array is copied; the node keeps the tensors until its saved tensors are
+ * released.  Entries may be NULL.  INVALID_ARGUMENT for a second call. */
 core_status core_context_save(core_function_context *context,
                               core_tensor *const *tensors, size_t count);
 
@@ -44,7 +46,8 @@ core_status core_context_no_zeros(core_function_context *context);
 
 /* Sets the context that backward receives for this call, instead of that of the
  * registration or the function.  release(state), unless NULL, is called once,
- * when the state is no longer needed.  INVALID_ARGUMENT for a second call. */
+ * when the state is no longer needed, also if recording fails.
+ * INVALID_ARGUMENT for a second call, whose state stays the caller's. */
 core_status core_context_set_state(core_function_context *context, void *state,
                                    void (*release)(void *state));
 
@@ -67,7 +70,8 @@ typedef struct core_custom_function {
                            size_t noutputs);
 
     /* Stores what backward will need.  Called after forward, if the call is
-     * recorded.  NULL: backward needs nothing. */
+     * recorded.  inputs and outputs: borrowed.  NULL: backward needs
+     * nothing. */
     core_status (*setup)(core_function_context *function, void *context,
                          core_tensor *const *inputs, size_t ninputs,
                          core_tensor *const *outputs, size_t noutputs);
@@ -81,8 +85,9 @@ typedef struct core_custom_function {
 } core_custom_function;
 
 /* Calls a function with a custom gradient, and records it if an input requires
- * grad and grad mode is on.  steps: borrowed.  outputs: noutputs entries, which
- * the caller owns; all are NULL on failure. */
+ * grad and grad mode is on.  steps: copied; its context is kept until its
+ * release is called.  inputs: borrowed.  outputs: noutputs entries, which the
+ * caller owns; all are NULL on failure. */
 core_status core_function_apply(const core_custom_function *steps,
                                 core_tensor *const *inputs, size_t ninputs,
                                 core_tensor **outputs, size_t noutputs);
@@ -90,7 +95,9 @@ core_status core_function_apply(const core_custom_function *steps,
 /* ------------------------------------------------------------ operators -- */
 
 /* Registers a gradient (kernel.h) for an operator, under CORE_KEY_AUTOGRAD and
- * for all backends.  The struct is copied.  Arguments that the schema marks as
+ * for all backends.  The name and the struct are copied; gradient->user is
+ * borrowed until the release of the registration and of what was recorded with
+ * it.  Arguments that the schema marks as
  * changed, (a!), are treated as dirty.  The caller owns *out_registration.
  * NOT_FOUND if the operator is not registered. */
 core_status core_gradient_register(const char *operator_name,
@@ -99,8 +106,8 @@ core_status core_gradient_register(const char *operator_name,
 
 /* Registers a function that infers the sizes and dtypes of an operator's
  * results: it returns meta tensors for meta arguments.  Equivalent to
- * core_function_register with CORE_KEY_BACKEND and "meta".  The caller owns
- * *out_registration. */
+ * core_function_register with CORE_KEY_BACKEND and "meta", for user too.  The
+ * caller owns *out_registration. */
 core_status core_shape_register(const char *operator_name,
                                 core_function function, void *user,
                                 core_registration **out_registration);

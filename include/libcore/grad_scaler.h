@@ -83,8 +83,8 @@ core_status core_grad_scaler_step(core_grad_scaler *scaler,
                                   core_optimizer *optimizer, bool *out_stepped);
 
 /* Computes the next scale.  Call it after the steps of all optimizers, which
- * must live until then.  AUTOGRAD, without effect, if no optimizer was unscaled
- * or stepped since the last update. */
+ * may have been released since.  AUTOGRAD, without effect, if no optimizer was
+ * unscaled or stepped since the last update. */
 core_status core_grad_scaler_update(core_grad_scaler *scaler);
 
 /* Returns the scale.  1 with CORE_GRAD_SCALER_OFF, 0 for NULL. */

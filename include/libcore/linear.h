@@ -18,8 +18,9 @@
  *
  * With quantizers, the products use the dequantized values in f32: those of
  * input and weight in the forward, and that of the output's gradient (usually
- * f8e5m2) in the backward.  The input is saved in 8 bits.  Everything is
- * computed by operators, on any device.  If the device has a kernel for 8-bit
+ * f8e5m2) in the backward.  The input is saved in 8 bits.  The
+ * gradient of the bias is the sum of the output's gradient before that is
+ * quantized.  Everything is computed by operators, on any device.  If the device has a kernel for 8-bit
  * products (_scaled_mm) and each factor has one scale, that kernel computes all
  * three products, with its own rounding of sums.
  *
@@ -70,7 +71,10 @@ typedef struct core_linear_workspace core_linear_workspace;
 /* A queue of weight gradients to be computed.  Reference-counted. */
 typedef struct core_linear_wgrad_queue core_linear_wgrad_queue;
 
-/* The arguments of the forward.  Tensors and objects are borrowed. */
+/* The arguments of the forward.  The struct is read during the call.  Tensors
+ * and objects are borrowed; core_linear_apply keeps references to those that
+ * its backward uses, also to quantizers, main_grad and wgrad_queue, until it
+ * has run or the graph is released. */
 typedef struct core_linear_forward_args {
     uint32_t struct_size;
     uint32_t flags;      /* 0 or CORE_LINEAR_ACCUMULATE */

@@ -176,8 +176,9 @@ void core_op_counter_reset(core_op_counter *counter);
  *
  * INVALID_ARGUMENT for the other keys, under which the core serves every
  * operator itself.  NOT_FOUND if no plugin provides the device type.
- * user: passed as call->user; borrowed until the release.  The newest fallback
- * is used.  The caller owns *out_registration, whose release
+ * user: passed as call->user; borrowed until the release, and until calls that
+ * run in other threads have returned.  device_type is copied.  The newest
+ * fallback is used.  The caller owns *out_registration, whose release
  * (core_registration_release) unregisters the function.  Thread-safe. */
 core_status core_fallback_register(uint32_t key, const char *device_type,
                                    core_function function, void *user,

@@ -97,7 +97,10 @@ void core_optimizer_release(core_optimizer *optimizer);
  * without waiting.  If there is no memory for state or temporaries, each
  * parameter with its state is either unchanged or fully updated.  If a kernel
  * fails, the parameter that it was updating may be updated in part; the message
- * names it.  core_optimizer_steps returns which parameters were updated. */
+ * names it.  core_optimizer_steps returns which parameters were updated.
+ *
+ * In a function that is recorded (compile.h) it counts no step; each run of the
+ * program does. */
 core_status core_optimizer_step(core_optimizer *optimizer);
 
 /* Removes the grads of the parameters: core_tensor_grad is then NULL.  Accepts

@@ -352,7 +352,13 @@ typedef struct core_host {
     /* Registers a function for an operator, built in or registered, under a
      * dispatch key.  key: CORE_KEY_….  backend: a device type for
      * CORE_KEY_BACKEND; a device type, or empty for all, for
-     * CORE_KEY_AUTOGRAD; empty for other keys.  user: passed as call->user. */
+     * CORE_KEY_AUTOGRAD; empty for other keys.  The texts are copied.  user:
+     * passed as call->user.
+     *
+     * The function takes the place of what the core has under the key:
+     * dispatch.h describes it for each (core_function_register).  Under
+     * CORE_KEY_AUTOGRAD an operator that has a gradient loses it;
+     * register_gradient replaces it by another one. */
     core_status (*register_function)(core_registry *registry,
                                      core_string operator_name, uint32_t key,
                                      core_string backend,

@@ -77,7 +77,7 @@ typedef struct core_profiler_options {
      * nor release it.  NULL: after core_profiler_stop, the reports are those of
      * the last round. */
     core_status (*ready)(core_profiler *profiler, void *user);
-    void *user; /* passed to ready */
+    void *user; /* passed to ready; borrowed until the session is stopped */
     /* The maximum number of events that a thread records in a round; likewise
      * of allocations, and of launches.  Further ones are only counted.  0: 4
      * million. */

@@ -64,10 +64,11 @@ typedef struct core_vmap_options {
 
 /* Calls a function of one sample for all samples.  function: receives ninputs
  * inputs without the dimension of the samples, and must store noutputs outputs,
- * at least 1.  user: its context.  options: NULL for the defaults.  inputs:
- * borrowed; at least one is mapped, and all mapped ones have the same number of
- * samples, at least 1.  outputs: belong to the caller; NULL on failure.  An
- * output that does not depend on the sample is repeated.
+ * at least 1.  user: its context, borrowed for the call, like the arrays of
+ * options.  options: NULL for the defaults.  inputs: borrowed; at least one is
+ * mapped, and all mapped ones have the same number of samples, at least 1.
+ * outputs: belong to the caller; NULL on failure.  An output that does not
+ * depend on the sample is repeated.
  *
  * Errors are those of the function, and INDEX for a dimension that a tensor does
  * not have, SHAPE for different numbers of samples or none, REFUSED for random

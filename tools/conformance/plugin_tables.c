@@ -372,6 +372,14 @@ static bool start(plugin_tables *plugin, core_plugin_entry_function entry,
            has_required_slots(plugin, out);
 }
 
+/* The index in a device's name: "example:1", or "example". */
+static uint32_t index_of(const char *name)
+{
+    const char *colon = name ? strchr(name, ':') : NULL;
+
+    return colon ? (uint32_t)strtoul(colon + 1, NULL, 10) : 0;
+}
+
 static bool find_device(plugin_tables *plugin, outcome *out)
 {
     core_string reason = {"", 0};
@@ -387,7 +395,10 @@ static bool find_device(plugin_tables *plugin, outcome *out)
     if (count == 0)
         not_supported(out, "there is no device: %.*s", (int)reason.size,
                       reason.data ? reason.data : "");
-    return count > 0;
+    return count > 0 &&
+           expect(out, plugin->index < count,
+                  "there are %u devices, without the wanted device %u", count,
+                  plugin->index);
 }
 
 static bool open_device(plugin_tables *plugin, outcome *out)
@@ -399,8 +410,8 @@ static bool open_device(plugin_tables *plugin, outcome *out)
     plugin->information.struct_size = sizeof plugin->information;
     plugin->properties.granularity = 1;
     side_effects_begin(&before);
-    status =
-        plugin->backend.device_open(plugin->backend.user, 0, &plugin->device);
+    status = plugin->backend.device_open(plugin->backend.user, plugin->index,
+                                         &plugin->device);
     side_effects_end(&before, SLOT_DEVICE_OPEN, &plugin->effects);
     if (!expect_plugin_ok(out, status, "device_open"))
         return false;
@@ -437,6 +448,8 @@ plugin_tables *plugin_tables_open(suite *self, outcome *out)
         harness_error(out, "no memory");
         return NULL;
     }
+    plugin->index = index_of(self->wanted);
+    plugin->second = plugin->index == 0;
     side_effects_begin(&before);
     entry = plugin_tables_entry(self, out);
     side_effects_end(&before, SLOT_CONSTRUCTORS, &plugin->effects);

@@ -36,6 +36,8 @@ struct plugin_tables {
     plugin_operators operators;
     side_effects effects;  /* of opening it */
     double seconds[SLOTS]; /* that the calls took until it was open */
+    uint32_t index;        /* of the device, 0 unless --device says another */
+    uint32_t second;       /* of another one, which tests of two devices open */
     void *device;
     void *stream; /* NULL on a synchronous device */
     core_device_properties properties;
@@ -51,7 +53,7 @@ typedef struct plugin_error {
 } plugin_error;
 plugin_error *plugin_last_error(void);
 
-/* Opens the plugin and device 0, once.  On failure returns NULL and sets the
+/* Opens the plugin and the device, once.  On failure returns NULL and sets the
  * outcome. */
 plugin_tables *plugin_tables_open(suite *self, outcome *out);
 /* Opens the file and finds the entry, for tests of the negotiation. */

@@ -26,6 +26,8 @@ typedef struct replay {
     core_value results[RESULTS];
     core_tensor **flat; /* the tensors of the results, borrowed */
     size_t nflat;
+    bool compiled; /* the results come from a compiled function: */
+    core_tensor **owned;
     bool wide;   /* f16, bf16 and f32 are converted to f64: see check_wide */
     bool agreed; /* only with f64: see check_wide */
     bool shared; /* equal arguments are one tensor: see replay_shared */
@@ -39,6 +41,9 @@ static void replay_free(replay *self)
 {
     for (size_t i = 0; i < RESULTS; i++)
         core_value_release(&self->results[i]);
+    for (size_t i = 0; self->owned && i < self->nflat; i++)
+        core_tensor_release(self->owned[i]);
+    free(self->owned);
     free(self->flat);
     for (size_t i = 0; self->tensors && i < self->the_case->tensors.count; i++)
         core_tensor_release(self->tensors[i]);
@@ -335,6 +340,8 @@ static bool flatten(replay *self)
 {
     size_t capacity = 0;
 
+    if (self->compiled)
+        return true;
     for (size_t i = 0; i < RESULTS; i++)
         capacity += self->results[i].tag == CORE_VALUE_TENSOR_LIST
                         ? self->results[i].count
@@ -553,6 +560,37 @@ static core_status make_cotangent(const replay *self, const golden_link *link,
     return status;
 }
 
+/* The call and its gradients as one compiled function, which must compute what
+ * it does as it is. */
+static core_status gradient_compiled(const replay *self, const backward *work)
+{
+    const golden_case *the_case = self->the_case;
+    size_t *differentiated = calloc(work->noutputs + 1, sizeof *differentiated);
+    core_tensor **gradients = calloc(work->ninputs + 1, sizeof *gradients);
+    compiled_call call = {.args = self->args,
+                          .nargs = the_case->nargs,
+                          .differentiated = differentiated,
+                          .cotangents = work->cotangents,
+                          .ncotangents = work->noutputs,
+                          .wanted = work->inputs,
+                          .nwanted = work->ninputs};
+    core_status status = core_op_find(the_case->name, &call.op);
+    size_t count;
+
+    if (!differentiated || !gradients)
+        status = core_error_set(CORE_ERROR_OUT_OF_MEMORY, "no memory");
+    for (size_t i = 0; i < work->noutputs && status == CORE_OK; i++)
+        differentiated[i] = the_case->cotangents.at[i].index;
+    if (status == CORE_OK)
+        status = compiled_call_run(&call, COMPILED_GRADIENT, self->on->compiled,
+                                   gradients, work->ninputs, &count);
+    for (size_t i = 0; gradients && i < work->ninputs; i++)
+        core_tensor_release(gradients[i]);
+    free(gradients);
+    free(differentiated);
+    return status;
+}
+
 static core_status run_backward(replay *self, backward *work)
 {
     const golden_case *the_case = self->the_case;
@@ -576,6 +614,8 @@ static core_status run_backward(replay *self, backward *work)
     for (size_t i = 0; i < work->ninputs; i++)
         work->inputs[i] = self->tensors[present_place(
             the_case, the_case->gradients.at[i].index)];
+    if (self->compiled)
+        CORE_TRY(gradient_compiled(self, work));
     return core_grad(work->outputs, work->noutputs, work->cotangents,
                      work->inputs, work->ninputs, CORE_ALLOW_UNUSED,
                      work->gradients);
@@ -655,6 +695,49 @@ static replay_outcome call_failed(replay *self)
     return code == CORE_ERROR_NO_KERNEL ? REPLAY_MISSING : REPLAY_FAILED;
 }
 
+/* Calls the operator by core_compile, without gradients and, if the case has
+ * some, with them. */
+static core_status call_compiled(replay *self, core_operator *op)
+{
+    enum { CAPACITY = 256 };
+    const compiled_call call = {
+        .op = op, .args = self->args, .nargs = self->the_case->nargs};
+    compiled_counts *counts = self->on->compiled;
+    core_tensor **outputs = calloc(CAPACITY, sizeof *outputs);
+    bool differentiated = self->the_case->gradients.count > 0, before;
+    core_status status;
+
+    self->owned = outputs;
+    if (!outputs)
+        return core_error_set(CORE_ERROR_OUT_OF_MEMORY, "no memory");
+    before = core_grad_mode_set(false);
+    status = compiled_call_run(&call, COMPILED_FORWARD, counts, outputs,
+                               CAPACITY, &self->nflat);
+    core_grad_mode_set(before);
+    if (status == CORE_OK && differentiated) {
+        for (size_t i = 0; i < self->nflat; i++)
+            core_tensor_release(outputs[i]);
+        self->nflat = 0;
+        memset(outputs, 0, CAPACITY * sizeof *outputs);
+        status = compiled_call_run(&call, COMPILED_JOINT, counts, outputs,
+                                   CAPACITY, &self->nflat);
+    }
+    if (status != CORE_OK)
+        return status;
+    self->flat = calloc(self->nflat + 1, sizeof *self->flat);
+    if (!self->flat)
+        return core_error_set(CORE_ERROR_OUT_OF_MEMORY, "no memory");
+    memcpy(self->flat, outputs, self->nflat * sizeof *outputs);
+    return CORE_OK;
+}
+
+static core_status call(replay *self, core_operator *op)
+{
+    return self->compiled ? call_compiled(self, op)
+                          : core_op_call(op, self->args, self->the_case->nargs,
+                                         self->results, RESULTS);
+}
+
 static replay_outcome run(replay *self)
 {
     const golden_case *the_case = self->the_case;
@@ -666,8 +749,7 @@ static replay_outcome run(replay *self)
     }
     if (!make_arguments(self, op))
         return REPLAY_FAILED;
-    if (core_op_call(op, self->args, the_case->nargs, self->results, RESULTS) !=
-        CORE_OK)
+    if (call(self, op) != CORE_OK)
         return call_failed(self);
     if (!flatten(self)) {
         snprintf(self->text, self->capacity, "no memory for the results");
@@ -731,11 +813,15 @@ static replay_outcome replay_shared(const replay_device *on,
     return outcome;
 }
 
-replay_outcome replay_case(const replay_device *on, const golden_case *the_case,
-                           char *text, size_t capacity)
+static replay_outcome replay_as(const replay_device *on,
+                                const golden_case *the_case, bool compiled,
+                                char *text, size_t capacity)
 {
-    replay self = {
-        .on = on, .the_case = the_case, .text = text, .capacity = capacity};
+    replay self = {.on = on,
+                   .the_case = the_case,
+                   .compiled = compiled,
+                   .text = text,
+                   .capacity = capacity};
     replay_outcome outcome;
 
     text[0] = 0;
@@ -753,4 +839,20 @@ replay_outcome replay_case(const replay_device *on, const golden_case *the_case,
         outcome = listed(&self, outcome);
     replay_free(&self);
     return outcome;
+}
+
+replay_outcome replay_case(const replay_device *on, const golden_case *the_case,
+                           char *text, size_t capacity)
+{
+    replay_outcome outcome = replay_as(on, the_case, false, text, capacity);
+    replay_outcome compiled;
+    char other[1200];
+
+    if (!on->compiled || outcome == REPLAY_FAILED || outcome == REPLAY_MISSING)
+        return outcome;
+    compiled = replay_as(on, the_case, true, other, sizeof other);
+    if (compiled == outcome)
+        return outcome;
+    snprintf(text, capacity, "compiled: %s", other);
+    return REPLAY_FAILED;
 }

@@ -7,11 +7,13 @@
 #define CONFORMANCE_REPLAY_H
 
 #include "golden.h"
+#include "replay_compiled.h"
 
 typedef struct replay_device {
     core_device *device;
     bool has_f64;
-    bool meta; /* shapes only */
+    bool meta;                 /* shapes only */
+    compiled_counts *compiled; /* cases are also called by core_compile */
 } replay_device;
 
 typedef enum replay_outcome {

@@ -24,6 +24,7 @@ typedef struct stream_gate {
     uint32_t dropped; /* callbacks that will never run */
     /* Without host callbacks. */
     plugin_tables *plugin;
+    double least;                     /* seconds that they must take, if set */
     plugin_block from, to;            /* of the copies */
     double closed;                    /* before they were enqueued */
     void *events[STREAM_GATE_EVENTS]; /* behind them; or where streams are

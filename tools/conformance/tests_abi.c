@@ -565,7 +565,8 @@ static void device_reopens(suite *self, outcome *out, const test *one)
         plugin->device = NULL;
         if (!expect_plugin_ok(out,
                               plugin->backend.device_open(plugin->backend.user,
-                                                          0, &plugin->device),
+                                                          plugin->index,
+                                                          &plugin->device),
                               "reopening the device"))
             return;
     }

@@ -24,7 +24,7 @@
 enum {
     ARGUMENTS = OWN_ARGUMENTS,
     ELEMENTS = 6,
-    RESULTS = 8,
+    RESULTS = OWN_RESULTS,
     MOST_ELEMENTS = 256, /* of a result */
     REMARKS = 2000
 };
@@ -79,38 +79,70 @@ static bool begins(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* Parses the schema; false if an argument is of a type that the suite cannot
- * create.  Arguments with defaults are omitted. */
-static bool parse(own_call *call)
+/* The value of an argument, from its type; false: of another type. */
+static bool read_type(const char *at, core_value *value)
+{
+    *value = (core_value){0};
+    if (begins(at, "Tensor "))
+        value->tag = CORE_VALUE_TENSOR;
+    else if (begins(at, "float ") || begins(at, "Scalar "))
+        *value = core_float(1.25);
+    else if (begins(at, "int "))
+        *value = core_int(1);
+    else if (begins(at, "bool "))
+        *value = (core_value){CORE_VALUE_BOOL, 0, {.i = 1}};
+    else
+        return begins(at, "Tensor? ") || begins(at, "*");
+    return true;
+}
+
+/* The same from a default such as "=2"; false: no number. */
+static bool read_default(const char *from, core_value *value)
+{
+    char *rest = NULL;
+    double number;
+
+    if (value->tag == CORE_VALUE_BOOL) {
+        value->u.i = begins(from, "=True");
+        return begins(from, "=True") || begins(from, "=False");
+    }
+    number = strtod(from + 1, &rest);
+    if (value->tag == CORE_VALUE_FLOAT)
+        value->u.f = number;
+    else if (value->tag == CORE_VALUE_INT)
+        value->u.i = (int64_t)number;
+    else
+        return false;
+    return rest > from + 1 && strchr(",)", *rest);
+}
+
+bool own_call_parse(own_call *call, bool with_defaults)
 {
     const char *at = strchr(core_op_schema(call->op), '(') + 1;
     const char *arrow = strstr(at, ") -> ");
 
     if (!arrow || strchr(at, '!'))
         return false;
+    call->nargs = 0;
     call->nresults = 1;
     for (const char *c = arrow; *c; c++)
         call->nresults += *c == ',';
     while (at < arrow) {
-        const char *end = at + strcspn(at, ",)=");
-        core_value *value = &call->args[call->nargs];
+        const char *end = at + strcspn(at, ",)="), *name = end;
+        core_value value;
 
-        if (*end == '=')
+        if (call->nargs == ARGUMENTS || !read_type(at, &value))
+            return false;
+        if (*end == '=' && (!with_defaults || !read_default(end, &value)))
             break;
-        if (call->nargs == ARGUMENTS)
-            return false;
-        *value = (core_value){0};
-        if (begins(at, "Tensor "))
-            value->tag = CORE_VALUE_TENSOR;
-        else if (begins(at, "float ") || begins(at, "Scalar "))
-            *value = core_float(1.25);
-        else if (begins(at, "int "))
-            *value = core_int(1);
-        else if (begins(at, "bool "))
-            *value = (core_value){CORE_VALUE_BOOL, 0, {.i = 1}};
-        else if (!begins(at, "Tensor? ") && !begins(at, "*"))
-            return false;
-        call->nargs += !begins(at, "*");
+        while (name > at && name[-1] != ' ')
+            name--;
+        if (!begins(at, "*")) {
+            snprintf(call->names[call->nargs], OWN_NAME, "%.*s",
+                     (int)(end - name), name);
+            call->args[call->nargs++] = value;
+        }
+        end += strcspn(end, ",)");
         at = end + (*end == ',') + strspn(end + (*end == ','), " ");
         if (*end == ')')
             break;
@@ -124,9 +156,10 @@ static void drop_tensors(own_call *call)
         core_tensor_release(call->tensors[--call->ntensors]);
 }
 
-/* Creates tensors of these sizes and the call's dtype for all arguments. */
+/* Creates tensors of these sizes and the call's dtype for all arguments, with
+ * elements from .5 to 1.5, or their negatives. */
 static core_status fill(const suite *self, own_call *call, core_device *device,
-                        const int64_t *sizes, uint32_t ndim)
+                        const int64_t *sizes, uint32_t ndim, bool negative)
 {
     double data[ELEMENTS];
     float narrow[ELEMENTS];
@@ -142,8 +175,10 @@ static core_status fill(const suite *self, own_call *call, core_device *device,
                                                  i * ELEMENTS + k) >>
                                     11) *
                                0x1p-53;
-        for (uint64_t k = 0; k < ELEMENTS; k++)
+        for (uint64_t k = 0; k < ELEMENTS; k++) {
+            data[k] = negative ? -data[k] : data[k];
             narrow[k] = (float)data[k];
+        }
         CORE_TRY(core_tensor_from_data(
             call->dtype == CORE_F64 ? (void *)data : (void *)narrow,
             call->dtype, sizes, ndim, device, tensor));
@@ -187,7 +222,8 @@ static core_status find_sizes(suite *self, own_call *call)
     for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
         core_value results[RESULTS];
 
-        CORE_TRY(fill(self, call, self->device, tries[i].sizes, tries[i].ndim));
+        CORE_TRY(fill(self, call, self->device, tries[i].sizes, tries[i].ndim,
+                      false));
         status = run_on(call, call->tensors, results);
         drop_results(results);
         if (status != CORE_ERROR_SHAPE && status != CORE_ERROR_INVALID_ARGUMENT)
@@ -213,7 +249,8 @@ static core_status find_arguments(suite *self, own_call *call)
 
 static bool can_call(suite *self, own_call *call, bool finds)
 {
-    return parse(call) && (!finds || find_arguments(self, call) == CORE_OK);
+    return own_call_parse(call, false) &&
+           (!finds || find_arguments(self, call) == CORE_OK);
 }
 
 /* Adds a line, or a last one that says that there are more. */
@@ -350,15 +387,29 @@ static core_status sum_of_results(own_call *call, sums *out)
     return status;
 }
 
+/* The same of all results of a floating dtype, whether or not they require
+ * grad. */
+static core_status sum_of_values(own_call *call, sums *out)
+{
+    core_value results[RESULTS];
+    core_status status = run_on(call, call->tensors, results);
+
+    *out = (sums){0, 0};
+    for (int r = 0; r < RESULTS && status == CORE_OK; r++)
+        if (results[r].tag == CORE_VALUE_TENSOR &&
+            !why_unchecked(&results[r].u.tensor, 1))
+            status = add_elements(results[r].u.tensor, out);
+    drop_results(results);
+    return status;
+}
+
 /* A derivative of that sum. */
 typedef struct derivative {
     double value;
     double error; /* that rounding of the results may cause */
 } derivative;
 
-/* The largest relative error of a result of f32 that the device declares, or
- * that the suite's tolerance allows. */
-static double relative_error(const suite *self)
+double own_relative_error(const suite *self)
 {
     double ulp = self->numerics.max_ulp > 4 ? self->numerics.max_ulp : 4;
     uint32_t bits = self->numerics.product_bits;
@@ -388,8 +439,8 @@ static core_status difference(const suite *self, own_call *call, size_t input,
     if (status == CORE_OK)
         status = core_tensor_write(tensor, values, size);
     out->value = (of[1].all - of[0].all) / (2 * (double)step);
-    out->error = (of[1].magnitudes + of[0].magnitudes) * relative_error(self) /
-                 (2 * (double)step);
+    out->error = (of[1].magnitudes + of[0].magnitudes) *
+                 own_relative_error(self) / (2 * (double)step);
     return status;
 }
 
@@ -503,8 +554,9 @@ static bool f32_gradients_are_right(suite *self, outcome *out, own_call *call,
     return good && compared > 0;
 }
 
-static bool gradient_is_right(suite *self, outcome *out, own_call *call,
-                              bool gradient)
+/* With the operands that the call has. */
+static bool gradient_here_is_right(suite *self, outcome *out, own_call *call,
+                                   bool gradient)
 {
     core_tensor *outputs[RESULTS];
     size_t count = 0;
@@ -530,6 +582,44 @@ static bool gradient_is_right(suite *self, outcome *out, own_call *call,
            has_gradient(out, call, gradient,
                         core_gradcheck(floating_results, call, call->tensors,
                                        call->ntensors, 1e-6, 1e-5, 1e-3));
+}
+
+/* Makes all operands negative; false: the results are not finite, or the device
+ * refuses them. */
+static bool make_negative(suite *self, own_call *call)
+{
+    int64_t sizes[8];
+    uint32_t ndim;
+    sums of;
+    bool good;
+
+    if (call->ntensors == 0)
+        return false;
+    ndim = (uint32_t)core_tensor_ndim(call->tensors[0]);
+    for (uint32_t d = 0; d < ndim; d++)
+        sizes[d] = core_tensor_sizes(call->tensors[0])[d];
+    good = fill(self, call, self->device, sizes, ndim, true) == CORE_OK &&
+           sum_of_values(call, &of) == CORE_OK && isfinite(of.magnitudes);
+    core_error_clear();
+    return good;
+}
+
+static bool gradient_is_right(suite *self, outcome *out, own_call *call,
+                              bool gradient)
+{
+    char text[TEST_DETAIL];
+
+    if (!gradient_here_is_right(self, out, call, gradient))
+        return false;
+    if (make_negative(self, call) &&
+        !gradient_here_is_right(self, out, call, gradient) &&
+        out->verdict == VERDICT_FAIL) {
+        snprintf(text, sizeof text, "with negative operands: %.500s",
+                 out->detail);
+        snprintf(out->detail, sizeof out->detail, "%s", text);
+        return false;
+    }
+    return true;
 }
 
 static void gradients_are_correct(suite *self, outcome *out, const test *one)
@@ -605,6 +695,9 @@ bool suite_add_custom(suite *self)
         {"training/custom-operators/meta-shapes-agree", meta_shapes_agree,
          true},
         {"training/custom-operators/layouts-agree", own_layouts_agree, true},
+        {"training/custom-operators/results-agree-with-cpu",
+         own_results_agree_with_cpu, true},
+        {"training/custom-operators/numbers-matter", own_numbers_matter, true},
     };
 
     return suite_add_list(self, LEVEL_TRAINING, tests,

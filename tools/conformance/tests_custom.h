@@ -8,11 +8,12 @@
 
 #include "suite.h"
 
-enum { OWN_ARGUMENTS = 16 };
+enum { OWN_ARGUMENTS = 16, OWN_RESULTS = 8, OWN_NAME = 32 };
 
 typedef struct own_call {
     core_operator *op;
     core_value args[OWN_ARGUMENTS]; /* tensors: only the tag until found */
+    char names[OWN_ARGUMENTS][OWN_NAME];
     uint32_t nargs;
     uint32_t nresults;
     core_dtype dtype; /* of the tensors that were found */
@@ -30,7 +31,17 @@ typedef bool (*own_check)(suite *self, outcome *out, own_call *call,
 void own_operators_check(suite *self, outcome *out, own_check check,
                          bool finds);
 
-/* The test of their kernels. */
+/* Reads the arguments of the operator's schema; false: one is of a type that
+ * the suite cannot create.  Those with defaults are left out, or else numbers
+ * among them have their defaults, up to the first that is no number. */
+bool own_call_parse(own_call *call, bool with_defaults);
+/* The largest relative error of a result of f32 that the device declares, or
+ * that the suite's tolerance allows. */
+double own_relative_error(const suite *self);
+
+/* The tests of their kernels. */
 void own_layouts_agree(suite *self, outcome *out, const test *one);
+void own_results_agree_with_cpu(suite *self, outcome *out, const test *one);
+void own_numbers_matter(suite *self, outcome *out, const test *one);
 
 #endif

@@ -267,9 +267,10 @@ static void peers(suite *self, outcome *out, const test *one)
         not_supported(out, "there is only one device");
         return;
     }
-    if (!expect_plugin_ok(
-            out, plugin->backend.device_open(plugin->backend.user, 1, &other),
-            "opening device 1") ||
+    if (!expect_plugin_ok(out,
+                          plugin->backend.device_open(plugin->backend.user,
+                                                      plugin->second, &other),
+                          "opening a second device") ||
         !expect_plugin_ok(out, table->can_access(plugin->device, other, &yes),
                           "can_access") ||
         !yes || !plugin_alloc(plugin, out, 4096, &near))
@@ -280,15 +281,15 @@ static void peers(suite *self, outcome *out, const test *one)
         goto done;
     if (!plugin->synchronous)
         expect_plugin_ok(out, plugin->streams.create(other, 0, &stream),
-                         "creating a stream on device 1");
+                         "creating a stream on a second device");
     if (plugin_write(plugin, out, near.memory, got, sizeof got) &&
         expect_plugin_ok(out,
                          plugin->memory.copy_from_host(other, stream, far,
                                                        wrote, sizeof wrote),
-                         "copy to device 1") &&
+                         "copy to a second device") &&
         (!stream ||
          expect_plugin_ok(out, plugin->streams.synchronize(other, stream),
-                          "synchronizing device 1")) &&
+                          "synchronizing a second device")) &&
         expect_plugin_ok(out,
                          table->copy(plugin->device, plugin->stream,
                                      near.memory, other, far, sizeof wrote),
@@ -510,6 +511,8 @@ bool suite_add_features(suite *self)
          features_capture_records_one_stream, true},
         {"core/features/graphs-are-separate", features_graphs_are_separate,
          true},
+        {"core/features/graph-launch-is-in-order",
+         features_graph_launch_is_in_order, true},
         {"core/features/graph-launches-on-its-stream",
          features_graph_launches_on_its_stream, true},
         {"core/features/capture-can-be-discarded",

@@ -297,6 +297,55 @@ void features_graph_launches_on_its_stream(suite *self, outcome *out,
     stream_gate_test(launch_beside_gate, self, out);
 }
 
+/* a = c, a graph of b = a, and d = b on a stream that is blocked. */
+static bool launch_behind_gate(suite *self, outcome *out)
+{
+    static bench b;
+    void *graph = NULL;
+    bool held = false;
+    stream_gate hold;
+    plugin_tables *p;
+
+    stream_gate_init(&hold);
+    if (!bench_begin(&b, self, out) ||
+        !capture_copy(&b, &b.b, &b.a, &graph, out))
+        goto done;
+    p = b.plugin;
+    if (!stream_gate_close(&hold, p, p->stream, out))
+        goto done;
+    if (move(&b, p->stream, &b.a, &b.c, out) &&
+        launch(&b, graph, p->stream, out) &&
+        move(&b, p->stream, &b.d, &b.b, out)) {
+        /* A graph that does not wait has run. */
+        if (!hold.plugin)
+            process_settle();
+        held = stream_gate_holds(&hold);
+        stream_gate_open(&hold);
+        if (plugin_wait(p, out) &&
+            holds(&b, out, &b.b, 3,
+                  "the launch of a graph does not wait for the copy before it "
+                  "on its stream"))
+            holds(&b, out, &b.d, 3,
+                  "a copy behind the launch of a graph does not wait for it");
+    }
+done:
+    stream_gate_open(&hold);
+    if (b.plugin)
+        plugin_wait(b.plugin, out);
+    if (graph)
+        b.table->destroy(b.plugin->device, graph);
+    bench_end(&b);
+    stream_gate_destroy(&hold);
+    return held;
+}
+
+void features_graph_launch_is_in_order(suite *self, outcome *out,
+                                       const test *one)
+{
+    (void)one;
+    stream_gate_test(launch_behind_gate, self, out);
+}
+
 /* Work that runs though it was captured has run. */
 static bool settle(void)
 {

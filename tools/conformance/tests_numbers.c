@@ -6,10 +6,9 @@
  * is the second operand, results that are subnormal, infinities alone. */
 
 #include "element_value.h"
-#include "suite.h"
+#include "left_out.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { SIDE = 2, NUMEL = SIDE * SIDE, ARGUMENTS = 6 };
@@ -220,39 +219,10 @@ done:
     return out->verdict == VERDICT_PASS;
 }
 
-/* Cases that were not tested, as a list "addmm of f32, max of f32". */
-typedef struct untested {
-    char list[TEST_DETAIL - 100];
-    size_t length;
-    const number_case *last;
-    uint32_t count, unlisted;
-} untested;
-
-static void add_untested(untested *self, const number_case *of)
-{
-    size_t capacity = sizeof self->list - self->length;
-    int more;
-
-    self->count++;
-    if (self->last && strcmp(self->last->name, of->name) == 0 &&
-        self->last->dtype == of->dtype)
-        return;
-    self->last = of;
-    more = snprintf(self->list + self->length, capacity, "%s%s of %s",
-                    self->length ? ", " : "", of->name,
-                    core_dtype_name(of->dtype));
-    if (more > 0 && (size_t)more < capacity) {
-        self->length += (size_t)more;
-        return;
-    }
-    self->list[self->length] = 0;
-    self->unlisted++;
-}
-
 static void call_all(suite *self, const number_case *cases, size_t count,
                      outcome *out)
 {
-    untested left = {.length = 0};
+    left_out left = {.length = 0};
     bool ran;
 
     if (!suite_device(self, out) ||
@@ -263,15 +233,9 @@ static void call_all(suite *self, const number_case *cases, size_t count,
         if (!call(self, &cases[i], &ran, out))
             return;
         if (!ran)
-            add_untested(&left, &cases[i]);
+            left_out_add(&left, cases[i].name, cases[i].dtype);
     }
-    if (left.count == count)
-        not_supported(out, "none of the operators that this needs is claimed");
-    else if (left.count > 0)
-        snprintf(out->detail, sizeof out->detail,
-                 "%u of %zu calls were not tested, because no kernel computes "
-                 "them: %s%s",
-                 left.count, count, left.list, left.unlisted ? ", …" : "");
+    left_out_report(&left, count - left.count, out);
 }
 
 static void numbers_are_exact(suite *self, outcome *out, const test *one)

@@ -9,8 +9,6 @@
 #include "plugin_tables.h"
 #include "process_state.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -120,75 +118,6 @@ done:
     free(got);
 }
 
-/* -------------------------------------------------------------- events -- */
-
-typedef struct opener {
-    stream_gate hold;
-    atomic_bool opened;
-} opener;
-
-static void *open_later(void *context)
-{
-    opener *self = context;
-
-    nanosleep(&(struct timespec){0, 30000000}, NULL);
-    self->opened = true;
-    stream_gate_open(&self->hold);
-    return NULL;
-}
-
-/* The gate before the event opens a while after the wait began: a wait that
- * returns before that has not waited. */
-static bool synchronize_behind_gate(suite *self, outcome *out)
-{
-    plugin_tables *p = plugin_tables_open(self, out);
-    opener later = {.opened = false};
-    void *event = NULL;
-    pthread_t thread;
-    bool held = false;
-
-    if (!p)
-        return false;
-    if (p->synchronous) {
-        not_supported(out, "the device is synchronous");
-        return false;
-    }
-    stream_gate_init(&later.hold);
-    if (!expect_plugin_ok(out, p->events.create(p->device, 0, &event),
-                          "creating an event") ||
-        !stream_gate_close(&later.hold, p, p->stream, out) ||
-        !expect_plugin_ok(out, p->events.record(p->device, event, p->stream),
-                          "recording an event"))
-        goto done;
-    held = stream_gate_holds(&later.hold);
-    if (pthread_create(&thread, NULL, open_later, &later) != 0) {
-        harness_error(out, "a thread cannot be started");
-        goto done;
-    }
-    expect_plugin_ok(out, p->events.synchronize(p->device, event),
-                     "synchronizing an event");
-    /* Without host callbacks the gate opens by itself, later than that. */
-    expect(out,
-           plugin_interface(p, "core.host_callback")
-               ? later.opened
-               : !stream_gate_holds(&later.hold),
-           "synchronizing an event returns before its work is done");
-    pthread_join(thread, NULL);
-done:
-    stream_gate_open(&later.hold);
-    plugin_wait(p, out);
-    if (event)
-        p->events.destroy(p->device, event);
-    stream_gate_destroy(&later.hold);
-    return held;
-}
-
-static void event_waits(suite *self, outcome *out, const test *one)
-{
-    (void)one;
-    stream_gate_test(synchronize_behind_gate, self, out);
-}
-
 /* --------------------------------------------------------- host memory -- */
 
 /* Reading into host memory must not write outside it. */
@@ -250,7 +179,7 @@ static bool reopen(plugin_tables *p, outcome *out)
     p->backend.device_close(p->backend.user, p->device);
     p->device = NULL;
     return expect_plugin_ok(
-        out, p->backend.device_open(p->backend.user, 0, &p->device),
+        out, p->backend.device_open(p->backend.user, p->index, &p->device),
         "reopening the device");
 }
 
@@ -402,7 +331,6 @@ bool suite_add_order(suite *self)
          true},
         {"core/memory/reads-stay-in-bounds", reads_stay_in_bounds, false},
         {"core/streams/fills-are-in-order", fills_in_order, true},
-        {"core/events/synchronize-waits", event_waits, true},
         {"core/device/queries-do-not-leak", queries_do_not_leak, false},
         {"core/device/information-is-stable", information_is_stable, false},
         {"core/reopen/information-is-stable", information_is_the_same, false},

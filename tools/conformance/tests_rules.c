@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* --------------------------------------------------- every claimed call -- */
 
@@ -531,147 +530,6 @@ static void moves_preserve_bits(suite *self, outcome *out, const test *one)
         not_supported(out, "no operator that moves elements is claimed");
 }
 
-/* --------------------------------------------------------------- streams -- */
-
-typedef struct held {
-    _Atomic bool open;
-} held;
-
-static void wait_open(void *context)
-{
-    held *gate = context;
-
-    while (!gate->open)
-        nanosleep(&(struct timespec){0, 1000000}, NULL);
-}
-
-/* A kernel must run in stream order: behind a copy that is held up, it must see
- * the copied data. */
-static bool runs_in_order(suite *self, const sample_call *call,
-                          const reference *wanted, core_stream *stream,
-                          outcome *out)
-{
-    held gate = {false};
-    prepared on, fresh;
-    core_stream_guard guard;
-    bool entered = false, good;
-
-    memset(&on, 0, sizeof on);
-    memset(&fresh, 0, sizeof fresh);
-    good = expect_ok(out,
-                     sample_call_prepare(call, self->device, call->dtype,
-                                         ARRANGED_ROWS, &fresh),
-                     "making the operands") &&
-           expect_ok(out,
-                     sample_call_prepare(call, self->device, call->dtype,
-                                         ARRANGED_ROWS, &on),
-                     "making the operands");
-    for (uint32_t k = 0; good && k < call->noperands; k++) {
-        size_t bytes = (size_t)call->operands[k].numel *
-                       core_dtype_size(call->operands[k].dtype);
-        void *zero = calloc(1, bytes + 1);
-
-        good = zero &&
-               expect_ok(out, core_tensor_write(on.tensors[k], zero, bytes),
-                         "writing an operand");
-        free(zero);
-    }
-    if (good)
-        good = expect_ok(out, core_device_synchronize(self->device),
-                         "synchronizing") &&
-               expect_ok(out, core_stream_guard_enter(stream, &guard),
-                         "entering a stream");
-    entered = good;
-    if (self->synchronous)
-        gate.open = true; /* a callback would run immediately */
-    else if (good &&
-             core_stream_callback(stream, wait_open, &gate, NULL) != CORE_OK)
-        gate.open = true; /* no gate: only the copies hold it up */
-    for (uint32_t k = 0; good && k < call->noperands; k++)
-        good = expect_ok(out,
-                         core_tensor_copy(on.tensors[k], fresh.tensors[k],
-                                          CORE_COPY_NON_BLOCKING),
-                         "copying an operand");
-    if (good)
-        good = expect_ok(out, sample_call_run(call, &on), "the call");
-    /* A kernel that does not wait for the gate has time to run too early. */
-    if (!gate.open)
-        nanosleep(&(struct timespec){0, 20000000}, NULL);
-    gate.open = true;
-    if (entered) {
-        expect_ok(out, core_stream_synchronize(stream), "synchronizing");
-        core_stream_guard_leave(&guard);
-    }
-    if (good) {
-        size_t numel = (size_t)wanted->numel[0];
-        size_t size = core_dtype_size(wanted->dtypes[0]);
-        char *data = malloc(numel * size + 1);
-
-        good = data &&
-               expect_ok(out, core_tensor_read(on.flat[0], data, numel * size),
-                         "reading a result");
-        if (good) {
-            bounds allowed = bounds_of(self, call->op);
-            double *values = malloc((numel + 1) * sizeof *values);
-
-            for (size_t i = 0; values && i < numel; i++)
-                values[i] = element_load(wanted->dtypes[0], data + i * size);
-            good =
-                values && bounds_hold(&allowed, call, wanted, 0, values, out);
-            free(values);
-        }
-        free(data);
-    }
-    sample_call_done(&on);
-    sample_call_done(&fresh);
-    return good;
-}
-
-static void kernels_run_in_stream_order(suite *self, outcome *out,
-                                        const test *one)
-{
-    static const sample samples[] = {
-        {"mul.Tensor", "t:3,4 t:3,4", .5, 2},
-        {"add.Tensor", "t:3,4 t:3,4", .5, 2},
-        {"mm", "t:3,4 t:4,5", .5, 2},
-        {"sum", "t:3,4", .5, 2},
-        {"neg", "t:3,4", .5, 2},
-        {"exp", "t:3,4", .5, 2},
-    };
-    static const sample copy = {"copy_", "t:4 t:4", -1, 1};
-    static sample_call call;
-    core_stream *stream = NULL;
-    size_t ran = 0;
-
-    (void)one;
-    if (!suite_device(self, out))
-        return;
-    if (self->synchronous || !claims_move(self, &copy, CORE_F32)) {
-        not_supported(out, self->synchronous ? "the device is synchronous"
-                                             : "copy_ of f32 is not claimed");
-        return;
-    }
-    if (!expect_ok(out, core_stream_create(self->device, &stream),
-                   "creating a stream"))
-        return;
-    for (size_t i = 0; i < sizeof samples / sizeof *samples; i++) {
-        reference wanted;
-
-        memset(&wanted, 0, sizeof wanted);
-        if (sample_call_parse(&call, self, &samples[i], CORE_F32) &&
-            reference_shapes(&call, &wanted) == CORE_OK &&
-            claim_of(self, &call, &wanted) == CLAIM_KERNEL &&
-            reference_values(&call, self, &wanted) == CORE_OK) {
-            ran++;
-            runs_in_order(self, &call, &wanted, stream, out);
-        }
-        reference_free(&wanted);
-    }
-    if (ran == 0 && out->verdict == VERDICT_PASS)
-        not_supported(out, "none of the operators that this needs is claimed");
-    core_stream_release(stream);
-}
-
 bool suite_add_rules(suite *self)
 {
     static const listed tests[] = {
@@ -682,8 +540,6 @@ bool suite_add_rules(suite *self)
         {"ops/rules/failed-calls-write-nothing", failed_calls_write_nothing,
          true},
         {"ops/rules/moves-preserve-bits", moves_preserve_bits, true},
-        {"ops/rules/kernels-run-in-stream-order", kernels_run_in_stream_order,
-         true},
     };
 
     /* In a separate process, which has no plans yet. */

@@ -431,16 +431,27 @@ static double summand(core_dtype dtype, int64_t i)
     return quarter == 0 ? large : quarter == 1 ? -large : small;
 }
 
+/* The first half adds up to a number that f16 and bf16 do not represent, and so
+ * does each part of 1024 or more; the second half cancels all but 3 of it. */
+enum { PARTS = 16384 };
+
+static double part_of(int64_t i)
+{
+    return i >= PARTS / 2 ? -1 : i % 1024 == 0 ? 1.375 : 1;
+}
+
 static const struct {
     const char *name;
     uint32_t ndim[2]; /* 0: none.  Of matrices the other sizes are 1. */
 } sums[] = {{"sum", {1, 0}}, {"mean", {1, 0}}, {"mm", {2, 2}},
             {"bmm", {3, 3}}, {"mv", {2, 1}},   {"dot", {1, 1}}};
 
-static bool sum_wide(values *v, size_t which, core_dtype dtype)
+/* `split`: with numbers whose partial sums must be kept in f32. */
+static bool sum_wide(values *v, size_t which, core_dtype dtype, bool split)
 {
-    static const int64_t sizes[2][3] = {{1, 1, SUMMANDS}, {1, SUMMANDS, 1}};
-    static double numbers[2][SUMMANDS];
+    const int64_t count = split ? PARTS : SUMMANDS;
+    const int64_t sizes[2][3] = {{1, 1, count}, {1, count, 1}};
+    static double numbers[2][PARTS];
     const char *name = sums[which].name;
     core_tensor *operands[2] = {NULL, NULL}, *got = NULL;
     core_value args[2] = {{0}};
@@ -448,12 +459,12 @@ static bool sum_wide(values *v, size_t which, core_dtype dtype)
     unsigned char bytes[8];
     bool good = true;
 
-    for (int64_t i = 0; i < SUMMANDS; i++) {
-        numbers[0][i] = summand(dtype, i);
+    for (int64_t i = 0; i < count; i++) {
+        numbers[0][i] = split ? part_of(i) : summand(dtype, i);
         numbers[1][i] = 1;
         total += numbers[0][i];
     }
-    total /= strcmp(name, "mean") == 0 ? SUMMANDS : 1;
+    total /= strcmp(name, "mean") == 0 ? (double)count : 1;
     for (int k = 0; good && k < 2 && sums[which].ndim[k]; k++) {
         uint32_t ndim = sums[which].ndim[k];
 
@@ -474,10 +485,11 @@ static bool sum_wide(values *v, size_t which, core_dtype dtype)
         is = good ? element_load(dtype, bytes) : 0;
         good = good &&
                expect(v->out, is == total,
-                      "%s of %d numbers of %s is %g, expected %g: the sum is "
-                      "not computed in f32, which narrow_sums of core.numerics "
+                      "%s of %lld numbers of %s is %g, expected %g: %s not "
+                      "computed in f32, which narrow_sums of core.numerics "
                       "does not declare",
-                      name, (int)SUMMANDS, core_dtype_name(dtype), is, total);
+                      name, (long long)count, core_dtype_name(dtype), is, total,
+                      split ? "partial sums are" : "the sum is");
     }
     core_tensor_release(got);
     core_tensor_release(operands[1]);
@@ -496,7 +508,8 @@ static void narrow_sums_are_declared(suite *self, outcome *out, const test *one)
     for (size_t d = 0; d < sizeof halves / sizeof *halves; d++)
         for (size_t k = 0; k < sizeof sums / sizeof *sums; k++)
             if (!(self->numerics.narrow_sums & CORE_DTYPE_MASK(halves[d])) &&
-                !sum_wide(&v, k, halves[d]))
+                (!sum_wide(&v, k, halves[d], false) ||
+                 !sum_wide(&v, k, halves[d], true)))
                 return;
     end(&v, "sums of f16 and bf16 with wider partial sums");
 }

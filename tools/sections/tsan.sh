@@ -3,16 +3,23 @@
 # Copyright The libcore authors
 
 # tsan: the tests that use threads, or devices that do, under the thread
-# sanitizer.
+# sanitizer.  This tree is built in its own folder, which has other include
+# paths, because users build where they unpacked the tarball; without what these
+# tests do not use: the opencl backend and most tools.
 section_tsan() {
     sanitizer_options
+    try "sources of a tarball" copy_sources "$work/tsan" || return
     # Without --full only baseline kernels: products and bf16, which share packed
     # blocks between threads, are left out.
     kernel_sets=
     [ $full = yes ] || kernel_sets=--disable-x86-isa
     # shellcheck disable=SC2086 # a list, and empty or one option
+    tools='core-info core-train'
     build "thread sanitizer" "$work/tsan" --enable-sanitize=thread \
-        $kernel_sets $unoptimized || return
+        --disable-opencl $kernel_sets $unoptimized || return
+    use_build "$work/tsan"
+    try "core-info runs in the folder of the sources" sh -c \
+        "'$work/tsan/core-info' | grep -w sim"
     tests=$(tsan_tests)
     if [ -z "$tests" ]; then
         skip "thread sanitizer" "no unit test uses threads"

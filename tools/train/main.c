@@ -131,6 +131,8 @@ static core_status set_up(trainer *t)
         status = create_progress(t);
     if (status == CORE_OK && file)
         status = checkpoint_load(file, options->resume, t);
+    if (status == CORE_OK)
+        status = train_compile_create(t);
     core_safetensors_close(file);
     return status;
 }

@@ -62,6 +62,13 @@ static const char help[] =
     "                        their operands quantized (f8e4m3, gradients\n"
     "                        f8e5m2, delayed scaling), the rest in f32; off\n"
     "                        [off]\n"
+    "  --compile[=MODE]      records each step (forward, backward, optimizer) "
+    "once\n"
+    "                        and runs the program from then on, with the same\n"
+    "                        weights; not with --amp fp16 or fp8, which keep\n"
+    "                        state on the host.  MODE: default, "
+    "reduce-overhead\n"
+    "                        or max-autotune [default]\n"
     "  --seed N              for weights, dropout and order of samples [0]\n"
     "  --save FILE           writes a checkpoint after every epoch, and when\n"
     "                        interrupted (Ctrl-C)\n"
@@ -115,6 +122,7 @@ enum {
     OPTION_CLIP,
     OPTION_DROPOUT,
     OPTION_AMP,
+    OPTION_COMPILE,
     OPTION_LOG,
     OPTION_TEXT,
     OPTION_CONTEXT,
@@ -156,6 +164,7 @@ static const struct option names[] = {
     {"clip", required_argument, NULL, OPTION_CLIP},
     {"dropout", required_argument, NULL, OPTION_DROPOUT},
     {"amp", required_argument, NULL, OPTION_AMP},
+    {"compile", optional_argument, NULL, OPTION_COMPILE},
     {"log", required_argument, NULL, OPTION_LOG},
     {"text", required_argument, NULL, OPTION_TEXT},
     {"context", required_argument, NULL, OPTION_CONTEXT},
@@ -281,6 +290,20 @@ static core_status parse_amp(const char *text, uint32_t *out_amp)
     return wrong(OPTION_AMP, text, "accepts bf16, fp16, fp8 and off");
 }
 
+static core_status parse_compile(const char *text, uint32_t *out_mode)
+{
+    *out_mode = 0;
+    if (!text)
+        return CORE_OK;
+    for (uint32_t i = 0; i < TRAIN_COMPILE_MODES; i++)
+        if (strcmp(text, train_compile_modes[i]) == 0) {
+            *out_mode = i;
+            return CORE_OK;
+        }
+    return wrong(OPTION_COMPILE, text,
+                 "accepts default, reduce-overhead and max-autotune");
+}
+
 /* Integer options. */
 static const struct {
     int option;
@@ -382,6 +405,9 @@ static core_status take(train_options *options, int option, const char *text)
     case OPTION_AMP:
         options->given |= TRAIN_GAVE_AMP;
         return parse_amp(text, &options->amp);
+    case OPTION_COMPILE:
+        options->compiles = true;
+        return parse_compile(text, &options->compile);
     case OPTION_TEXT:
         options->text = text;
         return CORE_OK;
@@ -473,6 +499,16 @@ core_status train_options_check(const train_options *options)
         options->optimizer != TRAIN_SGD)
         return train_error(CORE_ERROR_INVALID_ARGUMENT,
                            "--momentum requires --optimizer sgd");
+    if (options->compiles &&
+        (options->amp == TRAIN_AMP_FP16 || options->amp == TRAIN_AMP_FP8))
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "--compile does not support --amp %s, which %s in "
+                           "each step",
+                           train_amps[options->amp],
+                           options->amp == TRAIN_AMP_FP16
+                               ? "reads on the host whether gradients are "
+                                 "finite"
+                               : "changes quantizers on the host");
     if (!text && (options->text || (options->given & shape)))
         return train_error(CORE_ERROR_INVALID_ARGUMENT,
                            "--text, --context, --layers, --heads and --width "

@@ -214,9 +214,34 @@ void report_epoch(report *r, const trainer *t, const train_score *train,
     }
 }
 
+static void compile_text(FILE *text, const train_compile_counts *counts)
+{
+    fprintf(text,
+            "compile %lld step%s ran a program, %lld were called as they are; "
+            "%lld recording%s took %.1f ms\n",
+            (long long)counts->compiled, counts->compiled == 1 ? "" : "s",
+            (long long)counts->eager, (long long)counts->traces,
+            counts->traces == 1 ? "" : "s", 1e3 * counts->trace_seconds);
+    if (counts->reasons[0])
+        fprintf(text, "        not compiled: %s\n", counts->reasons);
+}
+
+static void compile_json(core__json *json, const train_compile_counts *counts)
+{
+    core__json_object(json, "compile");
+    core__json_integer(json, "compiled_steps", counts->compiled);
+    core__json_integer(json, "eager_steps", counts->eager);
+    core__json_integer(json, "programs", counts->programs);
+    core__json_integer(json, "recordings", counts->traces);
+    core__json_number(json, "recording_seconds", counts->trace_seconds);
+    core__json_text(json, "breaks", counts->reasons);
+    core__json_end(json);
+}
+
 static void result_json(const report *r, const trainer *t, double seconds,
                         const train_score *train, const train_score *test,
-                        const train_confusion *confusion, const char *digest,
+                        const train_confusion *confusion,
+                        const train_compile_counts *compile, const char *digest,
                         const char *sample)
 {
     core__json json;
@@ -246,6 +271,8 @@ static void result_json(const report *r, const trainer *t, double seconds,
         seconds > 0 ? (double)(r->done * t->task->labels(t)) / seconds : 0);
     core__json_text(&json, "weights", digest);
     core__json_text(&json, "checkpoint", t->options.save);
+    if (t->compiled)
+        compile_json(&json, compile);
     if (confusion->classes) {
         core__json_array(&json, "confusion");
         for (int64_t i = 0; i < confusion->classes; i++) {
@@ -297,10 +324,13 @@ core_status report_result(report *r, const trainer *t, const train_score *train,
                           const train_confusion *confusion, const char *sample)
 {
     double seconds = report_now() - r->begin;
+    train_compile_counts compile;
     uint64_t digest;
     char text[32];
 
     CORE_TRY(train_model_digest(&t->model, &digest));
+    if (t->compiled)
+        CORE_TRY(train_compile_result(t, &compile));
     snprintf(text, sizeof text, "%016llx", (unsigned long long)digest);
     if (sample)
         fprintf(r->text, "\n%s\n\n", sample);
@@ -311,6 +341,8 @@ core_status report_result(report *r, const trainer *t, const train_score *train,
             (long long)t->epoch, t->epoch == 1 ? "" : "s");
     fprintf(r->text, "; %s\nweights %s\n", duration((char[32]){0}, 32, seconds),
             text);
+    if (t->compiled)
+        compile_text(r->text, &compile);
     if (t->options.save)
         fprintf(r->text, "saved %s\n", t->options.save);
     if (t->drawn)
@@ -322,6 +354,7 @@ core_status report_result(report *r, const trainer *t, const train_score *train,
                 t->options.profile);
     fflush(r->text);
     if (r->json)
-        result_json(r, t, seconds, train, test, confusion, text, sample);
+        result_json(r, t, seconds, train, test, confusion, &compile, text,
+                    sample);
     return report_flush();
 }

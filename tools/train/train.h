@@ -9,7 +9,9 @@
 #ifndef TOOLS_TRAIN_H
 #define TOOLS_TRAIN_H
 
+#include <libcore/compiled.h>
 #include <libcore/core.h>
+#include <libcore/destination.h>
 #include <libcore/grad_scaler.h>
 #include <libcore/optim.h>
 #include <libcore/profiler.h>
@@ -68,6 +70,10 @@ enum {
 };
 extern const char *const train_amps[TRAIN_AMPS];
 
+/* The modes of --compile, by their numbers in compiled.h. */
+enum { TRAIN_COMPILE_MODES = 3 };
+extern const char *const train_compile_modes[TRAIN_COMPILE_MODES];
+
 enum { TRAIN_DEVICES = 16 }; /* devices that a model may be split over */
 
 /* Strings belong to the command line. */
@@ -105,6 +111,8 @@ typedef struct train_options {
     uint32_t optimizer;
     uint32_t schedule;
     uint32_t amp;
+    uint32_t compile; /* the mode, if compiles */
+    bool compiles;
     bool json;
 } train_options;
 
@@ -269,6 +277,7 @@ typedef struct trainer {
     train_text text; /* for a task on text */
     train_model model;
     core_optimizer *optimizer;
+    core_compiled *compiled;  /* the step, with --compile, else NULL */
     core_grad_scaler *scaler; /* with --amp fp16, else NULL */
     int64_t skipped;          /* steps with non-finite gradients */
     int64_t epoch;            /* complete ones */
@@ -315,6 +324,10 @@ void train_set_release(train_set *set);
 /* ------------------------------------------------------------- training -- */
 
 core_status trainer_create_optimizer(trainer *t);
+/* Forward, backward and optimizer step for the samples at these positions.  The
+ * caller owns *out_loss, which does not require grad. */
+core_status trainer_step(trainer *t, core_tensor *places,
+                         core_tensor **out_loss);
 /* Trains one batch and advances position.  log: last_loss is set. */
 core_status trainer_batch(trainer *t, bool log);
 /* Creates the order of the next epoch. */
@@ -366,6 +379,23 @@ core_status train_logits(const trainer *t, core_tensor *inputs, bool training,
 core_status train_amp_backward(trainer *t, core_tensor *loss);
 /* Steps the optimizer, unless scaled gradients are not finite. */
 core_status train_amp_step(trainer *t);
+
+/* ------------------------------------------------------------- compiling -- */
+
+typedef struct train_compile_counts {
+    int64_t compiled; /* steps that ran a program */
+    int64_t eager;    /* steps that were called as they are */
+    int64_t programs;
+    int64_t traces;
+    double trace_seconds;
+    char reasons[2000]; /* of the latter; "" if there are none */
+} train_compile_counts;
+
+/* With --compile, after the model and the optimizer are complete. */
+core_status train_compile_create(trainer *t);
+/* Leaves the gradients in the grads, which exist. */
+core_status train_compile_backward(const trainer *t, core_tensor *loss);
+core_status train_compile_result(const trainer *t, train_compile_counts *out);
 
 /* ----------------------------------------------------------- eight bits -- */
 

@@ -134,9 +134,12 @@ static core_status set_rate(trainer *t)
 /* Backward and optimizer step. */
 static core_status update_parameters(trainer *t, core_tensor *loss)
 {
-    CORE_TRY(set_rate(t));
-    core_optimizer_zero_grad(t->optimizer);
-    CORE_TRY(train_amp_backward(t, loss));
+    if (t->compiled) {
+        CORE_TRY(train_compile_backward(t, loss));
+    } else {
+        core_optimizer_zero_grad(t->optimizer);
+        CORE_TRY(train_amp_backward(t, loss));
+    }
     if (t->options.clip > 0)
         CORE_TRY(core_clip_grad_norm(t->model.parameters, t->model.count,
                                      t->options.clip, 2, false, NULL));
@@ -156,29 +159,48 @@ static core_status diverged(const trainer *t, const char *what,
                        save ? save : "", save ? " was not changed)" : "");
 }
 
-core_status trainer_batch(trainer *t, bool log)
+core_status trainer_step(trainer *t, core_tensor *places,
+                         core_tensor **out_loss)
 {
-    int64_t left = t->train.count - t->position;
-    int64_t count = left < t->options.batch ? left : t->options.batch;
-    core_tensor *places = NULL, *logits = NULL, *labels = NULL, *loss = NULL;
-    core_status status;
+    core_tensor *logits = NULL, *labels = NULL, *loss = NULL;
+    core_status status =
+        forward(t, &t->train, places, true, &logits, &labels, &loss);
 
-    status = core_narrow(t->order_on_device, 0, t->position, count, &places);
-    if (status == CORE_OK)
-        status = forward(t, &t->train, places, true, &logits, &labels, &loss);
+    *out_loss = NULL;
     if (status == CORE_OK)
         status = update_parameters(t, loss);
     if (status == CORE_ERROR_INVALID_ARGUMENT && t->model.fp8)
         status = diverged(t, "a tensor to be quantized", "");
     if (status == CORE_OK)
-        status = account(loss, logits, labels, count, t->loss_sum, t->correct);
+        status = account(loss, logits, labels, core_tensor_numel(places),
+                         t->loss_sum, t->correct);
+    if (status == CORE_OK)
+        status = core_detach(loss, out_loss);
+    core_tensor_release(logits);
+    core_tensor_release(labels);
+    core_tensor_release(loss);
+    return status;
+}
+
+core_status trainer_batch(trainer *t, bool log)
+{
+    int64_t left = t->train.count - t->position;
+    int64_t count = left < t->options.batch ? left : t->options.batch;
+    core_tensor *places = NULL, *loss = NULL;
+    core_status status;
+
+    status = core_narrow(t->order_on_device, 0, t->position, count, &places);
+    if (status == CORE_OK)
+        status = set_rate(t);
+    if (status == CORE_OK && t->compiled)
+        status = core_compiled_call(t->compiled, &places, 1, &loss, 1);
+    else if (status == CORE_OK)
+        status = trainer_step(t, places, &loss);
     if (status == CORE_OK && log)
         status = core_tensor_item_float(loss, &t->last_loss);
     if (status == CORE_OK)
         t->position += count;
     core_tensor_release(places);
-    core_tensor_release(logits);
-    core_tensor_release(labels);
     core_tensor_release(loss);
     return status;
 }
@@ -339,6 +361,7 @@ core_status trainer_evaluate(const trainer *t, train_score *out_score)
 void trainer_release(trainer *t)
 {
     core_profiler_release(t->profiler);
+    core_compiled_release(t->compiled);
     free(t->points);
     core_grad_scaler_release(t->scaler);
     core_optimizer_release(t->optimizer);

@@ -417,8 +417,10 @@ static core_status grad_into(core__destinations *to, const roots *roots,
     grads = (core_tensor **)(void *)(captures + to->count);
     for (size_t i = 0; i < to->count; i++)
         captures[i] = (core__gradient_capture){
-            to->items[i].node, to->items[i].input, &grads[i],
-            flags & CORE_ALLOW_UNUSED ? NULL : "core_grad_into"};
+            .node = to->items[i].node,
+            .input = to->items[i].input,
+            .out = &grads[i],
+            .required_by = flags & CORE_ALLOW_UNUSED ? NULL : "core_grad_into"};
     self->destinations = to;
     status = core__engine_run(roots->edges, roots->grads, roots->count,
                               keeps_graph(flags), false, captures, to->count);

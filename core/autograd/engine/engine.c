@@ -177,8 +177,10 @@ static core_status run_node(core__task *task, core_node *node,
 
     if (core__unlikely(node->hooks != NULL ||
                        (node->kind == CORE__NODE_ACCUMULATE &&
-                        node->u.leaf->autograd->hooks != NULL)))
-        CORE_TRY(run_hooks_before(task, node, grads));
+                        node->u.leaf->autograd->hooks != NULL))) {
+        if (!(slot->flags & CORE__SLOT_STOP))
+            CORE_TRY(run_hooks_before(task, node, grads));
+    }
     if (core__unlikely(slot->flags & CORE__SLOT_CAPTURE))
         capture(task, node, grads);
     if (core__unlikely(task->captures && !(slot->flags & CORE__SLOT_NEEDED)))

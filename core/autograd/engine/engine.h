@@ -54,6 +54,9 @@ typedef struct core__gradient_capture {
     core_tensor **out;
     /* The call, if the gradient must exist; NULL: it may be missing. */
     const char *required_by;
+    /* The gradient is taken as it arrives, before hooks, and nothing behind it
+     * runs, even if another captured input is reachable from there. */
+    bool stops;
 } core__gradient_capture;
 /* Returns the error for a missing gradient. */
 core_status core__gradient_capture_missing(const char *required_by,
@@ -123,7 +126,8 @@ enum {
     CORE__SLOT_CAPTURE = 1u << 1, /* core_grad: the gradient of an input arrives
                                    * here */
     CORE__SLOT_DONE = 1u << 2,    /* its edges were visited */
-    CORE__SLOT_READY = 1u << 3    /* a root to be queued */
+    CORE__SLOT_READY = 1u << 3,   /* a root to be queued */
+    CORE__SLOT_STOP = 1u << 4     /* a capture that stops */
 };
 
 /* backward_run.c: runs a backward from roots[i] with gradient grads[i]; the

@@ -58,6 +58,8 @@ static core_status mark_needed_from(core__task *task, core_node *root,
     if (slot->flags & CORE__SLOT_DONE)
         return CORE_OK;
     slot->flags |= CORE__SLOT_DONE;
+    if (slot->flags & CORE__SLOT_STOP)
+        return CORE_OK;
     (*stack)[depth++] = (frame){root, slot, 0};
     while (depth) {
         frame *top = &(*stack)[depth - 1];
@@ -79,6 +81,10 @@ static core_status mark_needed_from(core__task *task, core_node *root,
             continue;
         }
         slot->flags |= CORE__SLOT_DONE;
+        if (slot->flags & CORE__SLOT_STOP) {
+            top->slot->flags |= CORE__SLOT_NEEDED;
+            continue;
+        }
         if (depth == *capacity) {
             frame *more = core__realloc(*stack, 2 * *capacity * sizeof *more);
 
@@ -108,7 +114,9 @@ static core_status mark_needed(core__task *task, const core__edge *roots,
             continue;
         status = find_or_add_slot(task, task->captures[i].node, &slot);
         if (status == CORE_OK)
-            slot->flags |= CORE__SLOT_CAPTURE;
+            slot->flags |= task->captures[i].stops
+                               ? CORE__SLOT_CAPTURE | CORE__SLOT_STOP
+                               : CORE__SLOT_CAPTURE;
     }
     for (size_t i = 0; i < count && status == CORE_OK; i++)
         status = mark_needed_from(task, roots[i].node, &stack, &capacity);

@@ -3,16 +3,21 @@
 
 /* Anomaly mode: records where in the program nodes were made. */
 
+#define _GNU_SOURCE /* dladdr1 */
+
 #include "autograd/graph/anomaly.h"
 
 #include "autograd/graph/hooks.h"
 #include "base/memory.h"
 #include "base/thread.h"
+#include "io/symbol_table.h"
 
 #include <libcore/autograd.h>
 #include <libcore/tensor.h>
 
 #include <dlfcn.h>
+#include <link.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -110,30 +115,60 @@ static bool is_program(const Dl_info *own)
            program.dli_fbase == own->dli_fbase;
 }
 
+#if defined(__GLIBC__)
+/* "function+0x1a (file)"; without a symbol "file+0x1a7b", for addr2line. */
+static size_t print_frame(const char *address, const Dl_info *info,
+                          const struct link_map *file, char *text, size_t size)
+{
+    const char *path = file->l_name[0] ? file->l_name : "/proc/self/exe";
+    uint64_t position = (uint64_t)(uintptr_t)address - file->l_addr;
+    core__symbol symbol;
+    int length;
+
+    /* The call that has not returned is before the address. */
+    if (core__symbol_find(path, position - 1, &symbol))
+        length = snprintf(text, size, "%s+0x%" PRIx64 " (%s)", symbol.name,
+                          position - symbol.address, info->dli_fname);
+    else if (info->dli_sname)
+        length =
+            snprintf(text, size, "%s+0x%tx (%s)", info->dli_sname,
+                     address - (const char *)info->dli_saddr, info->dli_fname);
+    else
+        length =
+            snprintf(text, size, "%s+0x%" PRIx64, info->dli_fname, position);
+    return length > 0 ? (size_t)length : 0;
+}
+#endif
+
 /* Prints the program's frames; those of this library are of no interest, unless
  * the two are linked into one file. */
 static size_t print_frames(const core__anomaly_place_record *place, bool all,
                            char *text, size_t size)
 {
+#if defined(__GLIBC__)
     Dl_info own = {0}, info;
+    struct link_map *file;
     size_t length = 0;
     int shown = 0;
 
     dladdr((void *)(uintptr_t)core__anomaly_note, &own);
     all = all || is_program(&own);
     for (int i = 0; i < place->nframes && shown < SHOWN && length < size; i++) {
-        const char *address = place->frames[i], *start;
+        const char *address = place->frames[i];
 
-        if (!dladdr(address, &info) ||
+        if (!dladdr1(address, &info, (void **)&file, RTLD_DL_LINKMAP) ||
             (!all && info.dli_fbase == own.dli_fbase))
             continue;
-        start = info.dli_sname ? info.dli_saddr : info.dli_fbase;
-        length += (size_t)snprintf(
-            text + length, size - length, "%s%s+0x%lx (%s)",
-            shown++ ? ", " : "", info.dli_sname ? info.dli_sname : "?",
-            (unsigned long)(address - start), info.dli_fname);
+        if (shown++ && length + 2 < size)
+            length += (size_t)snprintf(text + length, size - length, ", ");
+        length +=
+            print_frame(address, &info, file, text + length, size - length);
     }
-    return length;
+    return length < size ? length : size;
+#else
+    (void)place, (void)all, (void)text, (void)size;
+    return 0; /* there are no frames */
+#endif
 }
 
 const char *core__anomaly_place(core_node *node, char *text, size_t size)

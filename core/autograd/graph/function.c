@@ -18,7 +18,7 @@
 
 /* ---------------------------------------------------------------- context -- */
 
-core_status core__context_add(core__tensor_list *list, core_tensor *tensor)
+core_status core__tensor_list_add(core__tensor_list *list, core_tensor *tensor)
 {
     size_t size = (list->count + 1) * sizeof(core_tensor *);
     core_tensor **more = core__realloc(list->tensors, size);
@@ -30,11 +30,26 @@ core_status core__context_add(core__tensor_list *list, core_tensor *tensor)
     return CORE_OK;
 }
 
+core_status core__context_keep(core__tensor_list *list, core_tensor *tensor)
+{
+    CORE_TRY(core__tensor_list_add(list, tensor));
+    if (tensor)
+        core__tensor_retain(tensor);
+    return CORE_OK;
+}
+
+static void release_kept(core__tensor_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        core__tensor_release(list->tensors[i]);
+    core__free(list->tensors);
+}
+
 void core__context_end(core_function_context *context)
 {
-    core__free(context->saved.tensors);
-    core__free(context->dirty.tensors);
-    core__free(context->non_differentiable.tensors);
+    release_kept(&context->saved);
+    release_kept(&context->dirty);
+    release_kept(&context->non_differentiable);
     if (context->has_state && context->release)
         context->release(context->state);
 }
@@ -51,7 +66,7 @@ core_status core_context_save(core_function_context *context,
                            "be saved in one call");
     context->was_saved = true;
     for (size_t i = 0; i < count; i++)
-        CORE_TRY(core__context_add(&context->saved, tensors[i]));
+        CORE_TRY(core__context_keep(&context->saved, tensors[i]));
     return CORE_OK;
 }
 
@@ -60,7 +75,7 @@ core_status core_context_mark_dirty(core_function_context *context,
 {
     CORE__NOT_NULL(context);
     CORE__NOT_NULL(tensor);
-    return core__context_add(&context->dirty, tensor);
+    return core__context_keep(&context->dirty, tensor);
 }
 
 core_status core_context_mark_non_differentiable(core_function_context *context,
@@ -68,7 +83,7 @@ core_status core_context_mark_non_differentiable(core_function_context *context,
 {
     CORE__NOT_NULL(context);
     CORE__NOT_NULL(tensor);
-    return core__context_add(&context->non_differentiable, tensor);
+    return core__context_keep(&context->non_differentiable, tensor);
 }
 
 core_status core_context_no_zeros(core_function_context *context)
@@ -274,7 +289,7 @@ static core_status alias_input(const apply *apply, size_t input, size_t output,
     }
     CORE_TRY(core__tensor_shallow_copy(source, &alias));
     replace(&apply->outputs[output], alias);
-    return core__context_add(&context->non_differentiable, alias);
+    return core__context_keep(&context->non_differentiable, alias);
 }
 
 /* An input that is returned unchanged becomes a view of it, so that the output

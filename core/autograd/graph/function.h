@@ -11,11 +11,12 @@
 #include <libcore/function.h>
 
 typedef struct core__tensor_list {
-    core_tensor **tensors; /* borrowed */
+    core_tensor **tensors;
     size_t count;
 } core__tensor_list;
 
 struct core_function_context {
+    /* With references: setup may release a tensor as soon as it has named it. */
     core__tensor_list saved, dirty, non_differentiable;
     bool was_saved;
     bool no_zeros;
@@ -25,8 +26,11 @@ struct core_function_context {
     _Atomic uint64_t *recorded; /* counts the nodes; NULL: not counted */
 };
 
-core_status core__context_add(core__tensor_list *list, core_tensor *tensor);
-/* Frees the lists, and releases the state if it was not taken over. */
+/* Adds a tensor, without a reference. */
+core_status core__tensor_list_add(core__tensor_list *list, core_tensor *tensor);
+/* Adds a tensor to a list of a context, with a reference. */
+core_status core__context_keep(core__tensor_list *list, core_tensor *tensor);
+/* Releases the tensors, and the state if it was not taken over. */
 void core__context_end(core_function_context *context);
 
 /* Records a call as setup described it; takes ownership of the state. */

@@ -18,7 +18,8 @@
 
 #include <libcore/tensor.h>
 
-/* The arguments that a call changes, as a mask of positions. */
+/* The arguments that a call changes, as a mask of positions.  Operators that
+ * change lists are functional by variant: fused steps. */
 static inline uint32_t changed_arguments(const core_operator *op,
                                          uint32_t nargs)
 {
@@ -26,7 +27,7 @@ static inline uint32_t changed_arguments(const core_operator *op,
                      !(op->flags & CORE__OP_CUSTOM)))
         return 1;
     return op->variant == CORE__VARIANT_FUNCTIONAL
-               ? 0
+               ? op->data->writes & op->lists
                : core__operator_changed_arguments(op, nargs);
 }
 
@@ -448,28 +449,70 @@ static core_status check_changed(const core_operator *op,
     return CORE_OK;
 }
 
+/* The tensors of an argument, which may be one or a list. */
+static core_tensor *const *tensors_of(const core_value *arg,
+                                      uint32_t *out_count)
+{
+    *out_count = arg->tag == CORE_VALUE_TENSOR        ? 1
+                 : arg->tag == CORE_VALUE_TENSOR_LIST ? arg->count
+                                                      : 0;
+    return arg->tag == CORE_VALUE_TENSOR ? &arg->u.tensor : arg->u.tensors;
+}
+
+static inline core_status check_changes(const core_operator *op,
+                                        const core_value *args,
+                                        uint32_t changed)
+{
+    uint32_t count;
+
+    for (uint32_t left = changed; left; left &= left - 1) {
+        core_tensor *const *tensors =
+            tensors_of(&args[__builtin_ctz(left)], &count);
+
+        for (uint32_t k = 0; k < count; k++)
+            if (tensors[k])
+                CORE_TRY(check_changed(op, tensors[k]));
+    }
+    return CORE_OK;
+}
+
+static inline void count_changes(const core_value *args, uint32_t changed)
+{
+    uint32_t count;
+
+    for (uint32_t left = changed; left; left &= left - 1) {
+        core_tensor *const *tensors =
+            tensors_of(&args[__builtin_ctz(left)], &count);
+
+        for (uint32_t k = 0; k < count; k++)
+            if (tensors[k])
+                core__tensor_bump_version(tensors[k]);
+    }
+}
+
+core_status core__changes_check(const core_operator *op, const core_value *args,
+                                uint32_t nargs)
+{
+    return check_changes(op, args, changed_arguments(op, nargs));
+}
+
+void core__changes_count(const core_operator *op, const core_value *args,
+                         uint32_t nargs)
+{
+    count_changes(args, changed_arguments(op, nargs));
+}
+
 core_status core__inplace_or_view_layer(core_call *call, const core_value *args,
                                         uint32_t nargs, core_value *results,
                                         uint32_t nresults)
 {
-    const core_operator *op = call->op;
-    uint32_t changed = changed_arguments(op, nargs);
+    uint32_t changed = changed_arguments(call->op, nargs);
 
-    for (uint32_t left = changed; left; left &= left - 1) {
-        uint32_t i = (uint32_t)__builtin_ctz(left);
-
-        if (args[i].tag == CORE_VALUE_TENSOR)
-            CORE_TRY(check_changed(op, args[i].u.tensor));
-    }
+    CORE_TRY(check_changes(call->op, args, changed));
     CORE_TRY(core__redispatch(
         call->op,
         core__keys_below(call->keys, CORE__FUNCTIONALITY_INPLACE_OR_VIEW), args,
         nargs, results, nresults));
-    for (uint32_t left = changed; left; left &= left - 1) {
-        uint32_t i = (uint32_t)__builtin_ctz(left);
-
-        if (args[i].tag == CORE_VALUE_TENSOR)
-            core__tensor_bump_version(args[i].u.tensor);
-    }
+    count_changes(args, changed);
     return CORE_OK;
 }

@@ -14,6 +14,11 @@
 core_status core__autograd_layer(core_call *call, const core_value *args,
                                  uint32_t nargs, core_value *results,
                                  uint32_t nresults);
+/* What this layer does before and after it calls the operator below itself. */
+core_status core__changes_check(const core_operator *op, const core_value *args,
+                                uint32_t nargs);
+void core__changes_count(const core_operator *op, const core_value *args,
+                         uint32_t nargs);
 /* Calls the operator below itself, then bumps the versions of changed
  * tensors. */
 core_status core__inplace_or_view_layer(core_call *call, const core_value *args,

@@ -41,9 +41,9 @@ static core_status collect_inputs(const core_operator *op,
         if (op->lists >> i & 1)
             for (uint32_t j = 0;
                  arg->tag == CORE_VALUE_TENSOR_LIST && j < arg->count; j++)
-                CORE_TRY(core__context_add(inputs, arg->u.tensors[j]));
+                CORE_TRY(core__tensor_list_add(inputs, arg->u.tensors[j]));
         else if (op->tensors >> i & 1)
-            CORE_TRY(core__context_add(
+            CORE_TRY(core__tensor_list_add(
                 inputs, arg->tag == CORE_VALUE_TENSOR ? arg->u.tensor : NULL));
     }
     return CORE_OK;
@@ -54,11 +54,11 @@ static core_status collect_results(const core_value *results, uint32_t nresults,
 {
     for (uint32_t i = 0; i < nresults; i++) {
         if (results[i].tag == CORE_VALUE_TENSOR)
-            CORE_TRY(core__context_add(outputs, results[i].u.tensor));
+            CORE_TRY(core__tensor_list_add(outputs, results[i].u.tensor));
         for (uint32_t j = 0;
              results[i].tag == CORE_VALUE_TENSOR_LIST && j < results[i].count;
              j++)
-            CORE_TRY(core__context_add(outputs, results[i].u.tensors[j]));
+            CORE_TRY(core__tensor_list_add(outputs, results[i].u.tensors[j]));
     }
     return CORE_OK;
 }
@@ -81,7 +81,7 @@ static core_status collect_changed(core_operator *op, const core_value *args,
     for (uint32_t i = 0; i < schema->narguments; i++)
         if (schema->arguments[i].mutated && args[i].tag == CORE_VALUE_TENSOR &&
             !is_among(changed, args[i].u.tensor))
-            CORE_TRY(core__context_add(changed, args[i].u.tensor));
+            CORE_TRY(core__context_keep(changed, args[i].u.tensor));
     return CORE_OK;
 }
 
@@ -122,8 +122,8 @@ static core_status record(const registered *registered, core_operator *op,
     CORE_TRY(collect_results(results, nresults, &work->outputs));
     for (size_t i = 0; i < work->context.dirty.count; i++)
         if (!is_among(&work->outputs, work->context.dirty.tensors[i]))
-            CORE_TRY(core__context_add(&work->outputs,
-                                       work->context.dirty.tensors[i]));
+            CORE_TRY(core__tensor_list_add(&work->outputs,
+                                           work->context.dirty.tensors[i]));
     if (gradient->setup)
         CORE_TRY(core__callback_status(
             errors,

@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* Step 8: an operator of the plugin's own, a + by * b, with a shape function,
- * kernels and a gradient. */
+ * kernels, a function for cpu and a gradient. */
 
 #include "device.h"
 
@@ -64,6 +64,21 @@ static core_status launch_sum(core_call *call, const core_value *args,
     return launch_later(args[0].u.view->dtype == CORE_F32 ? compute_float
                                                           : compute_double,
                         call, args, nargs, results, nresults, NULL, NULL);
+}
+
+/* The same on cpu, by operators: the reference of core-conformance. */
+static core_status on_cpu(core_call *call, const core_value *args,
+                          uint32_t nargs, core_value *results,
+                          uint32_t nresults)
+{
+    core_operator *op;
+    core_status status =
+        host->operator_find(core_sdk_string("add.Tensor"), &op);
+
+    (void)call;
+    return status == CORE_OK
+               ? host->operator_call(op, args, nargs, results, nresults)
+               : status;
 }
 
 /* Stores what backward needs of a call. */
@@ -141,6 +156,9 @@ core_status operator_register(core_registry *registry)
     if (status == CORE_OK)
         status =
             host->register_kernels(registry, core_sdk_string("steps"), &one, 1);
+    if (status == CORE_OK)
+        status = host->register_function(registry, name, CORE_KEY_BACKEND,
+                                         core_sdk_string("cpu"), on_cpu, NULL);
     if (status == CORE_OK)
         status = host->register_gradient(registry, name, &gradient);
     return status;

@@ -55,6 +55,29 @@ START_TEST(unrecorded_place_is_reported_as_unknown)
 }
 END_TEST
 
+static core_tensor *__attribute__((noinline)) root_of_the_square(core_tensor *x)
+{
+    core_tensor *y = CALL(sqrt, mul(x, x));
+
+    __asm__ volatile("" ::: "memory"); /* no jump to what is called */
+    return y;
+}
+
+/* dladdr knows exported functions only. */
+START_TEST(static_functions_of_the_stack_have_names)
+{
+    core_tensor *x = leaf(VECTOR(1, 0)), *y;
+
+    setup();
+    core_anomaly_place_set(NULL);
+    y = sum(mul(root_of_the_square(x), VECTOR(1, 0)));
+    FAILS(core_backward(&y, 1, NULL, 0), CORE_ERROR_AUTOGRAD, "sqrt backward",
+          "root_of_the_square+0x", "static_functions_of_the_stack_have_names");
+    ck_assert_ptr_null(strstr(core_error_message(), "?"));
+    teardown();
+}
+END_TEST
+
 START_TEST(unset_place_defaults_to_the_stack_trace)
 {
     core_tensor *x = leaf(VECTOR(1, 0)), *y;
@@ -118,7 +141,8 @@ START_TEST(anomaly_mode_works_with_long_graphs)
 }
 END_TEST
 
-SUITE("autograd/autograd_anomaly", anomaly_mode_names_node_and_its_place,
+SUITE("autograd/autograd_anomaly", static_functions_of_the_stack_have_names,
+      anomaly_mode_names_node_and_its_place,
       unrecorded_place_is_reported_as_unknown,
       unset_place_defaults_to_the_stack_trace, node_error_reports_its_place,
       node_created_in_backward_names_the_original_node,

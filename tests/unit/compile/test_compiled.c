@@ -109,7 +109,6 @@ START_TEST(what_is_not_supported_yet_is_refused_by_name)
         {{.flags = CORE_COMPILE_FREEZE}, "FREEZE"},
         {{.dynamic = CORE_COMPILE_DYNAMIC_ALWAYS}, "DYNAMIC_ALWAYS"},
         {{.codegen = CORE_COMPILE_CODEGEN_ON}, "CODEGEN_ON"},
-        {{.recompute_budget = 1}, "recompute_budget"},
     };
     core_compile_options options;
     core_compiled *compiled;

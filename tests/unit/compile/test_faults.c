@@ -73,6 +73,63 @@ static core_status call_twice(world *w)
     return status;
 }
 
+/* Has a view, a write, random numbers, two results that require grad, and one
+ * that is a view of an input. */
+COMPILED_FUNCTION(trainable)
+{
+    core_tensor *y = NULL, *z = NULL, *grad = NULL;
+    core_status status = core_mm(x[0], w->hidden[1], &y);
+
+    if (status == CORE_OK)
+        status = core_dropout(y, .5, true, &z);
+    if (status == CORE_OK)
+        status = core_tanh(z, &out[0]);
+    if (status == CORE_OK)
+        status = core_mul(y, x[0], &grad);
+    if (status == CORE_OK)
+        status = core_t(grad, &out[1]);
+    if (status == CORE_OK)
+        status = core_t(x[0], &out[2]);
+    core_tensor_release(y);
+    core_tensor_release(z);
+    core_tensor_release(grad);
+    *noutputs = 3;
+    return status;
+}
+
+static core_status differentiate(world *w, core_compiled *compiled,
+                                 uint32_t flags, size_t roots)
+{
+    core_tensor *out[3] = {NULL}, *grad = NULL;
+    core_status status = core_compiled_call(compiled, w->inputs, 1, out, 3);
+
+    if (status == CORE_OK)
+        status = core_grad(out, roots, out, w->inputs, 1, flags, &grad);
+    for (int i = 0; i < 3; i++)
+        core_tensor_release(out[i]);
+    core_tensor_release(grad);
+    return status;
+}
+
+static core_status train(world *w)
+{
+    core_compiled *compiled = NULL;
+    char *text = NULL;
+    core_status status = core_compile(trainable, w, NULL, &compiled);
+
+    if (status == CORE_OK)
+        status = differentiate(w, compiled, 0, 3);
+    if (status == CORE_OK)
+        status = differentiate(w, compiled, 0, 1);
+    if (status == CORE_OK)
+        status = differentiate(w, compiled, CORE_CREATE_GRAPH, 2);
+    if (status == CORE_OK)
+        status = core_compiled_explain(compiled, &text);
+    core_text_free(text);
+    core_compiled_release(compiled);
+    return status;
+}
+
 static core_status save_and_load(world *w)
 {
     core_program *program = NULL, *loaded = NULL;
@@ -106,6 +163,8 @@ static void fail_each(core_status (*calls)(world *w))
     int64_t n;
 
     with_hidden(&w);
+    if (calls == train)
+        leaf(w.inputs[0]);
     OK(calls(&w)); /* what is made once is there */
     for (n = 0; failed; n++) {
         int64_t live, requested;
@@ -135,6 +194,12 @@ START_TEST(a_compiled_call_without_memory_leaves_nothing_behind)
 }
 END_TEST
 
+START_TEST(training_without_memory_leaves_nothing_behind)
+{
+    fail_each(train);
+}
+END_TEST
+
 START_TEST(a_file_without_memory_leaves_nothing_behind)
 {
     temporary_file(path, "libcore-program");
@@ -148,6 +213,7 @@ int main(void)
 {
     const TTest *const tests[] = {
         a_compiled_call_without_memory_leaves_nothing_behind,
+        training_without_memory_leaves_nothing_behind,
         a_file_without_memory_leaves_nothing_behind,
     };
     const test_suite suite = {

@@ -329,6 +329,35 @@ static core_status double_second(core_call *c, const core_value *args,
     return double_it(c, args + 1, nargs, NULL, 0);
 }
 
+static core_status leave_list(core_call *c, const core_value *args,
+                              uint32_t nargs, core_value *results,
+                              uint32_t nresults)
+{
+    (void)c;
+    (void)results;
+    ck_assert_uint_eq(nresults, 0);
+    ck_assert_uint_eq(nargs, 2);
+    ck_assert_uint_eq(args[0].count, 2);
+    return CORE_OK;
+}
+
+START_TEST(mutated_list_bumps_version_of_each_tensor)
+{
+    core_tensor *list[2] = {VECTOR(1, 3), VECTOR(2, 4, 5)}, *none;
+    core_tensor *other = VECTOR(1, 6);
+    core_value args[] = {{CORE_VALUE_TENSOR_LIST, 2, {.tensors = list}},
+                         {CORE_VALUE_TENSOR_LIST, 1, {.tensors = &other}}};
+
+    OK(core_op_register("mine::all(Tensor(a!)[] self, Tensor[] others) -> ()",
+                        &handles[nhandles++]));
+    put("mine::all", CORE_KEY_BACKEND, "cpu", leave_list);
+    OK(call("mine::all", args, 2, &none));
+    ck_assert_uint_eq(core_tensor_version(list[0]), 1);
+    ck_assert_uint_eq(core_tensor_version(list[1]), 1);
+    ck_assert_uint_eq(core_tensor_version(other), 0);
+}
+END_TEST
+
 START_TEST(any_argument_may_be_mutated)
 {
     core_tensor *x = leaf(VECTOR(1, 1)), *a = VECTOR(1, 3), *y, *none;
@@ -598,6 +627,7 @@ int main(void)
         autocast_function_runs_before_the_gradient,
         mutated_argument_gets_the_history_of_the_operator,
         operator_may_mutate_an_argument_and_return_nothing,
+        mutated_list_bumps_version_of_each_tensor,
         any_argument_may_be_mutated,
         change_of_a_saved_tensor_is_detected,
         non_differentiable_result_requires_no_grad,

@@ -46,6 +46,28 @@ static bool is_about_program(core_status status)
            status == CORE_ERROR_OUT_OF_MEMORY;
 }
 
+/* The rest of a text that begins with the name of an operator, "mm: ", or
+ * NULL. */
+static const char *after_name(const char *text)
+{
+    const char *end = strstr(text, ": ");
+
+    return end && core__operator_builtin(text, (size_t)(end - text)) ? end + 2
+                                                                     : NULL;
+}
+
+/* At most one operator inside of the one that was called. */
+static bool names_few(const arguments *a, const char *text)
+{
+    size_t length = strlen(core__operator_name(a->op));
+    const char *inner = strncmp(text, core__operator_name(a->op), length) == 0
+                            ? after_name(text)
+                            : text;
+
+    inner = inner ? after_name(inner) : NULL;
+    return !inner || !after_name(inner);
+}
+
 static void check_message(const arguments *a, const sample *s, const char *what,
                           uint32_t position)
 {
@@ -55,6 +77,7 @@ static void check_message(const arguments *a, const sample *s, const char *what,
 
     ck_assert_msg(!status ||
                       (names(said, core__operator_name(a->op)) &&
+                       names_few(a, said) &&
                        (is_about_program(status) || names_tensor(a, said))),
                   "%s(%s), %s, %s: %d \"%s\"", s->op, s->words, what,
                   core__argument_name(a->op, position), status, said);

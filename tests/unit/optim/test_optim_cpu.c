@@ -11,6 +11,7 @@
 #include "support/autograd.h"
 #include "support/instruction_sets.h"
 
+#include <libcore/autocast.h>
 #include <libcore/device.h>
 #include <libcore/optim.h>
 #include <libcore/profiler.h>
@@ -420,6 +421,88 @@ START_TEST(fused_step_accepts_empty_tensors)
 }
 END_TEST
 
+/* What was computed from a parameter must not outlive a step that a program
+ * calls directly. */
+START_TEST(fused_step_bumps_version_of_every_tensor_that_it_changes)
+{
+    core_tensor *x[2] = {numbers(CORE_F32, 3, 1, false),
+                         numbers(CORE_F32, 3, 2, false)};
+    core_tensor *g[2] = {numbers(CORE_F32, 3, 3, false),
+                         numbers(CORE_F32, 3, 4, false)};
+    core_tensor *m[2] = {numbers(CORE_F32, 3, 5, false),
+                         numbers(CORE_F32, 3, 6, false)};
+    core_tensor *v[2] = {numbers(CORE_F32, 3, 7, false),
+                         numbers(CORE_F32, 3, 8, false)};
+
+    OK(core_fused_sgd_step(x, 2, g, 2, m, 2, .5, .9, 0, 0, false, false, NULL,
+                           NULL));
+    for (int i = 0; i < 2; i++) {
+        ck_assert_uint_eq(core_tensor_version(x[i]), 1);
+        ck_assert_uint_eq(core_tensor_version(g[i]), 0);
+        ck_assert_uint_eq(core_tensor_version(m[i]), 1);
+    }
+    OK(core_fused_adam_step(x, 2, g, 2, m, 2, v, 2, 1, .5, .9, .99, 1e-8, 0,
+                            false, NULL, NULL));
+    for (int i = 0; i < 2; i++) {
+        ck_assert_uint_eq(core_tensor_version(x[i]), 2);
+        ck_assert_uint_eq(core_tensor_version(g[i]), 0);
+        ck_assert_uint_eq(core_tensor_version(m[i]), 2);
+        ck_assert_uint_eq(core_tensor_version(v[i]), 1);
+    }
+}
+END_TEST
+
+START_TEST(gradient_after_a_fused_step_of_a_saved_tensor_fails)
+{
+    core_tensor *x = leaf(numbers(CORE_F32, 3, 1, false)), *values, *gradient;
+    core_tensor *g = numbers(CORE_F32, 3, 3, false);
+    core_tensor *loss = sum(mul(x, x));
+
+    OK(core_detach(x, &values));
+    keep(values);
+    OK(core_fused_sgd_step(&values, 1, &g, 1, NULL, 0, .5, 0, 0, 0, false,
+                           false, NULL, NULL));
+    FAILS(core_grad(&loss, 1, NULL, &x, 1, 0, &gradient), CORE_ERROR_VERSION,
+          "version 0", "version 1");
+}
+END_TEST
+
+START_TEST(fused_step_within_a_region_is_seen_by_casts)
+{
+    const int64_t sizes[2] = {2, 2};
+    const double ones[4] = {1, 1, 1, 1};
+    core_tensor *w = leaf(typed(CORE_F32, 2, sizes, ones)), *values;
+    core_tensor *a = typed(CORE_F32, 2, sizes, ones), *y;
+    core_device *cpu;
+    uint64_t region;
+
+    OK(core_device_find("cpu", &cpu));
+    OK(core_autocast_begin(cpu, CORE_BF16, 0, &region));
+    y = CALL(mm, a, w);
+    OK(core_detach(w, &values));
+    keep(values);
+    OK(core_fused_sgd_step(&values, 1, &a, 1, NULL, 0, 2, 0, 0, 0, false, false,
+                           NULL, NULL));
+    HOLDS(CALL(to_copy, y, CORE_F32, NULL, false, -1), 4, 2, 2, 2, 2);
+    y = CALL(mm, a, w);
+    OK(core_autocast_end(region));
+    HOLDS(CALL(to_copy, y, CORE_F32, NULL, false, -1), 4, -2, -2, -2, -2);
+}
+END_TEST
+
+START_TEST(fused_step_refuses_tensors_of_inference_mode)
+{
+    core_tensor *x, *g = numbers(CORE_F32, 3, 3, false);
+    uint64_t before = core_inference_begin();
+
+    x = numbers(CORE_F32, 3, 1, false);
+    core_inference_end(before);
+    FAILS(core_fused_sgd_step(&x, 1, &g, 1, NULL, 0, .5, 0, 0, 0, false, false,
+                              NULL, NULL),
+          CORE_ERROR_AUTOGRAD, "_fused_sgd_step", "inference mode");
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -432,6 +515,10 @@ int main(void)
         plain_fused_sgd_equals_add_bit_for_bit,
         fused_cpu_step_unscales_gradients_and_skips_on_found_inf,
         fused_step_accepts_empty_tensors,
+        fused_step_bumps_version_of_every_tensor_that_it_changes,
+        gradient_after_a_fused_step_of_a_saved_tensor_fails,
+        fused_step_within_a_region_is_seen_by_casts,
+        fused_step_refuses_tensors_of_inference_mode,
     };
     const suite_loop loops[] = {
         {fused_steps_equal_separate_operators_bit_for_bit, 0,

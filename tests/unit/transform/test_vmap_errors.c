@@ -106,7 +106,8 @@ START_TEST(gradient_of_an_embedding_keeps_to_the_rows_of_its_sample)
     for (int i = 0; i < 2; i++) {
         inputs[1] = indices(2, sizes, outside[i]);
         FAILS(core_vmap(embedding_gradient, NULL, NULL, inputs, 2, &out, 1),
-              CORE_ERROR_INDEX, "embedding_dense_backward", "out of range");
+              CORE_ERROR_INDEX, "embedding_dense_backward",
+              i ? "contains -1," : "contains 2,", "out of range");
         ck_assert_ptr_null(out);
     }
 }
@@ -354,7 +355,7 @@ START_TEST(loop_is_logged_once_for_each_operator)
     uint32_t lines[2] = {0, 0};
     core_operator *op;
 
-    core_log_set_sink(count_lines, lines, CORE_LOG_INFO);
+    core_log_set_sink(count_lines, lines, CORE_LOG_WARNING);
     for (int i = 0; i < 2; i++) {
         OK(core_op_register(schemas[i], &handles[2 * i]));
         OK(core_function_register(names[i], CORE_KEY_BACKEND, "cpu", twice,
