@@ -326,24 +326,44 @@ static core_status take_views(preparing *p, core__logged_launch *launch)
     return CORE_OK;
 }
 
-/* Numbers of each run are arguments of the kernel at the same positions. */
+/* The operand of a loop that is an argument's number; NULL: it is none. */
+static core_operand *number_operand(const core__logged_launch *launch,
+                                    const core__program_node *node,
+                                    uint32_t argument)
+{
+    const core__operator_data *data = node->op->data;
+    uint32_t at = launch->loop ? launch->loop->noutputs : 0;
+
+    for (uint32_t k = 0; launch->loop && k < data->operands; k++) {
+        if (data->operand[k] == argument)
+            return (core_operand *)(uintptr_t)&launch->loop->operands[at];
+        at += node->args[data->operand[k]].tag != CORE_VALUE_NONE;
+    }
+    return NULL;
+}
+
+/* Numbers of each run are arguments of the kernel at the same positions, and
+ * operands. */
 static core_status note_numbers(preparing *p, const core__program_node *node,
                                 const core__logged_launch *launch)
 {
     for (uint32_t i = 0; node && i < node->nargs; i++) {
         core__number_place *place;
+        core_operand *operand;
 
         if (node->args[i].tag != CORE__ARGUMENT_NUMBER ||
             launch->run->op != node->op)
             continue;
-        if (launch->kernel->supports || i >= launch->nargs)
+        operand = number_operand(launch, node, i);
+        if (launch->kernel->supports || i >= launch->nargs ||
+            (operand && !(operand->flags & CORE_OPERAND_IMMEDIATE)))
             return refuse(p, "a kernel depends on a number of each run");
         place = core__program_grow(&p->to->number_places,
                                    &p->to->nnumber_places, sizeof *place);
         if (!place)
             return no_memory();
         *place = (core__number_place){(core_value *)(uintptr_t)&launch->args[i],
-                                      (uint32_t)node->args[i].u.i};
+                                      operand, (uint32_t)node->args[i].u.i};
     }
     return CORE_OK;
 }
@@ -597,13 +617,19 @@ static core_status leave_node(preparing *p, const core__program_node *node,
     return add_step(p, CORE__STEP_NODE, p->run.node, NULL);
 }
 
-/* True for operators that hand numbers to their kernel as they are, and check
- * none of those that change from run to run. */
-static bool passes_numbers(const core_operator *op)
+/* True for operators whose kernels get numbers as they are, and check none of
+ * those that change from run to run. */
+static bool passes_numbers(const preparing *p, const core__program_node *node)
 {
-    return op && !(op->flags & CORE__OP_CUSTOM) &&
-           (op->id == CORE_OP_FUSED_SGD_STEP ||
-            op->id == CORE_OP_FUSED_ADAM_STEP);
+    const core_operator *op = node->op;
+
+    if (!op || op->flags & CORE__OP_CUSTOM || !node->nvalues)
+        return false;
+    if (op->family == CORE__FAMILY_ELEMENTWISE)
+        return core__dtype_is_floating(
+            p->run.program->values[node->first].type.dtype);
+    return op->id == CORE_OP_FUSED_SGD_STEP ||
+           op->id == CORE_OP_FUSED_ADAM_STEP;
 }
 
 /* True if an argument is a number of each run. */
@@ -618,7 +644,7 @@ static bool reads_number(const core__program_node *node)
 static core_status prepare_node(preparing *p, const core__program_node *node)
 {
     const char *reason = "it is an operator of a program or plugin";
-    bool numbers = reads_number(node) && !passes_numbers(node->op);
+    bool numbers = reads_number(node) && !passes_numbers(p, node);
     core_status status = CORE_OK;
 
     if (node->op && core__operator_is_view(node->op)) {

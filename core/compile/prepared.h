@@ -90,6 +90,7 @@ typedef struct core__step {
 /* An argument of a kernel that is a number of each run. */
 typedef struct core__number_place {
     core_value *at;
+    core_operand *operand; /* that has it, too; or NULL */
     uint32_t number;
 } core__number_place;
 
