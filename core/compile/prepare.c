@@ -1182,7 +1182,8 @@ static core_status set_moves(preparing *p)
     return CORE_OK;
 }
 
-/* A copy of a target to itself, for an operator that then changes it. */
+/* A copy of a tensor to itself: of a target, for an operator that then changes
+ * it, or of a result that nothing else reads. */
 static bool copies_to_itself(const core__logged_launch *launch)
 {
     const core_operand *operands = launch->loop ? launch->loop->operands : NULL;
@@ -1191,7 +1192,6 @@ static bool copies_to_itself(const core__logged_launch *launch)
     return run->op->id == CORE_OP_COPY_ && operands && run->ntensors == 2 &&
            operand_of(run->tensors[0])->source ==
                operand_of(run->tensors[1])->source &&
-           operand_of(run->tensors[0])->source != 0 &&
            operand_of(run->tensors[0])->distance ==
                operand_of(run->tensors[1])->distance &&
            same_layout(run->tensors[0], run->tensors[1]);
