@@ -162,6 +162,7 @@ bool suite_add_streams(suite *self);
 bool suite_add_waits(suite *self);
 bool suite_add_devices(suite *self);
 bool suite_add_features(suite *self);
+bool suite_add_codegen(suite *self);
 bool suite_add_reset(suite *self);
 bool suite_add_tensors(suite *self);
 bool suite_add_ops(suite *self);
