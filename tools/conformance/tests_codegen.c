@@ -199,8 +199,9 @@ static bool bench_begin(bed *b, bench *k, const core_loop_program *program,
     return true;
 }
 
-/* Enqueues the kernel. */
-static bool launch(bed *b, void *kernel, bench *k)
+/* Enqueues the kernel.  *out_status: what the plugin's launch returns. */
+static bool launch_returns(bed *b, void *kernel, bench *k,
+                           core_status *out_status)
 {
     core_loop loop = k->loop;
     core_loop_launch now = {.struct_size = sizeof now,
@@ -219,8 +220,16 @@ static bool launch(bed *b, void *kernel, bench *k)
         !plugin_alloc(b->p, b->out, size, &k->scratch))
         return false;
     now.scratch = k->scratch.memory;
-    return expect_plugin_ok(
-        b->out, b->table->launch(b->p->device, kernel, &now), "launch");
+    *out_status = b->table->launch(b->p->device, kernel, &now);
+    return true;
+}
+
+static bool launch(bed *b, void *kernel, bench *k)
+{
+    core_status status;
+
+    return launch_returns(b, kernel, k, &status) &&
+           expect_plugin_ok(b->out, status, "launch");
 }
 
 static bool is_nan(core_dtype dtype, const void *at)
@@ -837,13 +846,31 @@ static void codegen_unknown_is_unsupported(suite *self, outcome *out,
     is_unsupported(&b, &now.program, "a program with an unknown function");
 }
 
-/* The result is 0, the stream's error is set, and the stream goes on. */
+/* Launches a division by zero, and gets the error: of the launch on a synchronous
+ * device, otherwise of the stream, which goes on. */
+static bool division_error(bed *b, void *kernel, bench *k,
+                           core_status *out_status)
+{
+    const core_stream_error_interface *errors =
+        plugin_interface(b->p, "core.stream_error");
+    core_stream_error error = {.struct_size = sizeof error};
+
+    if (b->p->synchronous)
+        return launch_returns(b, kernel, k, out_status);
+    if (!launch(b, kernel, k) || !plugin_wait(b->p, b->out) ||
+        !expect_plugin_ok(b->out,
+                          errors->take(b->p->device, b->p->stream, &error),
+                          "taking the stream's error"))
+        return false;
+    *out_status = error.code;
+    return true;
+}
+
 static void codegen_division_by_zero(suite *self, outcome *out, const test *one)
 {
-    const core_stream_error_interface *errors;
-    core_stream_error error = {.struct_size = sizeof error};
     const int64_t size = 40;
     uint32_t a, zero;
+    core_status status;
     void *kernel = NULL;
     loop_case now;
     bench k;
@@ -852,14 +879,13 @@ static void codegen_division_by_zero(suite *self, outcome *out, const test *one)
     (void)one;
     if (!bed_open(&b, self, out))
         return;
-    errors = plugin_interface(b.p, "core.stream_error");
     loop_case_begin(&now, 1);
     a = loop_case_load(&now, CORE_I32, 0);
     zero = loop_case_load(&now, CORE_I32, CORE_LOOP_OPERAND_NUMBER);
     loop_case_store(&now, 0,
                     loop_case_add(&now, CORE_LOOP_DIV, CORE_I32, a, zero, 0));
     loop_case_end(&now);
-    if (b.p->synchronous || !errors ||
+    if ((!b.p->synchronous && !plugin_interface(b.p, "core.stream_error")) ||
         b.table->accepts(b.p->device, &now.program) == CORE_ERROR_UNSUPPORTED) {
         not_supported(out, "it has no core.stream_error, or does not accept "
                            "divisions of integers");
@@ -870,19 +896,16 @@ static void codegen_division_by_zero(suite *self, outcome *out, const test *one)
     k.device[2].immediate = 0;
     if (expect_plugin_ok(
             out, b.table->build(b.p->device, &now.program, NULL, &kernel),
-            "build")) {
-        if (launch(&b, kernel, &k) && plugin_wait(b.p, out) &&
-            expect_plugin_ok(out,
-                             errors->take(b.p->device, b.p->stream, &error),
-                             "taking the stream's error")) {
-            expect(out, error.code == CORE_ERROR_INVALID_ARGUMENT,
-                   "an integer divided by zero sets the stream's error to %d",
-                   error.code);
-            memset(k.data[0] + GUARD, 0, k.bytes[0]);
-            same_results(&b, &k, 0, "integers divided by zero");
-        }
-        b.table->destroy(b.p->device, kernel);
+            "build") &&
+        division_error(&b, kernel, &k, &status)) {
+        expect(out, status == CORE_ERROR_INVALID_ARGUMENT,
+               "an integer divided by zero sets the %s's error to %d",
+               b.p->synchronous ? "launch" : "stream", status);
+        memset(k.data[0] + GUARD, 0, k.bytes[0]);
+        same_results(&b, &k, 0, "integers divided by zero");
     }
+    if (kernel)
+        b.table->destroy(b.p->device, kernel);
     bench_end(&b, &k);
 }
 
