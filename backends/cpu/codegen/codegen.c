@@ -367,24 +367,28 @@ static core_status place(cpu_tile_kernel *kernel, blocks *b, uint32_t at)
     step->block = (uint16_t)block;
     b->taken[block] = true;
     b->size[block] = size_of(step->type);
-    b->until[block] = step->constant ? UINT32_MAX : step->last;
+    b->until[block] = step->constant || step->uniform ? UINT32_MAX : step->last;
     if (block >= kernel->nblocks)
         kernel->nblocks = block + 1;
     return CORE_OK;
 }
 
 /* Gives each value a block, which a later value takes over when nothing reads it
- * any more.  Constants keep theirs. */
+ * any more.  Constants and uniform values keep theirs: they are not computed
+ * again for each piece of a row. */
 static core_status place_blocks(cpu_tile_kernel *kernel)
 {
     blocks b = {{0}, {0}, {false}};
     core_status status = CORE_OK;
 
-    for (int constants = 1; constants >= 0; constants--)
-        for (uint32_t i = 0; i < kernel->nsteps && status == CORE_OK; i++)
-            if (kernel->steps[i].constant == (constants == 1) &&
-                kernel->steps[i].kind != CPU_TILE_STORE)
+    for (int lasting = 1; lasting >= 0; lasting--)
+        for (uint32_t i = 0; i < kernel->nsteps && status == CORE_OK; i++) {
+            const cpu_tile_step *step = &kernel->steps[i];
+
+            if ((step->constant || step->uniform) == (lasting == 1) &&
+                step->kind != CPU_TILE_STORE)
                 status = place(kernel, &b, i);
+        }
     return status;
 }
 

@@ -17,8 +17,9 @@
 #include "runtime/thread_pool.h"
 
 enum {
-    SHORT_ROW = 64, /* shorter rows are gathered several at a time */
-    WORK = 1 << 18, /* steps times elements for one thread */
+    LONG_ROW = 16384, /* longer ones are computed in pieces */
+    SHORT_ROW = 64,   /* shorter rows are gathered several at a time */
+    WORK = 1 << 18,   /* steps times elements for one thread */
     OPERANDS = CORE_LOOP_MAX_OPERANDS
 };
 
@@ -31,6 +32,7 @@ typedef struct run {
     bool all_dense;
     bool streams[OPERANDS]; /* written past the caches */
     int64_t capacity;       /* elements of a block */
+    int64_t row_size;       /* elements of a row, with reductions */
     bool no_memory, failed; /* atomic */
 } run;
 
@@ -238,28 +240,43 @@ REDUCE(int32_t, int64_t)
 REDUCE(int64_t, int64_t)
 #undef REDUCE
 
-#define REDUCE(TYPE)                                                   \
-    {                                                                  \
-        TYPE found = step->kind == CPU_TILE_SUM                        \
-                         ? (TYPE)sum_##TYPE((const TYPE *)from, t->n)  \
-                         : extreme_##TYPE((const TYPE *)from, t->n,    \
-                                          step->kind == CPU_TILE_MAX); \
-        memcpy(to, &found, sizeof found);                              \
-        break;                                                         \
+/* What is reduced so far. */
+typedef union total {
+    double real;
+    int64_t integer;
+} total;
+
+#define REDUCE(TYPE, MEMBER)                                            \
+    {                                                                   \
+        bool most = step->kind == CPU_TILE_MAX;                         \
+        if (step->kind == CPU_TILE_SUM) {                               \
+            all->MEMBER += sum_##TYPE(from, t->n);                      \
+        } else {                                                        \
+            TYPE x = extreme_##TYPE(from, t->n, most);                  \
+            if (first || x != x ||                                      \
+                (most ? x > (TYPE)all->MEMBER : x < (TYPE)all->MEMBER)) \
+                all->MEMBER = x;                                        \
+        }                                                               \
+        TYPE element = (TYPE)all->MEMBER;                               \
+        memcpy(to, &element, sizeof element);                           \
+        break;                                                          \
     }
-static void reduce(const tile *t, const cpu_tile_step *step, char *to)
+
+/* Adds a tile to a total, which is 0 at first, and writes the total. */
+static void reduce(const tile *t, const cpu_tile_step *step, total *all,
+                   bool first, char *to)
 {
     const void *from = t->at[step->inputs[0]];
 
     switch (step->type) {
     case CORE_F32:
-        REDUCE(float)
+        REDUCE(float, real)
     case CORE_F64:
-        REDUCE(double)
+        REDUCE(double, real)
     case CORE_I32:
-        REDUCE(int32_t)
+        REDUCE(int32_t, integer)
     default:
-        REDUCE(int64_t)
+        REDUCE(int64_t, integer)
     }
 }
 #undef REDUCE
@@ -309,12 +326,12 @@ static void compute_step(tile *t, uint32_t value)
         draw(t, step, t->at[value]);
         break;
     case CPU_TILE_ROW_SIZE:
-        memcpy(t->at[value], &t->r->capacity, 8);
+        memcpy(t->at[value], &t->r->row_size, 8);
         break;
     case CPU_TILE_SUM:
     case CPU_TILE_MAX:
     case CPU_TILE_MIN:
-        reduce(t, step, t->at[value]);
+        reduce(t, step, &(total){.integer = 0}, true, t->at[value]);
         break;
     default:
         number(t, step, (int64_t *)(void *)t->at[value]);
@@ -346,16 +363,76 @@ static void compute_all(tile *t, bool constant)
             compute(t, i);
 }
 
+/* Moves to a piece of a row that begins at a position. */
+static void set_piece(tile *t, int64_t begin, int64_t offset)
+{
+    const run *r = t->r;
+
+    t->position = begin + offset;
+    t->n =
+        r->row_size - offset < r->capacity ? r->row_size - offset : r->capacity;
+    cpu_index_set(&t->index, r->loop, t->position);
+    t->within = t->index.at[0] + t->n <= r->inner;
+}
+
+/* Computes what differs within a row, of the steps before `end`. */
+static void compute_piece(tile *t, uint32_t end)
+{
+    const cpu_tile_kernel *kernel = t->r->kernel;
+
+    for (uint32_t i = 0; i < end; i++)
+        if (!kernel->steps[i].constant && !kernel->steps[i].uniform &&
+            !kernel->steps[i].single)
+            compute(t, i);
+}
+
+/* A row that blocks do not hold: for each reduction all pieces are computed up to
+ * it, and in the end once more. */
+static void run_pieces(tile *t)
+{
+    const cpu_tile_kernel *kernel = t->r->kernel;
+    const int64_t begin = t->position;
+
+    for (uint32_t i = 0; i < kernel->nsteps; i++) {
+        const cpu_tile_step *step = &kernel->steps[i];
+        total all = {.integer = 0};
+
+        set_piece(t, begin, 0);
+        if (step->kind < CPU_TILE_SUM) {
+            if (step->uniform)
+                compute(t, i);
+            continue;
+        }
+        for (int64_t at = 0; at < t->r->row_size; at += t->r->capacity) {
+            set_piece(t, begin, at);
+            compute_piece(t, i);
+            t->at[i] = block_of(t, step);
+            reduce(t, step, &all, at == 0, t->at[i]);
+        }
+        set_piece(t, begin, 0);
+        spread(t, step, t->at[i]);
+    }
+    for (int64_t at = 0; at < t->r->row_size; at += t->r->capacity) {
+        set_piece(t, begin, at);
+        compute_piece(t, kernel->nsteps);
+    }
+    set_piece(t, begin, 0);
+    for (uint32_t i = 0; i < kernel->nsteps; i++)
+        if (kernel->steps[i].single)
+            compute(t, i);
+    t->n = t->r->row_size; /* for `advance` */
+}
+
 /* The elements of the next tile. */
 static int64_t step_size(const tile *t, int64_t left)
 {
     int64_t rest = t->r->loop->ndim > 0 ? t->r->inner - t->index.at[0] : 1;
 
-    if (left > t->r->capacity)
-        left = t->r->capacity;
-    return t->r->kernel->reduces                                  ? left
-           : !t->r->all_dense && rest >= SHORT_ROW && rest < left ? rest
-                                                                  : left;
+    if (t->r->kernel->reduces)
+        return t->r->row_size;
+    if (left > CPU_BLOCK)
+        left = CPU_BLOCK;
+    return !t->r->all_dense && rest >= SHORT_ROW && rest < left ? rest : left;
 }
 
 static void advance(tile *t)
@@ -398,7 +475,10 @@ static void run_range(void *context, int64_t begin, int64_t end)
     for (; t.position < end; advance(&t)) {
         t.n = step_size(&t, end - t.position);
         t.within = r->loop->ndim == 0 || t.index.at[0] + t.n <= r->inner;
-        compute_all(&t, false);
+        if (r->row_size > r->capacity)
+            run_pieces(&t);
+        else
+            compute_all(&t, false);
     }
     for (uint32_t i = 0; kernel->divides && i < kernel->nsteps; i++)
         if (t.rows[i].failure)
@@ -415,7 +495,7 @@ static void run_rows(void *context, int64_t begin, int64_t end)
 {
     const run *r = context;
 
-    run_range(context, begin * r->capacity, end * r->capacity);
+    run_range(context, begin * r->row_size, end * r->row_size);
 }
 
 /* Large outputs that no operand of the loop shares. */
@@ -469,11 +549,12 @@ bool CPU_NAME(cpu_tiles_run)(const cpu_tile_kernel *kernel,
         look_at(&r, k);
     choose_streams(&r);
     if (kernel->reduces) {
-        r.capacity = 1;
+        r.row_size = 1;
         for (uint32_t d = 0; d < loop->ndim && loop->reduced >> d & 1; d++)
-            r.capacity *= loop->sizes[d];
-        grain = grain / r.capacity < 1 ? 1 : grain / r.capacity;
-        cpu_parallel_for(loop->numel / r.capacity, grain, run_rows, &r);
+            r.row_size *= loop->sizes[d];
+        r.capacity = r.row_size < LONG_ROW ? r.row_size : LONG_ROW;
+        grain = grain / r.row_size < 1 ? 1 : grain / r.row_size;
+        cpu_parallel_for(loop->numel / r.row_size, grain, run_rows, &r);
         *out_failed = r.failed;
         return !r.no_memory;
     }

@@ -6,7 +6,7 @@
  * A kernel is a list of steps.  Each computes a tile of elements at a time, with
  * the row of the operator that its instruction is defined by; values stay in
  * blocks in the cache, which later values take over.  A tile is CPU_BLOCK
- * elements, or, in a program with reductions, a row.  There is no compiler and no
+ * elements, or, in a program with reductions, a row or a piece of a long one.  There is no compiler and no
  * executable memory. */
 
 #ifndef CPU_TILES_H

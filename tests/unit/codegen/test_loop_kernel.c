@@ -321,7 +321,7 @@ END_TEST
  * than what the interpreter computes at once. */
 START_TEST(rows_are_reduced)
 {
-    static const int64_t lengths[] = {1, 7, 256, 300, 1025};
+    static const int64_t lengths[] = {1, 7, 256, 300, 1025, 40000};
     uint32_t a = load(CORE_F32, 0);
     uint32_t n = core__loop_write_convert(&w, CORE_F32, OP(ROW_SIZE, I64));
     uint32_t mean = OP(DIV, F32, OP(REDUCE_SUM, F32, a), n);
