@@ -166,6 +166,7 @@ bool suite_add_any_thread(suite *self);
 bool suite_add_two_devices(suite *self);
 bool suite_add_interfaces(suite *self);
 bool suite_add_features(suite *self);
+bool suite_add_codegen(suite *self);
 bool suite_add_reset(suite *self);
 bool suite_add_tensors(suite *self);
 bool suite_add_ops(suite *self);
