@@ -222,9 +222,7 @@ static inline void add_exactly(double *sum, double *lost, double x)
 #define MERGE_I_MOST(s, from, k) TAKE_I(MOST, s, k, (from)->w[0][k].i)
 #define MERGE_I_LEAST(s, from, k) TAKE_I(LEAST, s, k, (from)->w[0][k].i)
 
-LANES_OF(sum_f32, float, ADD)
-REDUCER_FROM(sum_f32_lanes(x, n, lanes);
-             , sum_f32, float, float, SAME, ADD, TAKE_SUM, MERGE_SUM)
+REDUCER(sum_f32, float, float, SAME, ADD, TAKE_SUM, MERGE_SUM)
 REDUCER(sum_f64, double, double, SAME, ADD, TAKE_SUM, MERGE_SUM)
 REDUCER(sum_i64, int64_t, int64_t, SAME, ADD, TAKE_I_ADD, MERGE_I_ADD)
 REDUCER(nansum_f32, float, float, WITHOUT_NAN, ADD, TAKE_SUM, MERGE_SUM)
@@ -240,9 +238,7 @@ REDUCER_FROM(amax_f32_lanes(x, n, lanes);
              , amax_f32, float, float, SAME, MOST, TAKE_D_MOST, MERGE_D_MOST)
 REDUCER(amax_f64, double, double, SAME, MOST, TAKE_D_MOST, MERGE_D_MOST)
 REDUCER(amax_i64, int64_t, int64_t, SAME, MOST, TAKE_I_MOST, MERGE_I_MOST)
-LANES_OF(amin_f32, float, LEAST)
-REDUCER_FROM(amin_f32_lanes(x, n, lanes);
-             , amin_f32, float, float, SAME, LEAST, TAKE_D_LEAST, MERGE_D_LEAST)
+REDUCER(amin_f32, float, float, SAME, LEAST, TAKE_D_LEAST, MERGE_D_LEAST)
 REDUCER(amin_f64, double, double, SAME, LEAST, TAKE_D_LEAST, MERGE_D_LEAST)
 REDUCER(amin_i64, int64_t, int64_t, SAME, LEAST, TAKE_I_LEAST, MERGE_I_LEAST)
 REDUCER(any_f32, float, int32_t, NONZERO, MOST, TAKE_I_MOST, MERGE_I_MOST)
@@ -269,13 +265,12 @@ REDUCER(norm_least_f64, double, double, ABSOLUTE, LEAST, TAKE_D_LEAST,
         MERGE_D_LEAST)
 
 #if defined(__AVX2__)
+LANES_OF(sum_f32, float, ADD)
 RUNS(sum_f32, float, float, ADD, TAKE_SUM)
 RUNS(amax_f32, float, float, MOST, TAKE_D_MOST)
-RUNS(amin_f32, float, float, LEAST, TAKE_D_LEAST)
 #else
 #define sum_f32_runs NULL /* they are for wide vectors */
 #define amax_f32_runs NULL
-#define amin_f32_runs NULL
 #endif
 
 /* -------------------------------------------------------------- finish -- */
@@ -373,7 +368,7 @@ TABLE(prod)
 FLOATS_WITH(amax, amax, amax_f32_runs, 1, -INFINITY, NULL)
 INTEGERS(amax, amax, i64, INT64_MIN, NULL)
 TABLE(amax)
-FLOATS_WITH(amin, amin, amin_f32_runs, 1, INFINITY, NULL)
+FLOATS(amin, amin, 1, INFINITY, NULL)
 INTEGERS(amin, amin, i64, INT64_MAX, NULL)
 TABLE(amin)
 INTEGERS(any, any, f32, 0, NULL)
