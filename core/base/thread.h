@@ -134,9 +134,6 @@ struct core__thread {
     /* Running registered decompositions, innermost first
      * (dispatch/decomposition_cycle.c). */
     struct core__decomposing *decomposing;
-    /* Functions that programs registered, innermost first
-     * (dispatch/registered_function.c). */
-    struct core__running_function *running_function;
     struct core__trace *trace; /* what records this thread's calls, or NULL
                                 * (compile/trace.h) */
     uint64_t meta_draws;       /* blocks of random numbers that calls on meta

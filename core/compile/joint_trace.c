@@ -7,6 +7,7 @@
 
 #include "autograd/api/partial_gradients.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"
 
@@ -290,11 +291,25 @@ static void set_masks(core__joint *joint)
     }
 }
 
+/* Whatever the backward fails with, the function itself has not failed. */
+static core_status __attribute__((cold)) cannot_record(core_status status)
+{
+    char message[512];
+
+    if (status == CORE_ERROR_OUT_OF_MEMORY || status == CORE_ERROR_UNSUPPORTED)
+        return status;
+    core__format(message, sizeof message, "%s", core_error_message());
+    return core__error(CORE_ERROR_UNSUPPORTED,
+                       "the backward of the results cannot be recorded: %s",
+                       message);
+}
+
 /* The gradients of the sources for the roots of a mask. */
 static core_status record_mask(joint_trace *j, uint32_t mask)
 {
     core__joint *joint = j->joint;
     core_tensor *roots[CORE__JOINT_ROOTS], *grads[CORE__JOINT_ROOTS];
+    core_status status;
     size_t count = 0;
 
     for (uint32_t i = 0; i < joint->nroots; i++)
@@ -302,10 +317,11 @@ static core_status record_mask(joint_trace *j, uint32_t mask)
             roots[count] = j->roots[i];
             grads[count++] = j->tangents[i];
         }
-    return core__partial_gradients(
+    status = core__partial_gradients(
         roots, grads, count, j->sources, joint->nsources,
         mask + 1 < joint->nmasks, false,
         j->gradients + (size_t)mask * joint->nsources);
+    return status == CORE_OK ? status : cannot_record(status);
 }
 
 /* A gradient becomes an output of the program. */

@@ -13,9 +13,18 @@
 
 #include <string.h>
 
+/* True if an argument is a number that is read in each run. */
+static bool reads_number(const core__program_node *node)
+{
+    for (uint32_t i = 0; i < node->nargs; i++)
+        if (node->args[i].tag == CORE__ARGUMENT_NUMBER)
+            return true;
+    return false;
+}
+
 bool core__node_may_recompute(const core__program_node *node)
 {
-    if (!node->op || node->draws || node->written ||
+    if (!node->op || node->draws || node->written || reads_number(node) ||
         node->op->flags & (CORE__OP_RANDOM | CORE__OP_HOST_WAIT))
         return false;
     if (core__operator_is_view(node->op) ||
@@ -69,10 +78,12 @@ static core_status check_nodes(const partitioning *p)
     const core_program *joint = p->joint;
 
     for (uint32_t i = 0; i < joint->nnodes; i++)
-        if (joint->nodes[i].backward && joint->nodes[i].draws)
+        if (joint->nodes[i].backward &&
+            (joint->nodes[i].draws || reads_number(&joint->nodes[i])))
             return core__error(CORE_ERROR_UNSUPPORTED,
-                               "%s: the backward draws random numbers, which "
-                               "cannot be compiled",
+                               "%s: the backward draws random numbers or reads "
+                               "numbers of an optimizer, which cannot be "
+                               "compiled",
                                joint->nodes[i].name);
     for (uint32_t i = 0; i < joint->nwrites; i++)
         if (!is_forward(p, joint->writes[i].value))
@@ -478,6 +489,13 @@ static void move_tensors(core_program *joint, core_program *forward)
     joint->known = NULL;
     joint->aliases = NULL;
     joint->nknown = joint->naliases = 0;
+    forward->numbers = joint->numbers;
+    forward->nnumbers = joint->nnumbers;
+    forward->finishes = joint->finishes;
+    forward->nfinishes = joint->nfinishes;
+    joint->numbers = NULL;
+    joint->finishes = NULL;
+    joint->nnumbers = joint->nfinishes = 0;
     for (uint32_t i = 0; i < joint->nhidden; i++) {
         core__tensor_release(joint->hidden[i].tensor);
         joint->hidden[i].tensor = NULL;

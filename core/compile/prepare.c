@@ -8,6 +8,7 @@
  * buffer is the storage of an input, of a hidden input, or of a stand-in. */
 
 #include "compile/prepared.h"
+#include "compile/schedule.h"
 
 #include "base/memory.h"
 #include "base/thread.h"
@@ -54,6 +55,8 @@ typedef struct preparing {
     uint32_t *live; /* buffers with a reference to a storage */
     uint32_t nlive;
     uint32_t *value_buffers; /* by value */
+    uint32_t *last;          /* by value: the last node that reads it */
+    uint32_t *order;         /* of the nodes */
     change *changes;
     uint32_t nchanges;
     core__launch_log log;
@@ -591,7 +594,7 @@ static core_status prepare_node(preparing *p, const core__program_node *node)
         p->to->nodes++;
     } else {
         if (node->regions)
-            reason = "it runs a part of the program that data choose";
+            reason = "its regions run as programs";
         else if (numbers)
             reason = "it reads a number at each run";
         else if (node->op)
@@ -705,10 +708,18 @@ static bool is_alone(const preparing *p, const core_tensor *target,
     return writes == 1;
 }
 
+static uint32_t root_of(const preparing *p, uint32_t buffer)
+{
+    while (p->buffers[buffer].into != NEVER)
+        buffer = p->buffers[buffer].into;
+    return buffer;
+}
+
 /* True if a launch may have the target in the place of its output `buffer`: it
  * is a loop, and reads exactly the elements of the target that it writes. */
-static bool in_place(core__logged_launch *launch, const core_tensor *target,
-                     uint32_t buffer, uint32_t from, uint64_t distance)
+static bool in_place(const preparing *p, core__logged_launch *launch,
+                     const core_tensor *target, uint32_t buffer, uint32_t from,
+                     uint64_t distance)
 {
     core_tensor **tensors = core__logged_tensors(launch);
 
@@ -720,8 +731,9 @@ static bool in_place(core__logged_launch *launch, const core_tensor *target,
         if (tensor->source == buffer &&
             (tensor->distance != 0 || !same_layout(&tensor->tensor, target)))
             return false;
-        if (tensor->source == from && (tensor->distance != distance ||
-                                       !same_layout(&tensor->tensor, target)))
+        if (tensor->source != buffer && root_of(p, tensor->source) == from &&
+            (tensor->distance != distance ||
+             !same_layout(&tensor->tensor, target)))
             return false;
     }
     return true;
@@ -745,7 +757,7 @@ static bool write_in_place(preparing *p, const core__program_write *write)
         value->offset != 0 || b->seen || !is_alone(p, target, from))
         return false;
     if (old->last != NEVER && old->last >= b->first &&
-        (old->last > b->first || !in_place(p->to->steps[b->first].launch,
+        (old->last > b->first || !in_place(p, p->to->steps[b->first].launch,
                                            target, index, from, distance)))
         return false;
     b->into = from;
@@ -816,9 +828,49 @@ static core_status prepare_writes(preparing *p)
 
 /* ------------------------------------------------------------ finishing -- */
 
-static uint32_t root_of(const preparing *p, uint32_t buffer)
+static bool is_intermediate(const buffer *b)
 {
-    return p->buffers[buffer].into == NEVER ? buffer : p->buffers[buffer].into;
+    return b->kind == CORE__SOURCE_ARENA && !b->seen && b->first != NEVER;
+}
+
+/* Puts the output of a loop in the place of an input that nothing reads later,
+ * if it has the same layout: so a chain of them needs one place. */
+static void reuse_input(preparing *p, uint32_t step, uint32_t output)
+{
+    core__logged_launch *launch = p->to->steps[step].launch;
+    core_tensor **tensors = core__logged_tensors(launch);
+    buffer *b = &p->buffers[output];
+    const core__operand_tensor *written = NULL;
+
+    for (uint32_t i = 0; i < launch->run->ntensors; i++)
+        if (operand_of(tensors[i])->source == output)
+            written = operand_of(tensors[i]);
+    for (uint32_t i = 0; written && i < launch->run->ntensors; i++) {
+        const core__operand_tensor *tensor = operand_of(tensors[i]);
+        uint32_t root = root_of(p, tensor->source);
+        buffer *a = &p->buffers[root];
+
+        if (root == output || !is_intermediate(a) || a->last != step ||
+            a->first == step || a->size != b->size || tensor->distance != 0 ||
+            !same_layout(&tensor->tensor, &written->tensor) ||
+            !in_place(p, launch, &written->tensor, output, root, 0))
+            continue;
+        b->into = root;
+        a->last = b->last;
+        return;
+    }
+}
+
+static void reuse_inputs(preparing *p)
+{
+    for (uint32_t s = 0; s < p->to->nsteps; s++)
+        for (uint32_t i = 0; i < p->nbuffers; i++) {
+            const buffer *b = &p->buffers[i];
+
+            if (b->first == s && b->into == NEVER && is_intermediate(b) &&
+                p->to->steps[s].kind == CORE__STEP_LAUNCH)
+                reuse_input(p, s, i);
+        }
 }
 
 static core_status plan_memory(preparing *p)
@@ -845,13 +897,20 @@ static core_status plan_memory(preparing *p)
     return status;
 }
 
-static bool is_row_major(const core__program_type *type)
+/* Strides are compared as they are, also of dimensions with one element. */
+static void describe_output(core__source *source,
+                            const core__program_type *type)
 {
     int64_t strides[CORE_MAX_NDIM];
 
     core__layout_contiguous(type->ndim, core__type_sizes(type), strides);
-    return type->ndim == 0 || memcmp(strides, core__type_strides(type),
-                                     type->ndim * sizeof *strides) == 0;
+    source->row_major =
+        type->ndim == 0 || memcmp(strides, core__type_strides(type),
+                                  type->ndim * sizeof *strides) == 0;
+    source->kind_of_tensor = core__tensor_kind(type->ndim, type->dtype);
+    source->numel = 1;
+    for (uint32_t i = 0; i < type->ndim; i++)
+        source->numel *= core__type_sizes(type)[i];
 }
 
 static core_status make_sources(preparing *p)
@@ -871,8 +930,8 @@ static core_status make_sources(preparing *p)
         to->sources[b->source].kind = b->kind;
         to->sources[b->source].index = b->index;
         if (b->kind == CORE__SOURCE_OUTPUT)
-            to->sources[b->source].row_major =
-                is_row_major(&p->run.program->values[b->index].type);
+            describe_output(&to->sources[b->source],
+                            &p->run.program->values[b->index].type);
     }
     return CORE_OK;
 }
@@ -882,8 +941,8 @@ static void resolve(const preparing *p, uint32_t *source, uint64_t *distance)
 {
     const buffer *b = &p->buffers[*source];
 
-    *distance += b->distance;
-    b = &p->buffers[root_of(p, *source)];
+    for (; b->into != NEVER; b = &p->buffers[b->into])
+        *distance += b->distance;
     *source = b->kind == CORE__SOURCE_ARENA ? 0 : b->source;
     if (*source == 0)
         *distance += b->offset;
@@ -959,6 +1018,34 @@ static core_status set_changes(preparing *p)
     return CORE_OK;
 }
 
+/* Outputs are created before the first step that uses them. */
+static core_status set_creations(preparing *p)
+{
+    core__prepared *to = p->to;
+
+    to->creations = core__alloc(to->nsources * sizeof *to->creations + 1);
+    if (!to->creations)
+        return no_memory();
+    for (uint32_t s = 0; s <= to->nsteps; s++) {
+        uint32_t before = to->ncreations;
+
+        for (uint32_t i = 0; i < p->nbuffers; i++) {
+            const buffer *b = &p->buffers[i];
+
+            if (b->kind == CORE__SOURCE_OUTPUT &&
+                b->first == (s < to->nsteps ? s : NEVER))
+                to->creations[to->ncreations++] = b->source;
+        }
+        if (s < to->nsteps) {
+            to->steps[s].creations = before;
+            to->steps[s].ncreations = to->ncreations - before;
+        } else {
+            to->unused = before;
+        }
+    }
+    return CORE_OK;
+}
+
 /* Values in the memory of nodes that are called as operators are released after
  * the last step that uses it. */
 static core_status set_releases(preparing *p)
@@ -1022,6 +1109,7 @@ static core_status set_moves(preparing *p)
 {
     const core_program *program = p->run.program;
     core__prepared *to = p->to;
+    uint32_t moved = 0;
 
     to->moves = core__alloc_zero(program->noutputs + 1);
     if (!to->moves)
@@ -1035,7 +1123,9 @@ static core_status set_moves(preparing *p)
             if (program->outputs[k].kind == CORE__OUTPUT_VALUE &&
                 program->outputs[k].index == output->index)
                 to->moves[i] = false;
+        moved += to->moves[i];
     }
+    to->moves_all = !to->operators && moved == to->nheld;
     return CORE_OK;
 }
 
@@ -1068,7 +1158,7 @@ static void choose_steps(core__prepared *to)
             to->launches--;
         } else if (to->device->synchronous && !step->launch->kernel->prepare &&
                    !step->launch->random && !step->nchanges &&
-                   !step->nreleases) {
+                   !step->nreleases && !step->ncreations) {
             step->kind = CORE__STEP_DIRECT;
         }
     }
@@ -1076,10 +1166,12 @@ static void choose_steps(core__prepared *to)
 
 static core_status finish(preparing *p)
 {
+    reuse_inputs(p);
     CORE_TRY(plan_memory(p));
     CORE_TRY(make_sources(p));
     CORE_TRY(sort_places(p));
     CORE_TRY(set_changes(p));
+    CORE_TRY(set_creations(p));
     CORE_TRY(set_releases(p));
     CORE_TRY(set_values(p));
     CORE_TRY(set_moves(p));
@@ -1089,15 +1181,29 @@ static core_status finish(preparing *p)
 
 /* ------------------------------------------------------------ preparing -- */
 
+static void note_last(void *context, uint32_t value)
+{
+    preparing *p = context;
+
+    p->last[value] = p->run.node;
+}
+
 static core_status prepare_all(preparing *p)
 {
     core_program *program = p->run.program;
 
     for (uint32_t v = 0; v < program->nvalues; v++)
-        p->value_buffers[v] = NEVER;
+        p->value_buffers[v] = p->last[v] = NEVER;
     CORE_TRY(prepare_sources(p));
-    for (; p->run.node < program->nnodes; p->run.node++)
+    CORE_TRY(core__program_order(program, p->order));
+    for (uint32_t i = 0; i < program->nnodes; i++) {
+        p->run.node = p->order[i];
+        core__node_each_value(&program->nodes[p->run.node], note_last, p);
+    }
+    for (uint32_t i = 0; i < program->nnodes; i++) {
+        p->run.node = p->order[i];
         CORE_TRY(prepare_node(p, &program->nodes[p->run.node]));
+    }
     for (uint32_t i = 0; i < program->noutputs; i++)
         prepare_output(p, &program->outputs[i]);
     CORE_TRY(prepare_writes(p));
@@ -1110,7 +1216,9 @@ static core_status begin(core_program *program, preparing *p)
 {
     core__thread *self = core__thread_self();
     core__prepared *to = core__alloc_zero(sizeof *to);
-    size_t size = program->nvalues * (sizeof(core_tensor *) + sizeof(uint32_t));
+    size_t size =
+        program->nvalues * (sizeof(core_tensor *) + 2 * sizeof(uint32_t)) +
+        program->nnodes * sizeof(uint32_t);
 
     p->to = to;
     if (!to)
@@ -1119,6 +1227,9 @@ static core_status begin(core_program *program, preparing *p)
     if (!p->run.tensors)
         return core__error_memory(size);
     p->value_buffers = (uint32_t *)(void *)(p->run.tensors + program->nvalues);
+    p->last = p->value_buffers + program->nvalues;
+    p->order = p->last + program->nvalues;
+    p->run.last = p->last;
     to->program = program;
     to->device = p->device;
     to->impl = p->device->impl;
@@ -1182,6 +1293,7 @@ void core__prepared_free(core__prepared *prepared)
     core__free(prepared->steps);
     core__free(prepared->changes);
     core__free(prepared->releases);
+    core__free(prepared->creations);
     core__free(prepared->moves);
     core__free(prepared->held);
     core__free(prepared->arena_offsets);

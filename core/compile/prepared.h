@@ -56,8 +56,11 @@ typedef struct core__operand_tensor {
 } core__operand_tensor;
 
 typedef struct core__source {
-    uint8_t kind;   /* core__source_kind */
-    bool row_major; /* an output: its strides */
+    uint8_t kind; /* core__source_kind */
+    /* An output: */
+    bool row_major;
+    uint16_t kind_of_tensor; /* core_tensor.kind */
+    int64_t numel;
     uint32_t index; /* of the input or hidden input; else of the value whose
                      * tensor it is */
     /* As of the last call: */
@@ -79,9 +82,9 @@ typedef struct core__step {
     uint8_t kind;
     uint32_t index; /* of the node, or of the write */
     core__logged_launch *launch;
-    /* After the step: storages whose version changes, and values that are
-     * released. */
-    uint32_t changes, nchanges, releases, nreleases;
+    /* Before the step: outputs that are created.  After it: storages whose
+     * version changes, and values that are released. */
+    uint32_t creations, ncreations, changes, nchanges, releases, nreleases;
 } core__step;
 
 /* Why nodes are called as operators. */
@@ -103,8 +106,11 @@ typedef struct core__prepared {
     core__place *places;
     core__operand_tensor **tensors;
     core__step *steps;
-    core_tensor **changes;   /* of `tensors` */
-    uint32_t *releases;      /* values */
+    core_tensor **changes; /* of `tensors` */
+    uint32_t *releases;    /* values */
+    uint32_t *creations;   /* sources; from `unused` on, of outputs that no step
+                            * uses */
+    uint32_t unused, ncreations;
     bool *moves;             /* by output: nothing else needs its value */
     uint32_t *held;          /* values whose tensors a call may hold */
     uint64_t *arena_offsets; /* by value; UINT64_MAX: not in the arena */
@@ -114,6 +120,7 @@ typedef struct core__prepared {
     core__unprepared *unprepared;
     uint32_t nsources, nplaces, ntensors, nsteps, nchanges, nreleases, nheld,
         nunprepared;
+    bool moves_all;    /* no tensor is held after a call */
     uint32_t launches; /* steps that launch */
     uint32_t nodes;    /* nodes that are prepared, and views of them */
     bool operators;    /* some steps or outputs need tensors of values */

@@ -15,6 +15,7 @@
 #include "dispatch/schema.h"
 #include "random/generator.h"
 #include "tensor/dtype.h"
+#include "tensor/tensor_cache.h"
 
 #include <libcore/ops.h>
 
@@ -240,15 +241,25 @@ static core_status place_arena(core__prepared *set)
     return CORE_OK;
 }
 
-/* The output of a node that nothing else has to hold. */
+/* A new tensor for an output. */
 static core_status place_output(core__prepared *set, core__source *source)
 {
     const core__program_type *type = &set->program->values[source->index].type;
     core_tensor **tensor = &set->real[source->index];
 
-    CORE_TRY(core__tensor_new(
-        set->device, type->dtype, type->ndim, core__type_sizes(type),
-        source->row_major ? NULL : core__type_strides(type), tensor));
+    /* Its sizes and strides follow each other. */
+    *tensor =
+        source->row_major
+            ? core__tensor_cache_take_like(
+                  core__thread_self(),
+                  (core__tensor_like){set->device, type->dims, source->numel,
+                                      type->ndim, source->kind_of_tensor},
+                  core__dtype_size(type->dtype))
+            : NULL;
+    if (core__unlikely(!*tensor))
+        CORE_TRY(core__tensor_new(
+            set->device, type->dtype, type->ndim, core__type_sizes(type),
+            source->row_major ? NULL : core__type_strides(type), tensor));
     place_source(set, source, *tensor);
     return CORE_OK;
 }
@@ -266,9 +277,15 @@ static core_status place_sources(core__prepared *set,
         else if (source->kind == CORE__SOURCE_HIDDEN)
             place_source(set, source,
                          set->program->hidden[source->index].tensor);
-        else if (source->kind == CORE__SOURCE_OUTPUT)
-            CORE_TRY(place_output(set, source));
     }
+    return CORE_OK;
+}
+
+static core_status create_outputs(core__prepared *set, uint32_t first,
+                                  uint32_t end)
+{
+    for (uint32_t i = first; i < end; i++)
+        CORE_TRY(place_output(set, &set->sources[set->creations[i]]));
     return CORE_OK;
 }
 
@@ -488,11 +505,13 @@ static core_status run_steps(core__prepared *set, core__run *r)
                 return launch_failed(set, step, status);
             continue;
         }
+        CORE_TRY(create_outputs(set, step->creations,
+                                step->creations + step->ncreations));
         CORE_TRY(step->kind == CORE__STEP_LAUNCH ? run_launch(set, self, step)
                                                  : run_other(set, r, step));
         after_step(set, r, step);
     }
-    return CORE_OK;
+    return create_outputs(set, set->unused, set->ncreations);
 }
 
 /* --------------------------------------------------------------- outputs -- */
@@ -521,7 +540,9 @@ static core_status make_outputs(core__prepared *set, core__run *r,
 static void end_call(core__prepared *set, core_tensor **outputs,
                      core_status status)
 {
-    for (uint32_t i = 0; i < set->nheld; i++) {
+    bool none = status == CORE_OK && set->moves_all;
+
+    for (uint32_t i = 0; i < set->nheld && !none; i++) {
         core_tensor **tensor = &set->real[set->held[i]];
 
         core__tensor_release(*tensor);

@@ -226,6 +226,11 @@ typedef struct arguments {
     uint32_t nwritten;
 } arguments;
 
+static uint32_t last_of(const run *r, uint32_t value)
+{
+    return r->last ? r->last[value] : r->program->values[value].last;
+}
+
 typedef struct counting {
     uint32_t value, count;
 } counting;
@@ -247,7 +252,7 @@ static bool is_last_use(const run *r, uint32_t value)
 
     core__node_each_value(&r->program->nodes[r->node], count_use, &uses);
     return uses.count == 1 && described->source == CORE__VALUE_OF_NODE &&
-           !described->kept && described->last == r->node && !tensor->base &&
+           !described->kept && last_of(r, value) == r->node && !tensor->base &&
            !(tensor->flags & CORE__TENSOR_TRACED) &&
            atomic_load(&tensor->references) == 1 &&
            (r->steps ? r->steps->owns(r, value)
@@ -487,8 +492,7 @@ static void drop_value(void *context, uint32_t value)
 {
     run *r = context;
 
-    if (r->program->values[value].last != r->node ||
-        r->program->values[value].kept)
+    if (last_of(r, value) != r->node || r->program->values[value].kept)
         return;
     core__tensor_release(r->tensors[value]);
     r->tensors[value] = NULL;

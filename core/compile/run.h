@@ -30,6 +30,8 @@ struct core__run {
     uint32_t node;
     bool checks;                  /* of the inputs */
     const core__run_steps *steps; /* NULL: operators are called */
+    const uint32_t *last; /* by value: the last node that reads it, if nodes run
+                           * in another order; else NULL */
 };
 
 /* The tensors of inputs and hidden inputs. */

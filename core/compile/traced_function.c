@@ -159,11 +159,6 @@ core_status core__compiled_trace(const core_compiled *compiled,
     CORE_TRY(core__joint_trace(call_function, &traced, inputs, ninputs,
                                noutputs, &described, &joint));
     status = check_sources(joint, &described);
-    if (status == CORE_OK && joint->nfinishes &&
-        (described.nroots || described.views))
-        status = core__error(CORE_ERROR_UNSUPPORTED,
-                             "the function steps an optimizer and returns a "
-                             "tensor that requires grad; detach it");
     if (status == CORE_OK)
         status = core__program_simplify(joint);
     if (status != CORE_OK) {

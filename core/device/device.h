@@ -12,6 +12,7 @@
 #include "base/keys.h"
 
 #include <libcore/backend.h>
+#include <libcore/codegen.h>
 #include <libcore/kernel.h>
 
 #include <stdatomic.h>
@@ -78,6 +79,7 @@ typedef struct core__interfaces {
     core_layout_interface layout;
     core_ranges_interface ranges;
     core_ipc_interface ipc;
+    core_codegen_interface codegen;
 } core__interfaces;
 
 enum { CORE__DEVICE_FORMATS = 64 };

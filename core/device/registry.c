@@ -519,6 +519,7 @@ static void fetch_interfaces(const core__backend *backend,
         ROW(stream_error), ROW(numerics),        ROW(telemetry),
         ROW(fork_safe),    ROW(allocator),       ROW(profiler),
         ROW(layout),       ROW(ranges),          ROW(ipc),
+        ROW(codegen),
 #undef ROW
     };
     /* By the minor that the plugin and the core negotiated. */

@@ -4,7 +4,6 @@
 /* Functions that are registered under a key for which the core, or an older
  * registration, has one: how they run, and how they call what they displaced. */
 
-#include "base/thread.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/registry.h"
 #include "dispatch/table.h"
@@ -21,22 +20,22 @@ typedef struct core__running_function {
     struct core__running_function *outer;
 } core__running_function;
 
+static _Thread_local core__running_function *innermost;
+
 core_status core__run_registered(core_call *call, const core_value *args,
                                  uint32_t nargs, core_value *results,
                                  uint32_t nresults)
 {
     const core__registration *registration = call->user;
-    core__thread *self = core__thread_self();
-    core__running_function frame = {registration, call->keys,
-                                    self->running_function};
+    core__running_function frame = {registration, call->keys, innermost};
     core_status status;
     core_call own; /* the given one is shared */
 
-    self->running_function = &frame;
+    innermost = &frame;
     memcpy(&own, call, CORE__FUNCTION_CALL_SIZE);
     own.user = registration->own.user;
     status = registration->own.function(&own, args, nargs, results, nresults);
-    self->running_function = frame.outer;
+    innermost = frame.outer;
     return status;
 }
 
@@ -53,7 +52,7 @@ core_status core__run_registered_change(core_call *call, const core_value *args,
 /* The function that received the call. */
 static const core__registration *receiver(const core_call *call)
 {
-    const core__running_function *frame = core__thread_self()->running_function;
+    const core__running_function *frame = innermost;
 
     return frame && frame->registration->op == call->op &&
                    frame->keys == call->keys

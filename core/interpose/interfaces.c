@@ -669,6 +669,7 @@ const void *interposer_get_interface(void *user, core_string name,
         OTHER(layout),
         OTHER(ranges),
         OTHER(ipc),
+        OTHER(codegen),
         {"core.hotplug", &backend->hotplug, &backend->wrapped_hotplug,
          &interposer_hotplug, sizeof backend->hotplug},
 #undef ROW

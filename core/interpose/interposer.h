@@ -40,7 +40,8 @@ typedef enum interposer_object_kind {
     INTERPOSER_EVENT_OBJECT,
     INTERPOSER_GRAPH_OBJECT,
     INTERPOSER_HOST_OBJECT,
-    INTERPOSER_CALL_OBJECT
+    INTERPOSER_CALL_OBJECT,
+    INTERPOSER_KERNEL_OBJECT
 } interposer_object_kind;
 
 /* An object that was created and may be used until it is destroyed.  Destroyed
@@ -242,7 +243,8 @@ void interposer_records(interposer_call *call, const void *owner,
                         const void *event);
 bool interposer_was_recorded(interposer_call *call, const void *owner,
                              const void *event);
-/* Drops all objects of the device (reset). */
+/* Drops all objects of the device (reset), except kernels of loop programs,
+ * which are destroyed after a reset too. */
 void interposer_objects_drop(core__interposers *interposers, const void *owner);
 /* The number of existing objects of a kind. */
 uint64_t interposer_alive(core__interposers *interposers,
@@ -266,6 +268,11 @@ extern const core_layout_interface interposer_layout;
 extern const core_ranges_interface interposer_ranges;
 extern const core_hotplug_interface interposer_hotplug;
 extern const core_ipc_interface interposer_ipc;
+extern const core_codegen_interface interposer_codegen;
+/* Checks that a loop from libcore is inside of its memory. */
+void interposer_check_loop(interposer_call *call,
+                           const interposer_device *device,
+                           const core_loop *loop);
 const void *interposer_get_interface(void *user, core_string name,
                                      uint32_t version);
 /* True if the call runs in this thread; the host accepts no other. */

@@ -89,8 +89,9 @@ static void check_values(interposer_call *call, const interposer_device *device,
     }
 }
 
-static void check_loop(interposer_call *call, const interposer_device *device,
-                       const core_loop *loop)
+void interposer_check_loop(interposer_call *call,
+                           const interposer_device *device,
+                           const core_loop *loop)
 {
     int64_t low, high;
 
@@ -196,7 +197,7 @@ static void check_call(interposer_call *c, const interposer_device *device,
             call->flags & CORE_CALL_CAPTURING ? "set" : "not set",
             call->flags & CORE_CALL_CAPTURING ? "is not capturing"
                                               : "is capturing");
-    check_loop(c, device, call->loop);
+    interposer_check_loop(c, device, call->loop);
     check_values(c, device, args, nargs);
     check_values(c, device, results, nresults);
 }

@@ -8,7 +8,8 @@
 #include "interpose/interposer.h"
 
 static const char *const kind_texts[] = {
-    "", "memory", "a stream", "an event", "a graph", "host memory", "a call",
+    "",        "memory",      "a stream", "an event",
+    "a graph", "host memory", "a call",   "the kernel",
 };
 
 static interposer_object **bucket_of(core__interposers *interposers,
@@ -311,7 +312,7 @@ void interposer_objects_drop(core__interposers *interposers, const void *owner)
         for (interposer_object *o = interposers->objects[i], *next; o;
              o = next) {
             next = o->next;
-            if (o->owner == owner)
+            if (o->owner == owner && o->kind != INTERPOSER_KERNEL_OBJECT)
                 unlink_object(interposers, o);
         }
     pthread_mutex_unlock(&interposers->lock);

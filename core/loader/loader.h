@@ -27,7 +27,9 @@ struct core_plugin {
     uint64_t file_device; /* identifies the file, whatever its path */
     uint64_t file_inode;
     core_plugin_note note;
-    const char *sha256;  /* required by a manifest, else NULL or "" */
+    const char *sha256;        /* required by a manifest, else NULL or "" */
+    const core_plugin *behind; /* of the same name, which took precedence; or
+                                * NULL */
     bool opening;        /* its init is running and may load other plugins */
     bool used_by_others; /* another plugin uses its kernels, so it is never
                          * closed */

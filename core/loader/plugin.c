@@ -185,14 +185,18 @@ static core_status check_name(core_plugin *plugin)
 {
     core_plugin *other = plugin_of_name(plugin->note.name, plugin);
 
+    plugin->behind = NULL;
     if (!other)
         return CORE_OK;
+    plugin->behind = other;
     if (plugin->information.source != CORE_PLUGIN_SOURCE_PROGRAM ||
         other->information.state == CORE_PLUGIN_LOADED ||
         other->information.source == CORE_PLUGIN_SOURCE_PROGRAM)
         return core__error(CORE_ERROR_REFUSED,
                            "another plugin named %s takes precedence: %s",
                            plugin->note.name, other->information.path);
+    plugin->behind = NULL;
+    other->behind = plugin;
     core__plugin_set_state(
         other, CORE_PLUGIN_REFUSED,
         core__error(CORE_ERROR_REFUSED,
@@ -329,12 +333,30 @@ static core_status scan_once(void)
 
 /* ------------------------------------------------------------- loading -- */
 
+/* Tests whether a plugin can be opened.  The one of its name that took
+ * precedence may have been refused since, because its file is damaged: it hides
+ * no other then. */
+static bool is_to_open(core_plugin *plugin)
+{
+    const core_plugin *other = plugin->behind;
+    core_status status;
+
+    if (plugin->information.state == CORE_PLUGIN_REFUSED && other &&
+        other->information.state == CORE_PLUGIN_REFUSED && !other->behind) {
+        status = check_name(plugin);
+        core__plugin_set_state(
+            plugin, status == CORE_OK ? CORE_PLUGIN_FOUND : CORE_PLUGIN_REFUSED,
+            status);
+    }
+    return plugin->information.state == CORE_PLUGIN_FOUND && !plugin->opening;
+}
+
 static core_status open_all(void)
 {
     core_status status = scan_once();
 
     for (core_plugin *p = first; status == CORE_OK && p; p = p->next)
-        if (p->information.state == CORE_PLUGIN_FOUND && !p->opening)
+        if (is_to_open(p))
             core__plugin_open(p);
     return status;
 }
@@ -443,7 +465,7 @@ static core_status load_type(const char *type, size_t size)
                 CORE_ERROR_BUSY,
                 "the plugin of \"%.*s\" is currently being opened", (int)size,
                 type);
-        if (p->information.state == CORE_PLUGIN_FOUND)
+        if (is_to_open(p))
             core__plugin_open(p);
         loaded = p->information.state == CORE_PLUGIN_LOADED;
     }

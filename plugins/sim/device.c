@@ -4,6 +4,8 @@
 /* Opens, closes, loses and resets devices. */
 
 #include "device.h"
+
+#include "codegen.h"
 #include "fault.h"
 #include "profile.h"
 
@@ -193,6 +195,7 @@ const void *sim_get_interface(void *backend, core_string name, uint32_t version)
         {"core.layout", &sim_layout},
         {"core.hotplug", &sim_hotplug},
         {"core.ipc", &sim_ipc},
+        {"core.codegen", &sim_codegen},
         {"sim.control", &sim_control_table},
     };
 
@@ -202,7 +205,8 @@ const void *sim_get_interface(void *backend, core_string name, uint32_t version)
             continue;
         if ((tables[i].table == &sim_allocator && !sim_set.own) ||
             (tables[i].table == &sim_profiler && !sim_set.profiler) ||
-            (tables[i].table == &sim_layout && !sim_set.layout))
+            (tables[i].table == &sim_layout && !sim_set.layout) ||
+            (tables[i].table == &sim_codegen && !sim_set.codegen))
             return NULL;
         if (tables[i].table == &sim_stream_error)
             sim_errors_taken = true;

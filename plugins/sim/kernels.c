@@ -10,12 +10,14 @@
  * order of the stream. */
 
 #include "fault.h"
+#include "interpret.h"
 #include "plan.h"
 #include "translate.h"
 
 #include <stdlib.h>
 
-static core_kernel *kernels;
+static core_kernel *kernels; /* the newest first */
+static uint32_t nkernels;
 static const core_kernel **pointers;
 
 static core_status run_kernel(sim_work *work)
@@ -108,6 +110,21 @@ static core_status launch(core_call *call, const core_value *args,
     return status;
 }
 
+const core_kernel *sim_kernel_of(const char *name, const core_dtype *dtypes,
+                                 uint32_t count)
+{
+    for (uint32_t i = 0; i < nkernels; i++) {
+        bool fits = core_sdk_string_equal(kernels[i].name, name);
+
+        for (uint32_t k = 0; fits && k < count; k++)
+            fits = kernels[i].signature[k] == 0 ||
+                   kernels[i].signature[k] >> dtypes[k] & 1;
+        if (fits)
+            return kernels[i].user; /* the borrowed one */
+    }
+    return NULL;
+}
+
 static uint32_t count_kernels(core_string cpu)
 {
     const core_kernel *kernel;
@@ -161,6 +178,7 @@ core_status sim_register_kernels(core_registry *registry)
         kernels[i].supports = NULL;
         kernels[i].prepare = sim_set.compile ? sim_plan_prepare : NULL;
         kernels[i].plan_destroy = sim_set.compile ? sim_plan_destroy : NULL;
+        nkernels = i + 1;
     }
     if (status == CORE_OK)
         status = sim_host->register_kernels(registry, core_sdk_string("sim"),
@@ -174,4 +192,5 @@ void sim_kernels_close(void)
     free(pointers);
     kernels = NULL;
     pointers = NULL;
+    nkernels = 0;
 }

@@ -68,7 +68,7 @@ void sim_profile_ran(const sim_work *work, const char *name, int64_t begin,
     }
     record = &profile->records[profile->count++];
     record->activity =
-        (core_activity){.kind = work->op             ? CORE_ACTIVITY_KERNEL
+        (core_activity){.kind = sim_is_kernel(work)  ? CORE_ACTIVITY_KERNEL
                                 : work->pattern_size ? CORE_ACTIVITY_FILL
                                                      : CORE_ACTIVITY_COPY,
                         .correlation = work->correlation,

@@ -164,13 +164,17 @@ void sim_race_note(sim_stream *stream, sim_work *work)
     sim_device *device = stream->device;
     noting n = {.stream = stream};
 
-    if (!stream->clock || !stream->place || !(work->call || work->size))
+    if (!stream->clock || !stream->place ||
+        !(work->call || work->size || work->loop))
         return;
     n.use = sim_use_create(stream, work);
     if (!n.use)
         return;
     if (work->call)
         note_call(&n, work);
+    if (work->loop)
+        note_loop(&n, work->loop);
+    note_bytes(&n, device, work->scratch, work->scratch_size, true);
     if (work->from.handle)
         note_bytes(&n, work->from_device ? work->from_device : device,
                    work->from, work->size, false);

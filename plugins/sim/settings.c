@@ -83,6 +83,7 @@ core_status sim_settings_read(void)
         {"ALLOCATOR", 0, 1, 0, &sim_set.own},
         {"PROFILER", 0, 2, 1, &sim_set.profiler},
         {"LAYOUT", 0, 1, 0, &sim_set.layout},
+        {"CODEGEN", 0, 1, 1, &sim_set.codegen},
     };
     core_status status = CORE_OK;
     uint32_t flat = 0;

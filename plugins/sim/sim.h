@@ -58,6 +58,7 @@ typedef struct sim_settings {
     uint64_t own;      /* 1: the device manages its memory */
     uint64_t profiler; /* 1: profile.h; 2: refuses to start */
     uint64_t layout;   /* 1: convolutions prefer channels-last */
+    uint64_t codegen;  /* 1: codegen.h */
 } sim_settings;
 
 extern sim_settings sim_set;
@@ -180,6 +181,7 @@ struct sim_work {
     core_status (*run)(sim_work *work);
     void (*end)(sim_work *work); /* releases its references */
     core_operator *op;           /* of a kernel */
+    const core_loop *loop;       /* of a loop program; codegen.c */
     uint64_t call_id;
     uint64_t correlation; /* profile.h */
     uint64_t session;
@@ -201,6 +203,8 @@ struct sim_work {
     uint64_t size;
     uint64_t pattern;
     uint32_t pattern_size;
+    core_memory scratch; /* of a loop program */
+    uint64_t scratch_size;
     uint32_t nargs;
     uint32_t nresults;
     core_call *call;
@@ -211,6 +215,11 @@ struct sim_work {
     void (*drop)(void *context);
     void *context;
 };
+
+static inline bool sim_is_kernel(const sim_work *work)
+{
+    return work->op || work->loop;
+}
 
 /* The work that this thread, a worker, is running; else NULL. */
 extern _Thread_local sim_work *sim_running;

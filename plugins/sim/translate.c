@@ -6,6 +6,8 @@
 
 #include "translate.h"
 
+#include "interpret.h"
+
 #include "race.h"
 
 #include <stdlib.h>
@@ -54,6 +56,23 @@ static core_status too_many(void)
 {
     return core_sdk_error(sim_host, CORE_ERROR_INTERNAL, "sim",
                           "a call with too many operands");
+}
+
+core_status sim_translate_operands(sim_device *device, const core_loop *loop,
+                                   core_operand *operands)
+{
+    core_status status = CORE_OK;
+
+    for (uint32_t i = 0; i < loop->noperands && status == CORE_OK; i++) {
+        operands[i] = loop->operands[i];
+        if (operands[i].flags & CORE_OPERAND_IMMEDIATE)
+            continue;
+        operands[i].memory = (core_memory){0};
+        status = sim_memory_resolve(device, loop->operands[i].memory,
+                                    operand_span(loop, &loop->operands[i]),
+                                    &operands[i].memory.handle);
+    }
+    return status;
 }
 
 core_status sim_translate_view(sim_translated *t, const core_view *view,

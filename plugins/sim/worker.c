@@ -189,7 +189,7 @@ void sim_stream_failed(sim_stream *stream, const sim_work *work,
     core_error_info info = {.struct_size = sizeof info};
     sim_device *device = stream->device;
     char text[SIM_TEXT], name[128];
-    bool data = work->op && is_about_data(status);
+    bool data = sim_is_kernel(work) && is_about_data(status);
 
     if (sim_host->abi_minor >= 2 && sim_host->error_last)
         sim_host->error_last(&info);
@@ -321,7 +321,7 @@ static void run(sim_stream *stream, sim_work *work)
     sim_running = NULL;
     pthread_mutex_lock(&sim_lock);
     stream->running = false;
-    if (end && (work->op || work->size))
+    if (end && (sim_is_kernel(work) || work->size))
         sim_profile_ran(work, work->op ? name : work->what, begin, end);
     stream->done = work->number;
     if (stream->awaited <= stream->done) {
@@ -424,14 +424,14 @@ core_status sim_enqueue_locked(sim_stream *stream, const sim_work *work)
     item->next = NULL;
     item->stream = stream;
     item->number = ++stream->given;
-    device->count.launches += item->op != NULL;
+    device->count.launches += sim_is_kernel(item);
     device->count.copies += !item->op && item->size > 0;
     device->count.callbacks += item->function != NULL;
     sim_clock_step(stream);
     item->time = stream->time;
     sim_profile_note(device, item);
     sim_race_note(stream, item);
-    item->fails = item->op && sim_fault_due(device, SIM_FAULT_ASYNC);
+    item->fails = sim_is_kernel(item) && sim_fault_due(device, SIM_FAULT_ASYNC);
     item->loses_device =
         !item->undelayed && sim_fault_due(device, SIM_FAULT_LOST);
     if (stream->last)

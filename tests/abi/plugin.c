@@ -4,7 +4,7 @@
 /* A plugin that is built once with the headers of each minor.  It reports what
  * the host passed to it through the environment, which the tests read:
  * ABI_HOST, ABI_PROPERTIES, ABI_INTERFACES, ABI_PLANS, ABI_NUMERICS, ABI_CACHE,
- * ABI_RECORDED, ABI_LAYOUT, ABI_DEVICE_ID, ABI_CONTENT, ABI_OWN. */
+ * ABI_RECORDED, ABI_LAYOUT, ABI_DEVICE_ID, ABI_CONTENT, ABI_OWN, ABI_PROGRAM. */
 
 #include <libcore/sdk.h>
 
@@ -142,6 +142,46 @@ static const core_hotplug_interface hotplug = {
     .struct_size = sizeof hotplug,
     .device_id = device_id,
 };
+
+/* Reports what it knows of the program, and accepts none. */
+static core_status accepts(void *device, const core_loop_program *program)
+{
+    (void)device;
+    report("ABI_PROGRAM", program->struct_size, program->ninstructions);
+    return core_sdk_error(host, CORE_ERROR_UNSUPPORTED, "abi",
+                          "no loop programs today");
+}
+
+static core_status build(void *device, const core_loop_program *program,
+                         const core_loop_hints *hints, void **out_kernel)
+{
+    (void)hints;
+    *out_kernel = NULL;
+    return accepts(device, program);
+}
+
+static void destroy(void *device, void *kernel)
+{
+    (void)device;
+    (void)kernel;
+}
+
+static core_status run_program(void *device, void *kernel,
+                               const core_loop_launch *launch)
+{
+    (void)device;
+    (void)kernel;
+    (void)launch;
+    return CORE_ERROR_INTERNAL;
+}
+
+static const core_codegen_interface codegen = {
+    .struct_size = sizeof codegen,
+    .accepts = accepts,
+    .build = build,
+    .destroy = destroy,
+    .launch = run_program,
+};
 #endif
 
 /* Its device is synchronous, so core.profiler is never requested. */
@@ -157,6 +197,8 @@ static const void *newest_interface(core_string name)
 #if ABI_MINOR >= 6
     if (core_sdk_string_equal(name, "core.hotplug"))
         return &hotplug;
+    if (core_sdk_string_equal(name, "core.codegen"))
+        return &codegen;
 #endif
     return NULL;
 }

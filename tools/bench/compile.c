@@ -95,6 +95,27 @@ static core_status step(void *context, core_tensor *const *inputs,
     return status;
 }
 
+/* The same, of which the caller makes the backward. */
+static core_status loss(void *context, core_tensor *const *inputs,
+                        size_t ninputs, core_tensor **outputs, size_t *noutputs)
+{
+    (void)context;
+    (void)ninputs;
+    *noutputs = 1;
+    return loss_of(inputs, &outputs[0]);
+}
+
+static void take_gradients(const fixture *f, core_tensor *out)
+{
+    core_tensor *grads[2];
+
+    if (!core_tensor_requires_grad(out))
+        return;
+    must(core_grad(&out, 1, NULL, &f->inputs[2], 2, 0, grads));
+    core_tensor_release(grads[0]);
+    core_tensor_release(grads[1]);
+}
+
 static void call_function(void *context)
 {
     fixture *f = context;
@@ -102,6 +123,7 @@ static void call_function(void *context)
     size_t count = 1;
 
     must(f->function(NULL, f->inputs, f->ninputs, &out, &count));
+    take_gradients(f, out);
     core_tensor_release(out);
 }
 
@@ -111,6 +133,7 @@ static void call_compiled(void *context)
     core_tensor *out;
 
     must(core_compiled_call(f->compiled, f->inputs, f->ninputs, &out, 1));
+    take_gradients(f, out);
     core_tensor_release(out);
 }
 
@@ -166,6 +189,8 @@ void bench_compile(void)
     f.inputs[3] = bench_requires_grad(bench_full(second, 2, .01F));
     before = core_grad_mode_set(true);
     measure("compile.mlp_tiny_8-16-4_b1_step", &f);
+    f.function = loss;
+    measure("compile.mlp_tiny_8-16-4_b1_loss_and_grad", &f);
     core_grad_mode_set(before);
     release(&f);
 }

@@ -38,10 +38,24 @@ static bool takes(const core_kernel *kernel, const sample_call *call,
     return true;
 }
 
+const char *claimed_kernel(const suite *self, const char *op)
+{
+    const char *other = kernel_name_of(op);
+    const core_kernel *kernel;
+
+    if (strcmp(other, op) == 0)
+        return op;
+    for (uint32_t i = 0; core_kernel_at(self->type, i, &kernel) == CORE_OK; i++)
+        if (kernel->name.size == strlen(op) &&
+            memcmp(kernel->name.data, op, kernel->name.size) == 0)
+            return op;
+    return other;
+}
+
 claim claim_of(const suite *self, const sample_call *call,
                const reference *wanted)
 {
-    const char *name = core_op_name(call->op);
+    const char *name = claimed_kernel(self, core_op_name(call->op));
     const core_kernel *kernel;
     claim found = CLAIM_NONE;
 
@@ -57,6 +71,24 @@ claim claim_of(const suite *self, const sample_call *call,
         found = CLAIM_CONDITIONAL;
     }
     return found;
+}
+
+bool claim_holds(const suite *self, const sample_call *call,
+                 const reference *wanted)
+{
+    claim found = claim_of(self, call, wanted);
+    core_status status;
+    prepared on;
+
+    if (found != CLAIM_CONDITIONAL)
+        return found == CLAIM_KERNEL;
+    status = sample_call_prepare(call, self->device, call->dtype, ARRANGED_ROWS,
+                                 &on);
+    if (status == CORE_OK)
+        status = sample_call_run(call, &on);
+    sample_call_done(&on);
+    core_error_clear();
+    return status != CORE_ERROR_NO_KERNEL;
 }
 
 const char *claimed_operator(const suite *self, size_t index, char *buffer,

@@ -18,6 +18,14 @@ typedef enum claim {
  * from wanted. */
 claim claim_of(const suite *self, const sample_call *call,
                const reference *wanted);
+/* Tests whether a kernel computes this call in that dtype; where it may refuse,
+ * by making the call with operands of its own. */
+bool claim_holds(const suite *self, const sample_call *call,
+                 const reference *wanted);
+/* Returns the name of the kernels that compute an operator: its own, if there
+ * are any, or those of another operator that it uses (sum.dim_IntList those of
+ * sum). */
+const char *claimed_kernel(const suite *self, const char *op);
 /* Returns the index-th operator that has kernels, or NULL after the last. */
 const char *claimed_operator(const suite *self, size_t index, char *buffer,
                              size_t size);

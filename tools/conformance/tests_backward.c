@@ -173,6 +173,21 @@ static void find_of_claimed(suite *self, missing *to)
     core_error_clear();
 }
 
+/* The same of an operator that is missing: with its kernel the device would
+ * need those as well. */
+static void find_of_missing(suite *self, const char *name, missing *to)
+{
+    static sample_call call;
+    const sample *one;
+
+    for (size_t i = 0; (one = sample_at(i)); i++)
+        if (strcmp(one->op, name) == 0 && !oracle_random(name) &&
+            sample_call_parse(&call, self, one, CORE_F32) &&
+            sample_call_has_dtype(&call) && find_missing(self, &call, name, to))
+            break;
+    core_error_clear();
+}
+
 /* --------------------------------------------------------------- the test -- */
 
 /* One line per operator. */
@@ -230,6 +245,8 @@ static void operators_are_complete(suite *self, outcome *out, const test *one)
     expect_ok(out, end_profiler(session, &all, "this level"), "profiling");
     if (out->verdict == VERDICT_PASS)
         find_of_claimed(self, &all);
+    for (uint32_t i = 0; i < all.count && i < MISSING; i++)
+        find_of_missing(self, all.names[i], &all);
     report(&all, out);
     core_setting_set("LIBCORE_FALLBACK", "error");
 }

@@ -87,7 +87,7 @@ static bool check_one(suite *self, const sample *one, outcome *out)
         reference_shapes(&call, &wanted) != CORE_OK)
         harness_error(out, "malformed sample: %s", core_error_message());
     else
-        claims = claim_of(self, &call, &wanted) == CLAIM_KERNEL;
+        claims = claim_holds(self, &call, &wanted);
     if (claims && reference_values(&call, self, &wanted) != CORE_OK)
         harness_error(out, "there is no reference: %s", core_error_message());
     if (claims && out->verdict == VERDICT_PASS)

@@ -509,6 +509,42 @@ static void describe(const sample_counts *all, bool complete, outcome *out)
              complete ? "" : "; no call of many elements was possible");
 }
 
+/* Tests whether a sample is of another operator that uses the kernels. */
+static bool uses_kernel(const suite *self, const sample *of, const char *kernel)
+{
+    return strcmp(of->op, kernel) != 0 &&
+           strcmp(kernel_name_of(of->op), kernel) == 0 &&
+           strcmp(claimed_kernel(self, of->op), kernel) == 0;
+}
+
+/* Runs the samples of the other operators that use the kernels: of add.Scalar,
+ * and of sum.dim_IntList where it has no kernels itself.  Of those with as many
+ * operands, which are other loops, with all sizes. */
+static bool run_others(suite *self, const char *kernel, core_dtype dtype,
+                       sample_counts *all, outcome *out)
+{
+    const sample *at, *before = NULL;
+    bool good = true;
+
+    for (size_t i = 0; good && (at = sample_at(i)); i++) {
+        if (!uses_kernel(self, at, kernel))
+            continue;
+        good = run_sample(self, at, dtype, EXTENT_ALL, all, out);
+        if (good && (!before || strcmp(before->op, at->op) != 0) &&
+            strchr(at->op, '.') && !strstr(at->op, "calar")) {
+            good = run_first(self, at->op, dtype, run_sizes, all, out);
+            if (good && !self->quick)
+                good = run_first(self, at->op, dtype, run_large, all, out);
+        }
+        if (!good) {
+            prepend_detail(out, " ");
+            prepend_detail(out, at->op);
+        }
+        before = at;
+    }
+    return good;
+}
+
 static void run_operator(suite *self, outcome *out, const test *one)
 {
     const sample *first = one->data;
@@ -539,6 +575,8 @@ static void run_operator(suite *self, outcome *out, const test *one)
         good = run_first(self, first->op, dtype, run_power, &all, out);
     if (good && !self->quick)
         good = run_first(self, first->op, dtype, run_large, &all, out);
+    if (good)
+        run_others(self, first->op, dtype, &all, out);
     if (out->verdict != VERDICT_PASS)
         return;
     if (all.ran == 0 && all.refused > 0)

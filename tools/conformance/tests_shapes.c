@@ -6,6 +6,7 @@
  * indices, scalars as operands, and operands that change between two calls.
  * Operands are small integers, so that all results are exact. */
 
+#include "left_out.h"
 #include "operators.h"
 #include "suite.h"
 
@@ -19,6 +20,7 @@ typedef struct shaped {
     suite *self;
     outcome *out;
     uint32_t ran;
+    left_out left;
 } shaped;
 
 static const struct {
@@ -64,6 +66,8 @@ static float second_value(int64_t i)
 /* A kernel that is missing or refuses proves nothing. */
 static bool done(shaped *test, core_status status, const char *name)
 {
+    if (status == CORE_ERROR_NO_KERNEL)
+        left_out_add(&test->left, name, CORE_DTYPE_NONE);
     if (status == CORE_ERROR_NO_KERNEL || status == CORE_ERROR_OUT_OF_MEMORY)
         return false;
     return expect_ok(test->out, status, name);
@@ -71,7 +75,7 @@ static bool done(shaped *test, core_status status, const char *name)
 
 static bool begin(shaped *test, suite *self, outcome *out)
 {
-    *test = (shaped){self, out, 0};
+    *test = (shaped){.self = self, .out = out};
     return suite_device(self, out) &&
            expect_ok(out, core_setting_set("LIBCORE_FALLBACK", "error"),
                      "turning the fallback off");
@@ -84,6 +88,7 @@ static void end(const shaped *test, const char *reason)
                       "%s, or none of the operators that this "
                       "needs is claimed",
                       reason);
+    left_out_report(&test->left, test->ran, test->out);
 }
 
 /* ------------------------------------------------------------------ many -- */

@@ -91,7 +91,7 @@ static bool collect(order *o, const sample *from, core_dtype dtype)
     one->dtype = dtype;
     if (!parse(o, one, &call) || call->noperands == 0 ||
         reference_shapes(call, &one->wanted) != CORE_OK ||
-        claim_of(o->self, call, &one->wanted) != CLAIM_KERNEL ||
+        !claim_holds(o->self, call, &one->wanted) ||
         one->wanted.nresults == 0 || one->wanted.numel[0] == 0 ||
         oracle_random(from->op) || !oracle_defines(call) ||
         reference_values(call, o->self, &one->wanted) != CORE_OK) {

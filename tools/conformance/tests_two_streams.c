@@ -57,7 +57,7 @@ static bool prepare(bench *b, const sample *from, double low, double high,
     one->of = (sample){from->op, from->words, low, high};
     if (!parse(b, one, &call) ||
         reference_shapes(call, &one->wanted) != CORE_OK ||
-        claim_of(b->self, call, &one->wanted) != CLAIM_KERNEL) {
+        !claim_holds(b->self, call, &one->wanted)) {
         left_out_add(&b->left, from->op, CORE_DTYPE_NONE);
         core_error_clear();
         return false;

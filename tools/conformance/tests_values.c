@@ -6,6 +6,7 @@
  * need more bits than f16 or bf16 has, a beta of 0, equal elements to sort. */
 
 #include "element_value.h"
+#include "left_out.h"
 #include "suite.h"
 
 #include <math.h>
@@ -17,11 +18,12 @@ typedef struct values {
     suite *self;
     outcome *out;
     uint32_t ran;
+    left_out left;
 } values;
 
 static bool begin(values *v, suite *self, outcome *out)
 {
-    *v = (values){self, out, 0};
+    *v = (values){.self = self, .out = out};
     return suite_device(self, out) &&
            expect_ok(out, core_setting_set("LIBCORE_FALLBACK", "error"),
                      "turning the fallback off");
@@ -31,6 +33,7 @@ static void end(const values *v, const char *what)
 {
     if (v->ran == 0 && v->out->verdict == VERDICT_PASS)
         not_supported(v->out, "no kernel of %s is claimed", what);
+    left_out_report(&v->left, v->ran, v->out);
 }
 
 /* Tests whether `supports` of a kernel may refuse a call with UNSUPPORTED, which
@@ -52,8 +55,10 @@ static bool may_refuse(const suite *self, const char *name)
 static bool done(values *v, core_status status, const char *name)
 {
     if (status == CORE_ERROR_NO_KERNEL ||
-        (status == CORE_ERROR_UNSUPPORTED && may_refuse(v->self, name)))
+        (status == CORE_ERROR_UNSUPPORTED && may_refuse(v->self, name))) {
+        left_out_add(&v->left, name, CORE_DTYPE_NONE);
         return false;
+    }
     return expect_ok(v->out, status, name);
 }
 

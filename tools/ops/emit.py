@@ -511,7 +511,10 @@ def listing(model):
             "id": o.id, "name": o.name, "schema": o.schema.text(),
             "since": str(o.base.entry.get("since", "0.1")), "c": o.c,
             "family": o.family, "variant": o.variant.lower(),
-            "base": o.base.name, "autocast": o.autocast(),
+            "base": o.base.name,
+            "kernel": o.base.kernel.name
+            if o.family in ("elementwise", "reduction", "kernel") else None,
+            "autocast": o.autocast(),
             "differentiable": bool(o.base.formulas) or o.base.implicit,
             "dynamic_output": bool(o.flags & 1)})
     text = ",\n".join("  " + json.dumps(item) for item in items)

@@ -98,7 +98,8 @@ static void keep_index(cpu_states *s, int64_t n, const cpu_reduction *r)
                                      functions##_run,          \
                                      functions##_rows,         \
                                      functions##_merge,        \
-                                     finish};
+                                     finish,                   \
+                                     NULL};
 #define TABLE(name, functions)                                            \
     REDUCER(functions##_index_of_f32, functions##_f32, d, CORE_F64, NULL) \
     REDUCER(functions##_index_of_f64, functions##_f64, d, CORE_F64, NULL) \
@@ -166,6 +167,7 @@ static const cpu_reducer both_of_f32 = {2,
                                         both_run_float,
                                         both_rows_float,
                                         both_merge_float,
+                                        NULL,
                                         NULL};
 static const cpu_reducer both_of_f64 = {2,
                                         {CORE_F64, CORE_F64},
@@ -173,6 +175,7 @@ static const cpu_reducer both_of_f64 = {2,
                                         both_run_double,
                                         both_rows_double,
                                         both_merge_double,
+                                        NULL,
                                         NULL};
 static const cpu_reducer both_of_i64 = {2,
                                         {CORE_I64, CORE_I64},
@@ -180,6 +183,7 @@ static const cpu_reducer both_of_i64 = {2,
                                         both_run_int64_t,
                                         both_rows_int64_t,
                                         both_merge_int64_t,
+                                        NULL,
                                         NULL};
 const cpu_reducers CPU_NAME(cpu_reduce_aminmax) = {&both_of_f32, &both_of_f64,
                                                    &both_of_i64};

@@ -141,14 +141,16 @@ static void finish_deviation(cpu_states *s, int64_t n, const cpu_reduction *r)
                                               moments_f32_run,        \
                                               moments_f32_rows,       \
                                               moments_merge,          \
-                                              finish};                \
+                                              finish,                 \
+                                              NULL};                  \
     static const cpu_reducer name##_of_f64 = {3,                      \
                                               {CORE_F64, CORE_F64},   \
                                               {{.d = 0}},             \
                                               moments_f64_run,        \
                                               moments_f64_rows,       \
                                               moments_merge,          \
-                                              finish};                \
+                                              finish,                 \
+                                              NULL};                  \
     const cpu_reducers CPU_NAME(cpu_reduce_##name) = {&name##_of_f32, \
                                                       &name##_of_f64, NULL};
 TABLE(var, finish_moments)
@@ -250,13 +252,15 @@ static const cpu_reducer logsumexp_of_f32 = {2,
                                              exponentials_f32_run,
                                              exponentials_f32_rows,
                                              exponentials_merge,
-                                             finish_exponentials};
+                                             finish_exponentials,
+                                             NULL};
 static const cpu_reducer logsumexp_of_f64 = {2,
                                              {CORE_F64, CORE_F64},
                                              {{.d = -INFINITY}, {.d = 0}},
                                              exponentials_f64_run,
                                              exponentials_f64_rows,
                                              exponentials_merge,
-                                             finish_exponentials};
+                                             finish_exponentials,
+                                             NULL};
 const cpu_reducers CPU_NAME(cpu_reduce_logsumexp) = {&logsumexp_of_f32,
                                                      &logsumexp_of_f64, NULL};

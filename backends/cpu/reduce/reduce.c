@@ -3,10 +3,13 @@
 
 /* reduce.c: the driver of reductions, and their kernels.
  *
- * A reduction is divided into units: one output each if rows are reduced, a
- * block of adjacent outputs if columns are.  If that leaves few units of
+ * A reduction is divided into units: one output each if rows are reduced, some
+ * if the rows are short, a block of adjacent outputs if columns are.  If that leaves few units of
  * many elements, the reduced elements are divided into chunks too, whose
- * states are merged in order at the end. */
+ * states are merged in order at the end.
+ *
+ * Dimensions of size 1 make no difference, to the bits of results either: a
+ * loop that has some is replaced by one without them. */
 
 #include "reduce.h"
 
@@ -27,6 +30,16 @@ enum {
     FAR = 4 << 20  /* bytes of input that exceed the near caches */
 };
 
+enum { OPERANDS = 3 }; /* at most two outputs, and the input */
+
+/* A loop without dimensions of size 1. */
+typedef struct simple_loop {
+    core_loop loop;
+    core_operand operands[OPERANDS];
+    int64_t sizes[CORE_MAX_NDIM];
+    int64_t strides[OPERANDS][CORE_MAX_NDIM];
+} simple_loop;
+
 typedef struct dims {
     uint32_t count;
     uint32_t dim[CORE_MAX_NDIM];
@@ -43,8 +56,11 @@ typedef struct plan {
     uint32_t bytes;
     dims kept, reduced; /* kept: without the column's dimension */
     int by_column;
+    int by_runs;     /* several short rows at once, along the column's
+                      * dimension */
     uint32_t column; /* which dimension */
-    int64_t columns; /* its size; 1 by rows */
+    int64_t columns; /* its size; 1 by single rows */
+    int64_t width;   /* columns of a block */
     int64_t blocks;  /* of columns */
     int64_t units, chunks, chunk;
     int dense;         /* the reduced elements are one run of the reducer's
@@ -52,6 +68,55 @@ typedef struct plan {
     int far;           /* rows are dense, and come from memory */
     cpu_word *partial; /* NULL where chunks == 1 */
 } plan;
+
+static int has_single(const core_loop *loop)
+{
+    for (uint32_t d = 0; d < loop->ndim; d++)
+        if (loop->sizes[d] == 1)
+            return 1;
+    return 0;
+}
+
+/* Whether dimension d continues the last one, so that they can be one. */
+static int continues(const simple_loop *s, const core_loop *loop, uint32_t d,
+                     uint32_t last)
+{
+    if ((loop->reduced >> d & 1) != (s->loop.reduced >> last & 1))
+        return 0;
+    for (uint32_t k = 0; k < loop->noperands; k++)
+        if (loop->operands[k].strides[d] !=
+            s->strides[k][last] * s->sizes[last])
+            return 0;
+    return 1;
+}
+
+static void simplify(const core_loop *loop, simple_loop *s)
+{
+    uint32_t n = 0;
+
+    s->loop = *loop;
+    s->loop.reduced = 0;
+    for (uint32_t d = 0; d < loop->ndim; d++) {
+        if (loop->sizes[d] == 1)
+            continue;
+        if (n > 0 && continues(s, loop, d, n - 1)) {
+            s->sizes[n - 1] *= loop->sizes[d];
+            continue;
+        }
+        s->sizes[n] = loop->sizes[d];
+        s->loop.reduced |= (loop->reduced >> d & 1) << n;
+        for (uint32_t k = 0; k < loop->noperands; k++)
+            s->strides[k][n] = loop->operands[k].strides[d];
+        n++;
+    }
+    for (uint32_t k = 0; k < loop->noperands; k++) {
+        s->operands[k] = loop->operands[k];
+        s->operands[k].strides = s->strides[k];
+    }
+    s->loop.ndim = n;
+    s->loop.sizes = s->sizes;
+    s->loop.operands = s->operands;
+}
 
 static void add_dim(dims *list, const core_loop *loop, uint32_t d)
 {
@@ -91,22 +156,28 @@ static void make_plan(plan *p)
             first = d;
     p->by_column =
         first < loop->ndim && (first == 0 || loop->sizes[0] < SHORT_ROW);
-    for (d = 0; d < loop->ndim; d++) {
+    for (d = 0; d < loop->ndim; d++)
         if (loop->reduced >> d & 1)
             add_dim(&p->reduced, loop, d);
-        else if (!p->by_column || d != first)
+    p->by_runs = p->reducer->runs != NULL && first < loop->ndim &&
+                 !p->by_column && p->reduced.numel >= SHORT_ROW &&
+                 p->reduced.numel <= CPU_BLOCK;
+    for (d = 0; d < loop->ndim; d++)
+        if (!(loop->reduced >> d & 1) &&
+            !(d == first && (p->by_column || p->by_runs)))
             add_dim(&p->kept, loop, d);
-    }
     p->column = first;
-    p->columns = p->by_column ? loop->sizes[first] : 1;
-    p->blocks = (p->columns + CPU_BLOCK - 1) / CPU_BLOCK;
+    p->columns = p->by_column || p->by_runs ? loop->sizes[first] : 1;
+    p->width = p->by_runs ? CPU_REDUCE_RUNS : CPU_BLOCK;
+    p->blocks = (p->columns + p->width - 1) / p->width;
     p->units = p->kept.numel * p->blocks;
     p->dense = p->reduced.count > 0 && p->input->dtype == p->type &&
                p->input->strides[p->reduced.dim[0]] == (int64_t)p->bytes;
-    p->far = p->dense && p->kept.numel * p->reduced.numel > FAR / p->bytes;
+    p->far = p->dense &&
+             p->kept.numel * p->columns * p->reduced.numel > FAR / p->bytes;
     p->dense = p->dense && p->reduced.count == 1;
     p->reduction.count = p->reduced.numel;
-    width = p->columns < CPU_BLOCK ? p->columns : CPU_BLOCK;
+    width = p->columns < p->width ? p->columns : p->width;
     p->chunks = 1;
     p->chunk = p->reduced.numel;
     if (p->units < FEW_UNITS && p->reduced.numel > 2 * CHUNK / width) {
@@ -129,10 +200,11 @@ static const void *load_run(const plan *p, const char *from, int64_t linear,
     _Alignas(64) char raw[CPU_BLOCK_BYTES];
     const char *at = from + offset_of(&p->reduced, p->loop, strides, linear);
     int64_t n = row - linear % row, done = 0;
-    char *dense = p->input->dtype == p->type ? block : raw;
+    int same = p->input->dtype == p->type;
+    char *dense = same ? block : raw;
 
     if (n >= m) {
-        if (p->input->dtype == p->type && stride == (int64_t)p->bytes)
+        if (same && stride == (int64_t)p->bytes)
             return at;
         cpu_load(p->type, block, p->input->dtype, at, stride, m);
         return block;
@@ -145,8 +217,8 @@ static const void *load_run(const plan *p, const char *from, int64_t linear,
         cpu_gather(dense + done * p->bytes, at, stride, p->bytes, n);
         done += n;
     }
-    if (dense != block)
-        cpu_convert(p->type, block, p->input->dtype, dense, m);
+    if (!same)
+        cpu_convert(p->type, block, p->input->dtype, raw, m);
     return block;
 }
 
@@ -173,6 +245,24 @@ static void reduce_run(const plan *p, const char *from, int64_t begin,
             prefetch_far(x, m * p->bytes);
         p->reducer->run(s, x, m, k, &p->reduction);
     }
+}
+
+/* Rows of one run each, from the first to the last of a unit. */
+static void reduce_runs(const plan *p, const char *from, int64_t rows,
+                        cpu_states *s)
+{
+    _Alignas(64) char blocks[CPU_REDUCE_RUNS][CPU_BLOCK * sizeof(float)];
+    const void *runs[CPU_REDUCE_RUNS];
+    int64_t n = p->reduced.numel, stride = p->input->strides[p->column];
+
+    for (int64_t r = 0; r < rows; r++) {
+        const char *at = from + r * stride;
+
+        runs[r] = p->dense ? at : load_run(p, at, 0, n, blocks[r]);
+        if (p->far)
+            prefetch_far(at, n * p->bytes);
+    }
+    p->reducer->runs(s, runs, (int)rows, n, &p->reduction);
 }
 
 /* Pieces of rows are too short for hardware prefetching. */
@@ -239,9 +329,9 @@ static int64_t block_of(const plan *p, int64_t unit)
 
 static int64_t columns_of(const plan *p, int64_t unit)
 {
-    int64_t begin = block_of(p, unit) * CPU_BLOCK;
+    int64_t begin = block_of(p, unit) * p->width;
 
-    return p->columns - begin < CPU_BLOCK ? p->columns - begin : CPU_BLOCK;
+    return p->columns - begin < p->width ? p->columns - begin : p->width;
 }
 
 static int64_t unit_offset(const plan *p, const int64_t *strides, int64_t unit)
@@ -249,8 +339,8 @@ static int64_t unit_offset(const plan *p, const int64_t *strides, int64_t unit)
     int64_t offset = offset_of(&p->kept, p->loop, strides,
                                p->blocks == 1 ? unit : unit / p->blocks);
 
-    if (p->by_column)
-        offset += block_of(p, unit) * CPU_BLOCK * strides[p->column];
+    if (p->by_column || p->by_runs)
+        offset += block_of(p, unit) * p->width * strides[p->column];
     return offset;
 }
 
@@ -266,14 +356,15 @@ static void finish_unit(const plan *p, int64_t unit, cpu_states *s)
         char *to = (char *)cpu_address(out->memory) +
                    unit_offset(p, out->strides, unit);
 
-        cpu_store(out->dtype, to, p->by_column ? out->strides[p->column] : 0,
+        cpu_store(out->dtype, to,
+                  p->by_column || p->by_runs ? out->strides[p->column] : 0,
                   p->reducer->result[k], s->w[k], n);
     }
 }
 
 static cpu_word *partial_of(const plan *p, int64_t unit, int64_t chunk)
 {
-    int64_t width = p->columns < CPU_BLOCK ? p->columns : CPU_BLOCK;
+    int64_t width = p->columns < p->width ? p->columns : p->width;
 
     return p->partial + (unit * p->chunks + chunk) * width * CPU_WORDS;
 }
@@ -297,6 +388,8 @@ static void reduce_task(void *context, int64_t begin, int64_t end)
         first_states(p, &s, n);
         if (p->by_column)
             reduce_columns(p, at, n, from, to, &s);
+        else if (p->by_runs)
+            reduce_runs(p, at, n, &s);
         else
             reduce_run(p, at, from, to, &s);
         if (p->partial == NULL) {
@@ -331,7 +424,7 @@ static void merge_partials(const plan *p)
 
 static core_status run_plan(plan *p)
 {
-    int64_t work = p->columns < CPU_BLOCK ? p->columns : CPU_BLOCK;
+    int64_t work = p->columns < p->width ? p->columns : p->width;
     int64_t grain;
 
     if (p->chunks > 1) {
@@ -386,9 +479,15 @@ static core_status reduce_launch(core_call *call, const core_value *args,
     const cpu_reducers *reducers = self->reducers;
     core_dtype dtype;
     plan p = {.loop = loop, .input = &loop->operands[loop->noutputs]};
+    simple_loop simple;
 
     (void)results;
     (void)nresults;
+    if (has_single(loop) && loop->noperands <= OPERANDS) {
+        simplify(loop, &simple);
+        p.loop = &simple.loop;
+        p.input = &simple.operands[loop->noutputs];
+    }
     p.reduction.number = self->default_value;
     if (self->argument >= 0 && (uint32_t)self->argument < nargs)
         p.reduction.number =

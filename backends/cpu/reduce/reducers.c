@@ -12,6 +12,7 @@
 #include "reduce.h"
 
 #include <math.h>
+#include <string.h>
 
 #include <expressions/number.h>
 
@@ -27,6 +28,33 @@ enum { LANES = 64, FEW = 16 };
 #define FOLD(HALF, COMBINE)    \
     for (j = 0; j < HALF; j++) \
         lanes[j] = COMBINE(lanes[j], lanes[j + HALF]);
+
+/* The first FEW lanes of n > FEW elements of x. */
+#define FILL_LANES(MAP, COMBINE)                                \
+    if (n < LANES) {                                            \
+        for (k = 0; k < FEW; k++)                               \
+            lanes[k] = MAP(x[k]);                               \
+        for (k = FEW; k + FEW <= n; k += FEW)                   \
+            for (j = 0; j < FEW; j++)                           \
+                lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));    \
+        for (j = 0; j < n - k; j++)                             \
+            lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));        \
+    } else {                                                    \
+        for (k = 0; k < LANES; k++)                             \
+            lanes[k] = MAP(x[k]);                               \
+        for (k = LANES; k + LANES <= n; k += LANES) {           \
+            TAKE_IN(0, COMBINE, MAP)                            \
+            TAKE_IN(FEW, COMBINE, MAP)                          \
+            TAKE_IN(2 * FEW, COMBINE, MAP)                      \
+            TAKE_IN(3 * FEW, COMBINE, MAP)                      \
+        }                                                       \
+        for (j = 0; j < n - k; j++)                             \
+            lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));        \
+        for (j = 0; j < LANES / 2; j++)                         \
+            lanes[j] = COMBINE(lanes[j], lanes[j + LANES / 2]); \
+        for (j = 0; j < LANES / 4; j++)                         \
+            lanes[j] = COMBINE(lanes[j], lanes[j + LANES / 4]); \
+    }
 
 /* Defines run, rows and merge of a reducer named NAME_TYPE.
  *
@@ -51,37 +79,13 @@ enum { LANES = 64, FEW = 16 };
             TAKE(s, 0, lanes[0]);                                              \
             return;                                                            \
         }                                                                      \
-        if (n < LANES) {                                                       \
-            for (k = 0; k < FEW; k++)                                          \
-                lanes[k] = MAP(x[k]);                                          \
-            for (k = FEW; k + FEW <= n; k += FEW)                              \
-                for (j = 0; j < FEW; j++)                                      \
-                    lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));               \
-            for (j = 0; j < n - k; j++)                                        \
-                lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));                   \
-        } else {                                                               \
-            for (k = 0; k < LANES; k++)                                        \
-                lanes[k] = MAP(x[k]);                                          \
-            for (k = LANES; k + LANES <= n; k += LANES) {                      \
-                TAKE_IN(0, COMBINE, MAP)                                       \
-                TAKE_IN(FEW, COMBINE, MAP)                                     \
-                TAKE_IN(2 * FEW, COMBINE, MAP)                                 \
-                TAKE_IN(3 * FEW, COMBINE, MAP)                                 \
-            }                                                                  \
-            for (j = 0; j < n - k; j++)                                        \
-                lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));                   \
-            for (j = 0; j < LANES / 2; j++)                                    \
-                lanes[j] = COMBINE(lanes[j], lanes[j + LANES / 2]);            \
-            for (j = 0; j < LANES / 4; j++)                                    \
-                lanes[j] = COMBINE(lanes[j], lanes[j + LANES / 4]);            \
-        }                                                                      \
+        FILL_LANES(MAP, COMBINE)                                               \
         FOLD(FEW / 2, COMBINE)                                                 \
         FOLD(FEW / 4, COMBINE)                                                 \
         FOLD(FEW / 8, COMBINE)                                                 \
         FOLD(FEW / 16, COMBINE)                                                \
         TAKE(s, 0, lanes[0]);                                                  \
     }                                                                          \
-                                                                               \
     static void NAME##_rows(cpu_states *s, const void *const *data, int rows,  \
                             int64_t n, int64_t index,                          \
                             const cpu_reduction *reduction)                    \
@@ -120,6 +124,39 @@ enum { LANES = 64, FEW = 16 };
     {                                                                          \
         for (int64_t k = 0; k < n; k++)                                        \
             MERGE(s, from, k);                                                 \
+    }
+
+/* Defines runs of a reducer: as run for each, with the lanes of all folded at
+ * once. */
+#define FOLD_RUNS(HALF, COMBINE)              \
+    for (j = 0; j < HALF; j++)                \
+        for (k = 0; k < CPU_REDUCE_RUNS; k++) \
+            folded[j][k] = COMBINE(folded[j][k], folded[j + HALF][k]);
+#define RUNS(NAME, TYPE, LANE, COMBINE, TAKE)                                 \
+    static void NAME##_runs(cpu_states *s, const void *const *data, int runs, \
+                            int64_t n, const cpu_reduction *reduction)        \
+    {                                                                         \
+        LANE folded[FEW][CPU_REDUCE_RUNS];                                    \
+        int64_t k, j;                                                         \
+        int r;                                                                \
+                                                                              \
+        (void)reduction;                                                      \
+        if (runs < CPU_REDUCE_RUNS)                                           \
+            memset(folded, 0, sizeof(folded));                                \
+        for (r = 0; r < runs; r++) {                                          \
+            const TYPE *x = data[r];                                          \
+            LANE lanes[LANES];                                                \
+                                                                              \
+            FILL_LANES(SAME, COMBINE)                                         \
+            for (j = 0; j < FEW; j++)                                         \
+                folded[j][r] = lanes[j];                                      \
+        }                                                                     \
+        FOLD_RUNS(FEW / 2, COMBINE)                                           \
+        FOLD_RUNS(FEW / 4, COMBINE)                                           \
+        FOLD_RUNS(FEW / 8, COMBINE)                                           \
+        FOLD_RUNS(FEW / 16, COMBINE)                                          \
+        for (r = 0; r < runs; r++)                                            \
+            TAKE(s, r, folded[0][r]);                                         \
     }
 
 #define ADD(a, b) ((a) + (b))
@@ -211,6 +248,16 @@ REDUCER(norm_least_f32, float, float, ABSOLUTE, LEAST, TAKE_D_LEAST,
 REDUCER(norm_least_f64, double, double, ABSOLUTE, LEAST, TAKE_D_LEAST,
         MERGE_D_LEAST)
 
+#if defined(__AVX2__)
+RUNS(sum_f32, float, float, ADD, TAKE_SUM)
+RUNS(amax_f32, float, float, MOST, TAKE_D_MOST)
+RUNS(amin_f32, float, float, LEAST, TAKE_D_LEAST)
+#else
+#define sum_f32_runs NULL /* they are for wide vectors */
+#define amax_f32_runs NULL
+#define amin_f32_runs NULL
+#endif
+
 /* -------------------------------------------------------------- finish -- */
 
 /* Once a sum is not finite, its rounding error is NaN and is ignored. */
@@ -256,21 +303,25 @@ static void finish_integer_mean(cpu_states *s, int64_t n,
 
 /* -------------------------------------------------------------- tables -- */
 
-#define FLOATS(name, functions, words_, first_, finish_)             \
+#define FLOATS_WITH(name, functions, runs_, words_, first_, finish_) \
     static const cpu_reducer name##_of_f32 = {words_,                \
                                               {CORE_F64, CORE_F64},  \
                                               {{.d = first_}},       \
                                               functions##_f32_run,   \
                                               functions##_f32_rows,  \
                                               functions##_f32_merge, \
-                                              finish_};              \
+                                              finish_,               \
+                                              runs_};                \
     static const cpu_reducer name##_of_f64 = {words_,                \
                                               {CORE_F64, CORE_F64},  \
                                               {{.d = first_}},       \
                                               functions##_f64_run,   \
                                               functions##_f64_rows,  \
                                               functions##_f64_merge, \
-                                              finish_};
+                                              finish_,               \
+                                              NULL};
+#define FLOATS(name, functions, words_, first_, finish_) \
+    FLOATS_WITH(name, functions, NULL, words_, first_, finish_)
 #define INTEGERS(name, functions, type, first_, finish_)                     \
     static const cpu_reducer name##_of_##type = {1,                          \
                                                  {CORE_I64, CORE_I64},       \
@@ -278,7 +329,8 @@ static void finish_integer_mean(cpu_states *s, int64_t n,
                                                  functions##_##type##_run,   \
                                                  functions##_##type##_rows,  \
                                                  functions##_##type##_merge, \
-                                                 finish_};
+                                                 finish_,                    \
+                                                 NULL};
 #define FLOAT_TABLE(name)                                             \
     const cpu_reducers CPU_NAME(cpu_reduce_##name) = {&name##_of_f32, \
                                                       &name##_of_f64, NULL};
@@ -286,22 +338,22 @@ static void finish_integer_mean(cpu_states *s, int64_t n,
     const cpu_reducers CPU_NAME(cpu_reduce_##name) = { \
         &name##_of_f32, &name##_of_f64, &name##_of_i64};
 
-FLOATS(sum, sum, 2, 0, finish_sum)
+FLOATS_WITH(sum, sum, sum_f32_runs, 2, 0, finish_sum)
 INTEGERS(sum, sum, i64, 0, NULL)
 TABLE(sum)
 FLOATS(nansum, nansum, 2, 0, finish_sum)
 INTEGERS(nansum, sum, i64, 0, NULL)
 TABLE(nansum)
-FLOATS(mean, sum, 2, 0, finish_mean)
+FLOATS_WITH(mean, sum, sum_f32_runs, 2, 0, finish_mean)
 INTEGERS(mean, sum, i64, 0, finish_integer_mean)
 TABLE(mean)
 FLOATS(prod, prod, 1, 1, NULL)
 INTEGERS(prod, prod, i64, 1, NULL)
 TABLE(prod)
-FLOATS(amax, amax, 1, -INFINITY, NULL)
+FLOATS_WITH(amax, amax, amax_f32_runs, 1, -INFINITY, NULL)
 INTEGERS(amax, amax, i64, INT64_MIN, NULL)
 TABLE(amax)
-FLOATS(amin, amin, 1, INFINITY, NULL)
+FLOATS_WITH(amin, amin, amin_f32_runs, 1, INFINITY, NULL)
 INTEGERS(amin, amin, i64, INT64_MAX, NULL)
 TABLE(amin)
 INTEGERS(any, any, f32, 0, NULL)

@@ -333,10 +333,96 @@ START_TEST(a_check_compares_the_steps)
 }
 END_TEST
 
+/* The result requires grad: the function is split into a forward and a
+ * backward. */
+static core_status train_and_scale(void *context, core_tensor *const *inputs,
+                                   size_t ninputs, core_tensor **outputs,
+                                   size_t *noutputs)
+{
+    model *m = context;
+    core_status status = step_once(m, inputs[1]);
+
+    (void)ninputs;
+    if (status == CORE_OK)
+        status = core_mul(inputs[0], inputs[1], &outputs[0]);
+    *noutputs = 1;
+    return status;
+}
+
+START_TEST(a_step_may_be_in_a_function_whose_result_requires_grad)
+{
+    core_compile_options options = {.struct_size = sizeof options,
+                                    .flags = CORE_COMPILE_FULLGRAPH};
+    model eager = make_model(ADAM), traced = make_model(ADAM);
+    world w = {.device = program_device};
+    core_tensor *x[2] = {leaf(NUMBERS(&w, 1, 1)), NUMBERS(&w, 2, 1)};
+    core_compiled *compiled;
+
+    OK(core_compile(train_and_scale, &traced, &options, &compiled));
+    for (int step = 0; step < STEPS; step++) {
+        core_tensor *a, *b, *grad_a, *grad_b;
+        size_t count = 1;
+
+        OK(train_and_scale(&eager, x, 2, &a, &count));
+        OK(core_compiled_call(compiled, x, 2, &b, 1));
+        OK(core_grad(&a, 1, NULL, x, 1, 0, &grad_a));
+        OK(core_grad(&b, 1, NULL, x, 1, 0, &grad_b));
+        same_bits("gradient", 0, grad_a, grad_b);
+        for (size_t i = 0; i < PARAMETERS; i++)
+            same_bits("parameter", i, eager.parameters[i],
+                      traced.parameters[i]);
+        core_tensor_release(a);
+        core_tensor_release(b);
+        core_tensor_release(grad_a);
+        core_tensor_release(grad_b);
+    }
+    core_compiled_release(compiled);
+    core_optimizer_release(eager.optimizer);
+    core_optimizer_release(traced.optimizer);
+}
+END_TEST
+
+/* The function has used up the graph of its result. */
+static core_status step_with_loss(void *context, core_tensor *const *inputs,
+                                  size_t ninputs, core_tensor **outputs,
+                                  size_t *noutputs)
+{
+    core_tensor *grad = NULL, *y = NULL;
+    core_status status = core_mul(inputs[0], inputs[0], &y);
+
+    (void)context;
+    (void)ninputs;
+    *noutputs = 1;
+    if (status == CORE_OK)
+        status = core_sum(y, CORE_DTYPE_NONE, &outputs[0]);
+    if (status == CORE_OK)
+        status = core_grad(outputs, 1, NULL, inputs, 1, 0, &grad);
+    core_tensor_release(y);
+    core_tensor_release(grad);
+    return status;
+}
+
+START_TEST(a_result_whose_graph_was_used_up_is_a_graph_break)
+{
+    world w = {.device = program_device};
+    core_tensor *x = leaf(NUMBERS(&w, 1, 3)), *y;
+    core_compiled *compiled;
+
+    OK(core_compile(step_with_loss, NULL, NULL, &compiled));
+    OK(core_compiled_call(compiled, &x, 1, &y, 1));
+    ck_assert(core_tensor_requires_grad(y));
+    EXPLAINS(compiled, "the backward of the results cannot be recorded");
+    core_tensor_release(y);
+    core_compiled_release(compiled);
+}
+END_TEST
+
 SUITE_ON_CPU_AND_SIM("compile/compiled_optimizer",
                      steps_of_each_optimizer_are_those_of_the_function,
                      a_function_may_step_twice,
                      a_failed_recording_leaves_the_first_step_to_the_next_one,
                      another_state_leads_to_another_recording,
                      a_program_steps_an_optimizer_that_exists,
-                     a_check_compares_the_steps)
+                     a_check_compares_the_steps,
+                     a_step_may_be_in_a_function_whose_result_requires_grad,
+                     a_result_whose_graph_was_used_up_is_a_graph_break)

@@ -135,6 +135,99 @@ START_TEST(reduction_bits_do_not_depend_on_threads)
 }
 END_TEST
 
+static float *random_floats(int64_t count)
+{
+    float *in = malloc((size_t)count * sizeof *in);
+    uint32_t state = 11;
+
+    ck_assert_ptr_nonnull(in);
+    for (int64_t k = 0; k < count; k++)
+        in[k] = random_float(&state) + 0.1f;
+    return in;
+}
+
+/* The loop that the core makes of [64, 768, 1] has the last dimension first: a
+ * kernel that takes it for the one along which outputs are adjacent adds in
+ * another order, and is a hundred times slower. */
+START_TEST(dimensions_of_size_1_make_no_difference)
+{
+    static const struct {
+        int64_t n[3];
+        uint32_t mask;
+        int64_t plain[3];
+        uint32_t plain_mask;
+    } loops[] = {
+        {{1, 96, 40}, 2, {96, 40, 1}, 1},   {{96, 1, 40}, 1, {96, 40, 1}, 1},
+        {{1, 3000, 1}, 2, {3000, 1, 1}, 7}, {{40, 1, 96}, 4, {40, 96, 1}, 2},
+        {{40, 1, 96}, 6, {40, 96, 1}, 2},   {{1, 20, 96}, 4, {20, 96, 1}, 2}};
+    static const char *const names[] = {"sum",       "mean",
+                                        "prod",      "linalg_vector_norm",
+                                        "logsumexp", "var.correction"};
+    const core_value numbers[3] = {{0}, {0}, {CORE_VALUE_INT, 0, {.i = 1}}};
+    float *in = random_floats(96 * 40);
+
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
+    for (size_t i = 0; i < sizeof loops / sizeof *loops; i++)
+        for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+            float got[96] = {0}, want[96] = {0};
+            uint32_t count = strcmp(names[k], "var.correction") == 0 ? 3 : 0;
+
+            ck_assert_int_eq(CORE_OK, reduce(names[k], loops[i].n,
+                                             loops[i].mask, in, CORE_F32, got,
+                                             CORE_F32, NULL, numbers, count));
+            ck_assert_int_eq(CORE_OK,
+                             reduce(names[k], loops[i].plain,
+                                    loops[i].plain_mask, in, CORE_F32, want,
+                                    CORE_F32, NULL, numbers, count));
+            ck_assert_msg(memcmp(got, want, sizeof got) == 0, "%s, loop %zu",
+                          names[k], i);
+        }
+    free(in);
+}
+END_TEST
+
+START_TEST(short_rows_have_the_bits_of_single_ones)
+{
+    static const char *const names[] = {"sum", "mean", "amax", "amin"};
+    static const int64_t widths[] = {33, 48, 64, 100, 200, 512, 513};
+    enum { ROWS = 37, WIDEST = 513 };
+    float *in = random_floats(ROWS * WIDEST);
+    uint16_t half[ROWS * WIDEST];
+
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
+    in[40] = NAN;
+    for (int k = 0; k < ROWS * WIDEST; k++)
+        memcpy(&half[k], (char *)&in[k] + 2, 2); /* the upper bits */
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+            int64_t w = widths[i];
+            float got[ROWS], want;
+            uint16_t got_half[ROWS], want_half;
+
+            ck_assert_int_eq(CORE_OK,
+                             reduce(names[k], (int64_t[]){w, ROWS, 1}, 1, in,
+                                    CORE_F32, got, CORE_F32, NULL, NULL, 0));
+            ck_assert_int_eq(CORE_OK, reduce(names[k], (int64_t[]){w, ROWS, 1},
+                                             1, half, CORE_BF16, got_half,
+                                             CORE_BF16, NULL, NULL, 0));
+            for (int r = 0; r < ROWS; r++) {
+                ck_assert_int_eq(CORE_OK, reduce(names[k], (int64_t[]){w, 1, 1},
+                                                 7, in + r * w, CORE_F32, &want,
+                                                 CORE_F32, NULL, NULL, 0));
+                ck_assert_mem_eq(&got[r], &want, sizeof want);
+                ck_assert_int_eq(CORE_OK,
+                                 reduce(names[k], (int64_t[]){w, 1, 1}, 7,
+                                        half + r * w, CORE_BF16, &want_half,
+                                        CORE_BF16, NULL, NULL, 0));
+                ck_assert_uint_eq(got_half[r], want_half);
+            }
+        }
+    free(in);
+}
+END_TEST
+
 START_TEST(index_of_first_equal_extreme_is_returned)
 {
     static const int64_t n[3] = {1000, 1, 1};
@@ -298,6 +391,8 @@ int main(void)
         {variance_of_large_offset_is_accurate, 0, 3},
         {sum_of_small_integers_accumulates_in_i64, 0, 3},
         {sum_and_logsumexp_handle_infinities, 0, 3},
+        {dimensions_of_size_1_make_no_difference, 0, 3},
+        {short_rows_have_the_bits_of_single_ones, 0, 3},
     };
     const test_suite suite = {
         .name = "cpu/cpu_reduce",

@@ -10,6 +10,7 @@
 #include "support/autograd.h"
 #include "support/loader.h"
 
+#include "codegen/loop_kernel.h"
 #include "dispatch/dispatch.h"
 #include "loader/plugin_note.h"
 
@@ -295,6 +296,28 @@ START_TEST(plugin_of_0_5_runs_in_a_core_of_0_4)
 }
 END_TEST
 
+/* The message for a loop program with one load, neg and store. */
+static void program_is_refused(const char *type, const char *message)
+{
+    core_loop_program *program;
+    core__loop_writer w;
+    core_device *device;
+    uint32_t a, out;
+
+    OK(core_device_find(type, &device));
+    core__loop_writer_begin(&w, 0);
+    a = core__loop_write(&w, CORE_LOOP_LOAD, CORE_F32,
+                         core__loop_write_operand(&w, CORE_F32, 0), 0, 0);
+    a = core__loop_write(&w, CORE_LOOP_NEG, CORE_F32, a, 0, 0);
+    out = core__loop_write_operand(&w, CORE_F32, CORE_LOOP_OPERAND_OUTPUT);
+    core__loop_write(&w, CORE_LOOP_STORE, 0, out, a, 0);
+    OK(core__loop_writer_finish(&w, &program, NULL));
+    core__loop_writer_end(&w);
+    FAILS(core__loop_kernel_accepts(device, program), CORE_ERROR_UNSUPPORTED,
+          message);
+    core__loop_program_release(program);
+}
+
 START_TEST(plugin_of_0_6_has_the_features_of_0_6)
 {
     core_device *device;
@@ -318,6 +341,8 @@ START_TEST(plugin_of_0_6_has_the_features_of_0_6)
     OK(core_op_call(op, &argument, 1, &result, 1));
     reads(keep(result.u.tensor), (float[]){2, -4, 6, -8});
     reported("ABI_OWN", 1, 4);
+    program_is_refused("abisix", "no loop programs today");
+    reported("ABI_PROGRAM", sizeof(core_loop_program), 3);
 }
 END_TEST
 
@@ -355,6 +380,9 @@ START_TEST(plugin_of_0_6_runs_in_a_core_of_0_5)
     /* Without register_shape its operator has no kernel. */
     FAILS(core_op_find("abi_0_6::twice", &op), CORE_ERROR_NOT_FOUND,
           "abi_0_6::twice");
+    /* core.codegen is not queried. */
+    program_is_refused("abisix", "does not provide core.codegen");
+    ck_assert_ptr_null(getenv("ABI_PROGRAM"));
 }
 END_TEST
 

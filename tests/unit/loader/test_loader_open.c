@@ -315,6 +315,53 @@ START_TEST(first_of_two_plugins_with_one_name_is_used)
 }
 END_TEST
 
+/* A file that is refused when it is opened, though its note could be read. */
+static void install_damaged(const char *name)
+{
+    const char *path = install("same_name_a", name);
+    unsigned char *bytes;
+    size_t size;
+    Elf64_Ehdr header;
+    Elf64_Phdr segment = {.p_type = PT_NULL};
+
+    ck_assert_int_eq(core_plugin_seal_file(path), CORE_OK);
+    bytes = file_read(path, &size);
+    memcpy(&header, bytes, sizeof header);
+    for (size_t i = 0; !(segment.p_flags & PF_X) && i < header.e_phnum; i++)
+        memcpy(&segment, bytes + header.e_phoff + i * sizeof segment,
+               sizeof segment);
+    ck_assert(segment.p_flags & PF_X);
+    bytes[segment.p_offset + segment.p_filesz / 2] ^= 0x55; /* its code */
+    file_write(path, bytes, size);
+    free(bytes);
+}
+
+START_TEST(damaged_plugin_hides_no_other_of_its_name)
+{
+    install_damaged("core_1.so");
+    install("same_name_b", "core_2.so");
+    load_all();
+    assert_refused("/core_1.so", CORE_PLUGIN_REFUSED, CORE_ERROR_CORRUPT,
+                   "does not match its seal");
+    ck_assert_uint_eq(entry_of("/core_2.so").state, CORE_PLUGIN_LOADED);
+}
+END_TEST
+
+START_TEST(device_of_a_plugin_behind_a_damaged_one_is_found)
+{
+    core_device *device;
+
+    install_damaged("core_1.so");
+    install_damaged("core_2.so");
+    install("same_name_b", "core_3.so");
+    install("same_name_b", "core_4.so");
+    ck_assert_int_eq(core_device_find("samename", &device), CORE_OK);
+    ck_assert_uint_eq(entry_of("/core_3.so").state, CORE_PLUGIN_LOADED);
+    assert_refused("/core_4.so", CORE_PLUGIN_REFUSED, CORE_ERROR_REFUSED,
+                   "another plugin named same_name");
+}
+END_TEST
+
 START_TEST(plugin_given_by_the_program_precedes_a_found_one)
 {
     install("same_name_a", "core_1.so");
@@ -580,6 +627,8 @@ int main(void)
         importing_libcore_is_refused_before_the_constructor,
         unresolved_symbol_is_reported,
         first_of_two_plugins_with_one_name_is_used,
+        damaged_plugin_hides_no_other_of_its_name,
+        device_of_a_plugin_behind_a_damaged_one_is_found,
         plugin_given_by_the_program_precedes_a_found_one,
         second_plugin_with_one_device_type_is_undone,
         bad_plugin_does_not_affect_the_others,

@@ -225,7 +225,10 @@ struct core_backend {
     core_status (*enumerate)(void *backend, uint32_t *out_count,
                              core_string *out_reason);
 
-    /* Opens a device.  index: below the count that enumerate returned. */
+    /* Opens a device.  index: below the count that enumerate returned.  If that
+     * device is open already, which happens only if the list of devices changed
+     * (core.hotplug), returns BUSY, and the open device stays as it is; the core
+     * then enumerates again. */
     core_status (*device_open)(void *backend, uint32_t index,
                                void **out_device);
 

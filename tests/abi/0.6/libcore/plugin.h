@@ -18,9 +18,9 @@
  * CORE_ERROR_UNSUPPORTED.  A field, function or constant under "Since ABI 0.N"
  * exists only where the negotiated minor is N or more.
  *
- * plugin.h, kernel.h and backend.h are the whole ABI.  They include nothing
- * but stdint.h, stddef.h and plugin.h, compile as C11 and as C++, and can be
- * used without their macros. */
+ * plugin.h, kernel.h, backend.h and codegen.h are the whole ABI.  They include
+ * nothing but stdint.h, stddef.h and each other, compile as C11 and as C++, and
+ * can be used without their macros. */
 
 #ifndef LIBCORE_PLUGIN_H
 #define LIBCORE_PLUGIN_H

@@ -2,8 +2,8 @@
  * Copyright The libcore authors */
 
 /* sdk.h: helpers for plugin authors.  Header only, C11 and C++.  Nothing here
- * is part of the contract: plugin.h, backend.h and kernel.h suffice to write a
- * plugin.  Every function is thread-safe.
+ * is part of the contract: plugin.h, kernel.h, backend.h and codegen.h suffice
+ * to write a plugin.  Every function is thread-safe.
  *
  * One source file of a plugin contains:
  *
@@ -26,6 +26,7 @@
 #include <string.h>
 
 #include "backend.h"
+#include "codegen.h"
 #include "kernel.h"
 #include "plugin.h"
 

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Builds, launches and destroys kernels made of loop programs. */
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/observe.h"
+#include "capture/capture.h"
+#include "codegen/loop_kernel.h"
+#include "codegen/saved_kernel.h"
+#include "device/stream.h"
+#include "memory/memory.h"
+
+#include <stdatomic.h>
+
+static const core_codegen_interface *table_of(const core_device *device)
+{
+    return &device->interfaces.codegen;
+}
+
+static core_status check_interface(const core_device *device)
+{
+    const core_codegen_interface *table = table_of(device);
+
+    return table->accepts && table->build && table->destroy && table->launch
+               ? CORE_OK
+               : core__error(CORE_ERROR_UNSUPPORTED,
+                             "loop program: \"%s\" does not provide "
+                             "core.codegen",
+                             device->name);
+}
+
+/* A plugin that gives no reason. */
+static core_status with_reason(const core_device *device, core_status status,
+                               uint32_t errors, const char *what)
+{
+    return status == CORE_OK || core__thread_self()->error.sequence != errors
+               ? status
+               : core__error(status,
+                             "loop program: %s of \"%s\" failed and gave no "
+                             "reason",
+                             what, device->name);
+}
+
+core_status core__loop_kernel_accepts(core_device *device,
+                                      const core_loop_program *program)
+{
+    uint32_t errors = core__thread_self()->error.sequence;
+
+    CORE_TRY(check_interface(device));
+    return with_reason(device, table_of(device)->accepts(device->impl, program),
+                       errors, "accepts");
+}
+
+/* The kernel's struct, without the plugin's part. */
+static core_status prepare(core_device *device, core_loop_program *program,
+                           core__loop_kernel **out_kernel)
+{
+    core__loop_kernel *kernel;
+
+    *out_kernel = NULL;
+    CORE_TRY(check_interface(device));
+    kernel = core__alloc_zero(sizeof *kernel);
+    if (!kernel)
+        return core__error_memory(sizeof *kernel);
+    atomic_init(&kernel->references, 1);
+    kernel->generation = atomic_load(&device->generation);
+    kernel->device = core_device_retain(device);
+    kernel->program = core__loop_program_retain(program);
+    *out_kernel = kernel;
+    return CORE_OK;
+}
+
+static void free_kernel(core__loop_kernel *kernel)
+{
+    core__loop_program_release(kernel->program);
+    core_device_release(kernel->device);
+    core__free(kernel);
+}
+
+/* The end of build and load. */
+static core_status complete(core__loop_kernel *kernel, core_status status,
+                            uint32_t errors, const char *what,
+                            core__loop_kernel **out_kernel)
+{
+    status = with_reason(kernel->device, status, errors, what);
+    if (status == CORE_OK && !kernel->impl)
+        status = core__error(CORE_ERROR_INTERNAL,
+                             "loop program: %s of \"%s\" returned no kernel",
+                             what, kernel->device->name);
+    if (status == CORE_OK)
+        *out_kernel = kernel;
+    else
+        free_kernel(kernel);
+    return status;
+}
+
+core_status core__loop_kernel_build(core_device *device,
+                                    core_loop_program *program,
+                                    const core_loop_hints *hints,
+                                    core__loop_kernel **out_kernel)
+{
+    uint32_t errors = core__thread_self()->error.sequence;
+    core__loop_kernel *kernel;
+    core_status status;
+
+    *out_kernel = NULL;
+    CORE_TRY(prepare(device, program, &kernel));
+    status =
+        table_of(device)->build(device->impl, program, hints, &kernel->impl);
+    return complete(kernel, status, errors, "build", out_kernel);
+}
+
+core_status core__loop_kernel_restore(core_device *device,
+                                      core_loop_program *program,
+                                      const void *data, uint64_t size,
+                                      core__loop_kernel **out_kernel)
+{
+    uint32_t errors = core__thread_self()->error.sequence;
+    core__loop_kernel *kernel;
+    core_status status;
+
+    *out_kernel = NULL;
+    CORE_TRY(prepare(device, program, &kernel));
+    status = table_of(device)->load(device->impl, program, data, size,
+                                    &kernel->impl);
+    return complete(kernel, status, errors, "load", out_kernel);
+}
+
+core__loop_kernel *core__loop_kernel_retain(core__loop_kernel *kernel)
+{
+    atomic_fetch_add_explicit(&kernel->references, 1, memory_order_relaxed);
+    return kernel;
+}
+
+void core__loop_kernel_release(core__loop_kernel *kernel)
+{
+    if (!kernel || atomic_fetch_sub_explicit(&kernel->references, 1,
+                                             memory_order_acq_rel) > 1)
+        return;
+    table_of(kernel->device)->destroy(kernel->device->impl, kernel->impl);
+    free_kernel(kernel);
+}
+
+/* -------------------------------------------------------------- launch -- */
+
+static core_status check_device(const core__loop_kernel *kernel,
+                                core_stream *stream)
+{
+    const core_device *device = kernel->device;
+
+    if (device->synchronous)
+        return CORE_OK;
+    CORE_TRY(core__stream_check(stream));
+    if (kernel->generation != atomic_load(&device->generation))
+        return core__error(CORE_ERROR_DEVICE_LOST,
+                           "loop program: the kernel was built before \"%s\" "
+                           "was reset",
+                           device->name);
+    return CORE_OK;
+}
+
+static core_status submit(core__loop_kernel *kernel, core_stream *stream,
+                          const core_loop_launch *launch)
+{
+    core_device *device = kernel->device;
+    void *work = NULL;
+    core_status status;
+
+    if (!device->synchronous)
+        work = core__observe_work(stream, "loop program", launch->id,
+                                  CORE__WORK_KERNEL);
+    status = table_of(device)->launch(device->impl, kernel->impl, launch);
+    core__observe_work_end(work, stream);
+    return status;
+}
+
+static core_status scratch_size(const core__loop_kernel *kernel,
+                                const core_loop *loop, uint64_t *out_size)
+{
+    const core_codegen_interface *table = table_of(kernel->device);
+    uint32_t errors = core__thread_self()->error.sequence;
+
+    *out_size = 0;
+    if (!table->scratch_size)
+        return CORE_OK;
+    return with_reason(
+        kernel->device,
+        table->scratch_size(kernel->device->impl, kernel->impl, loop, out_size),
+        errors, "scratch_size");
+}
+
+core_status core__loop_kernel_launch(core__loop_kernel *kernel,
+                                     const core_loop *loop)
+{
+    core_device *device = kernel->device;
+    core__thread *self = core__thread_self();
+    core_stream *stream = core__stream_current_of(self, device);
+    core_loop_launch launch = {.struct_size = sizeof launch,
+                               .flags =
+                                   self->call_flags & CORE_CALL_DETERMINISTIC,
+                               .stream = stream->impl,
+                               .loop = loop};
+    struct core__block *block = NULL;
+    uint64_t size, capacity = 0;
+    uint32_t errors;
+    core_status status;
+
+    CORE_TRY(check_device(kernel, stream));
+    CORE_TRY(scratch_size(kernel, loop, &size));
+    if (size > 0)
+        CORE_TRY(core__memory_alloc(device, size, &launch.scratch, &capacity,
+                                    &block));
+    if (stream->capture) {
+        launch.flags |= CORE_CALL_CAPTURING;
+        core__capture_count_work(stream);
+    }
+    if (!device->synchronous)
+        launch.id = core__call_number();
+    errors = self->error.sequence;
+    status = submit(kernel, stream, &launch);
+    if (size > 0)
+        core__memory_free(device, launch.scratch, capacity, block);
+    status = with_reason(device, status, errors, "launch");
+    if (status == CORE_OK)
+        core__thread_increment(&self->launches[device->launch_slot]);
+    if (device->synchronous)
+        return status;
+    if (status != CORE_OK)
+        return core__stream_check_submitted(stream, status, errors);
+    return core__stream_record_launch(stream, NULL, launch.id);
+}

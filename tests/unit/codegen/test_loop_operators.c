@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Every element-wise operator that has a loop program, in every dtype: the
+ * program, which the simulated device interprets, computes the operator's bits,
+ * for all pairs of special numbers. */
+
+#include "support/samples.h"
+#include "support/sim_device.h"
+
+#include "codegen/loop_kernel.h"
+#include "codegen/operator_programs.h"
+#include "dispatch/structured.h"
+#include "tensor/dtype.h"
+#include "tensor/tensor.h"
+
+#include <math.h>
+
+enum { NUMBERS = 24, ELEMENTS = NUMBERS * NUMBERS + 3 };
+
+/* Converted to each dtype; integers get what the conversion makes of them. */
+static const double special[NUMBERS] = {
+    0,       -0.0,     1,         -1,    INFINITY, -INFINITY, NAN,  0.5,
+    -0.5,    2,        -3,        3.75,  88.5,     -103.25,   1e-3, -7e-6,
+    0x1p-24, 0x1p-149, -0x1p-126, 65504, 3e38,     127,       -128, 1e10};
+
+static const core_dtype dtypes[] = {CORE_F64, CORE_F32, CORE_F16, CORE_BF16,
+                                    CORE_I64, CORE_I32, CORE_I16, CORE_I8,
+                                    CORE_U8,  CORE_BOOL};
+enum { DTYPES = sizeof dtypes / sizeof *dtypes };
+
+static void begin(void)
+{
+    sim_find("sim");
+}
+
+static void end(void)
+{
+    drop_all();
+}
+
+/* The k-th operand: together they have all pairs. */
+static core_tensor *operand_of(core_dtype dtype, uint32_t k)
+{
+    double values[ELEMENTS];
+    const int64_t sizes[] = {ELEMENTS};
+
+    for (int i = 0; i < ELEMENTS; i++)
+        values[i] = special[(k == 0   ? i
+                             : k == 1 ? i / NUMBERS
+                                      : i * 7 + 5) %
+                            NUMBERS];
+    return typed(dtype, 1, sizes, values);
+}
+
+static core_tensor *on_sim(core_tensor *tensor)
+{
+    core_tensor *there;
+
+    OK(core_to_copy(tensor, CORE_DTYPE_NONE, sim, false, -1, &there));
+    return keep(there);
+}
+
+/* The dtype in which an operator computes. */
+static core_dtype compute_of(const core_operator *op, const core_value *args,
+                             core_dtype result)
+{
+    core_dtype common;
+
+    if (op->data->promotion == CORE__PROMOTE_OWN)
+        return result;
+    common = core__elementwise_common_dtype(op, args);
+    if (op->data->promotion == CORE__PROMOTE_FLOAT &&
+        !core__dtype_is_floating(common))
+        return CORE_F32;
+    return common;
+}
+
+/* A program of one call, and its tensors: the output first. */
+typedef struct written {
+    core_loop_program *program;
+    core_tensor *tensors[4];
+} written;
+
+static bool write_call(const core_operator *op, const core_value *args,
+                       uint32_t nargs, core_tensor *result, written *out)
+{
+    core_dtype compute = compute_of(op, args, result->dtype);
+    uint32_t inputs[4], ninputs = 0, noperands = 1, value, to;
+    uint32_t places[CORE_LOOP_MAX_OPERANDS];
+    core_tensor *given[4] = {result};
+    core__loop_writer w;
+    core_status status;
+
+    core__loop_writer_begin(&w, 0);
+    to = core__loop_write_operand(&w, result->dtype, CORE_LOOP_OPERAND_OUTPUT);
+    for (uint32_t k = 0; k < op->data->operands; k++) {
+        const core_value *v = &args[op->data->operand[k]];
+
+        if (v->tag == CORE_VALUE_TENSOR) {
+            uint32_t operand =
+                core__loop_write_operand(&w, v->u.tensor->dtype, 0);
+
+            given[noperands++] = v->u.tensor;
+            inputs[ninputs++] = core__loop_write(
+                &w, CORE_LOOP_LOAD, v->u.tensor->dtype, operand, 0, 0);
+        } else if (v->tag != CORE_VALUE_NONE) {
+            inputs[ninputs++] = core__loop_write_constant(&w, compute, *v);
+        }
+    }
+    status =
+        core__loop_write_operator(&w, core__operator_kernel_name(op), compute,
+                                  inputs, ninputs, args, nargs, &value);
+    if (status == CORE_OK) {
+        core__loop_write(&w, CORE_LOOP_STORE, 0, to, value, 0);
+        OK(core__loop_writer_finish(&w, &out->program, places));
+        for (uint32_t k = 0; k < noperands; k++)
+            if (places[k] != CORE__LOOP_NO_VALUE)
+                out->tensors[places[k]] = given[k];
+    }
+    core__loop_writer_end(&w);
+    ck_assert_msg(status == CORE_OK || status == CORE_ERROR_UNSUPPORTED, "%s",
+                  core_error_message());
+    return status == CORE_OK;
+}
+
+static bool is_nan(core_dtype dtype, const char *at)
+{
+    core_scalar value = core__element_load(dtype, at);
+
+    return value.tag == CORE_VALUE_FLOAT && value.u.f != value.u.f;
+}
+
+static void same_bits(const char *what, core_tensor *expected, core_tensor *got)
+{
+    size_t size = (size_t)core__dtype_size(expected->dtype);
+    static char wanted[8 * ELEMENTS], given[8 * ELEMENTS];
+
+    ck_assert_int_eq(expected->numel, ELEMENTS);
+    OK(core_tensor_read(expected, wanted, ELEMENTS * size));
+    OK(core_tensor_read(got, given, ELEMENTS * size));
+    for (size_t i = 0; i < ELEMENTS; i++) {
+        const char *a = wanted + i * size, *b = given + i * size;
+
+        ck_assert_msg(memcmp(a, b, size) == 0 || (is_nan(expected->dtype, a) &&
+                                                  is_nan(expected->dtype, b)),
+                      "%s: element %zu differs: %g, and eager %g", what, i,
+                      core__element_load(expected->dtype, b).u.f,
+                      core__element_load(expected->dtype, a).u.f);
+    }
+}
+
+/* Compares one call; false if it has no program. */
+static bool compare(const core_operator *op, core_value *args, uint32_t nargs,
+                    const char *what)
+{
+    const int64_t sizes[] = {ELEMENTS};
+    core__loop_kernel *kernel;
+    core_tensor *on_device[4] = {NULL}, *result;
+    core_value results[RESULTS] = {{0}};
+    written w = {0};
+    const core__loop_arguments arguments = {
+        .tensors = on_device, .ndim = 1, .sizes = sizes};
+
+    if (core_op_call((core_operator *)(uintptr_t)op, args, nargs, results, 1) !=
+        CORE_OK)
+        return false; /* not in this dtype */
+    result = keep(results[0].u.tensor);
+    if (!write_call(op, args, nargs, result, &w))
+        return false;
+    for (uint32_t k = 1; k < w.program->noperands; k++)
+        on_device[k] = on_sim(w.tensors[k]);
+    OK(core_empty(sizes, 1, result->dtype, sim, -1, &on_device[0]));
+    keep(on_device[0]);
+    OK(core__loop_kernel_build(sim, w.program, NULL, &kernel));
+    OK(core__loop_kernel_run(kernel, &arguments));
+    core__loop_kernel_release(kernel);
+    core__loop_program_release(w.program);
+    same_bits(what, result, on_device[0]);
+    return true;
+}
+
+/* Operands of a dtype in place of those of a sample. */
+static void replace_operands(const core_operator *op, arguments *a,
+                             core_dtype dtype)
+{
+    for (uint32_t k = 0; k < op->data->operands; k++) {
+        core_value *v = &a->values[op->data->operand[k]];
+
+        if (op->data->operand[k] < a->count && v->tag == CORE_VALUE_TENSOR)
+            v->u.tensor = operand_of(
+                v->u.tensor->dtype == CORE_BOOL ? CORE_BOOL : dtype, k);
+    }
+}
+
+static bool has_program(const char *name)
+{
+    for (uint32_t i = 0; i < core__noperator_programs; i++)
+        if (strcmp(core__operator_programs[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* What samples leave out, for dtypes[first] to those before dtypes[end]. */
+typedef struct variation {
+    const char *op, *words;
+    uint32_t first, end;
+    bool divides; /* the second operand must not be 0 */
+} variation;
+
+enum { INTEGERS = 4, BOOL = 9 }; /* where they begin in dtypes */
+
+static const variation variations[] = {
+    {"_div_rounded", "t:4 t:4 s:floor", 0, INTEGERS, false},
+    {"_div_rounded", "t:4 t:4 s:trunc", 0, INTEGERS, false},
+    {"_div_rounded", "t:4 t:4 s:floor", INTEGERS, BOOL, true},
+    {"_div_rounded", "t:4 t:4 s:trunc", INTEGERS, BOOL, true},
+    {"floor_divide", "t:4 t:4", INTEGERS, BOOL, true},
+    {"fmod.Tensor", "t:4 t:4", INTEGERS, BOOL, true},
+    {"remainder.Tensor", "t:4 t:4", INTEGERS, BOOL, true},
+    {"gelu", "t:4 s:tanh", 0, INTEGERS, false},
+    {"gelu_backward", "t:4 t:4 s:tanh", 0, INTEGERS, false},
+    {"sub.Tensor", "t:4 t:4 f:-1.7", 0, INTEGERS, false},
+    {"add.Tensor", "t:4 t:4", 0, DTYPES, false},
+    {"add.Tensor", "t:4 t:4 i:3", 0, BOOL, false},
+    {"add.Tensor", "t:4 t:4 i:-7", INTEGERS, BOOL, false},
+    {"_clamp", "t:4 f:.3 f:-.2", 0, INTEGERS, false},
+    {"_clamp", "t:4 i:-1000 i:1000", INTEGERS, BOOL, false},
+    {"clamp.Tensor", "t:4 n t:4", 0, INTEGERS, false},
+    {"clamp.Tensor", "t:4 t:4 n", 0, INTEGERS, false},
+    {"hardshrink", "t:4 f:.1", 0, INTEGERS, false},
+    {"nan_to_num", "t:4 f:.1", 0, INTEGERS, false},
+    {"nan_to_num", "t:4 f:.1 f:1e30 f:-1e30", 0, INTEGERS, false},
+    {"masked_fill.Scalar", "t:4 m:4 f:.1", 0, INTEGERS, false},
+    {"masked_fill.Scalar", "t:4 m:4 i:-3", INTEGERS, BOOL, false},
+    {"pow.Tensor_Scalar", "t:4 f:2", 0, INTEGERS, false},
+    {"pow.Tensor_Scalar", "t:4 f:3", 0, INTEGERS, false},
+    {"pow.Tensor_Scalar", "t:4 f:.5", 0, INTEGERS, false},
+    {"pow.Tensor_Scalar", "t:4 f:-1", 0, INTEGERS, false},
+    {"pow.Tensor_Scalar", "t:4 f:-2", 0, INTEGERS, false},
+    {"pow.Tensor_Scalar", "t:4 f:-.5", 0, INTEGERS, false},
+    {"pow.Tensor_Scalar", "t:4 f:1.7", 0, INTEGERS, false},
+};
+
+/* Variations test it, or only composites have that name. */
+static bool is_varied(const char *name)
+{
+    static const char *const composites[] = {"clamp_min", "clamp_max",
+                                             "masked_fill.Tensor"};
+    core_operator *op;
+
+    for (size_t i = 0; i < sizeof composites / sizeof *composites; i++)
+        if (strcmp(composites[i], name) == 0)
+            return true;
+    for (size_t i = 0; i < sizeof variations / sizeof *variations; i++) {
+        OK(core_op_find(variations[i].op, &op));
+        if (strcmp(core__operator_kernel_name(op), name) == 0)
+            return true;
+    }
+    return false;
+}
+
+static uint8_t covered[1024]; /* by row of the table */
+
+static void cover(const char *name, core_dtype compute)
+{
+    for (uint32_t i = 0; i < core__noperator_programs; i++)
+        if (strcmp(core__operator_programs[i].name, name) == 0 &&
+            core__operator_programs[i].types >> compute & 1)
+            covered[i] = 1;
+}
+
+START_TEST(programs_compute_the_bits_of_operators)
+{
+    uint32_t compared = 0;
+
+    for (size_t s = 0; s < SAMPLES; s++) {
+        core_operator *op;
+        const char *kernel;
+
+        OK(core_op_find(samples[s].op, &op));
+        if (op->family != CORE__FAMILY_ELEMENTWISE || is_in_place(&samples[s]))
+            continue;
+        kernel = core__operator_kernel_name(op);
+        if (!has_program(kernel))
+            continue;
+        for (uint32_t d = 0; d < DTYPES; d++) {
+            char what[256];
+            arguments a;
+
+            parse_sample(&a, &samples[s], samples[s].words);
+            replace_operands(op, &a, dtypes[d]);
+            snprintf(what, sizeof what, "%s %s of %s", samples[s].op,
+                     samples[s].words, core__dtype_name(dtypes[d]));
+            if (compare(op, a.values, a.count, what)) {
+                compared++;
+                cover(kernel, compute_of(op, a.values, dtypes[d]));
+            }
+            drop_all();
+        }
+    }
+    for (uint32_t i = 0; i < core__noperator_programs; i++)
+        ck_assert_msg(covered[i] || is_varied(core__operator_programs[i].name),
+                      "no sample tests %s", core__operator_programs[i].name);
+    ck_assert_uint_gt(compared, 800);
+}
+END_TEST
+
+START_TEST(variants_compute_the_bits_of_operators)
+{
+    const variation *v = &variations[_i];
+
+    for (uint32_t d = v->first; d < v->end; d++) {
+        check c = {v->op, v->words, 0, 1};
+        char what[256];
+        arguments a;
+
+        parse(&a, &c);
+        replace_operands(a.op, &a, dtypes[d]);
+        if (v->divides)
+            a.values[1].u.tensor =
+                CALL(bitwise_or_scalar, a.values[1].u.tensor, core_int(1));
+        snprintf(what, sizeof what, "%s %s of %s", c.op, c.words,
+                 core__dtype_name(dtypes[d]));
+        ck_assert_msg(compare(a.op, a.values, a.count, what), "%s: %s", what,
+                      core_error_message());
+        drop_all();
+    }
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        programs_compute_the_bits_of_operators,
+    };
+    const suite_loop loops[] = {
+        {variants_compute_the_bits_of_operators, 0,
+         sizeof variations / sizeof *variations},
+    };
+    const test_suite suite = {.name = "operators as loop programs",
+                              .setup = begin,
+                              .teardown = end,
+                              .seconds = 300,
+                              SUITE_TESTS(tests),
+                              SUITE_LOOPS(loops)};
+
+    return suite_run(&suite, 1);
+}
