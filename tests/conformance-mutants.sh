@@ -201,7 +201,7 @@ if [ -z "${LIBCORE_TEST_SHORT-}" ]; then
     LIBCORE_MUTANT_RULE=large-copies-block-the-host "$conformance" \
         --plugin "$mutant" \
         --filter 'core/streams/*' --timeout $patience >"$work/out" 2>&1
-    grep -q 'not tested, 3 tests: .* its copies are done when the call ' \
+    grep -q 'not tested, 4 tests: .* its copies are done when the call ' \
         "$work/out" && good=yes || good=no
     report 'without any gate, the verdict says what was not tested' $good
     unset LIBCORE_SIM_LARGEST
@@ -222,6 +222,20 @@ if [ -z "${LIBCORE_TEST_SHORT-}" ]; then
     offer ''
     unset LIBCORE_MUTANT_LACKS
 fi
+
+# Takes half a minute and 9 GiB.
+huge=core/memory/copies-beyond-4-gib
+if [ -n "${LIBCORE_TEST_LONG-}" ]; then
+    LIBCORE_SIM_BYTES=16000000000
+    export LIBCORE_SIM_BYTES
+    for rule in fill copy write read; do
+        caught $rule-sizes-have-32-bits $huge '' '' \
+            'whose size 32 bits do not hold: byte'
+    done
+    passed $huge ', on a device with 16 GB'
+    unset LIBCORE_SIM_BYTES
+fi
+echo $huge >>"$work/names"
 
 # Errors in a file are tested with fixtures instead of rules of the mutant.
 fixture() { # plugin, test

@@ -7,6 +7,7 @@
 
 #include <libcore/sdk.h>
 
+#include "codegen/tiles.h"
 #include "cpu.h"
 #include "runtime/device.h"
 #include "loop/elementwise.h"
@@ -85,6 +86,8 @@ static const void *get_interface(void *backend, core_string name,
         return &threads;
     if (core_sdk_string_equal(name, "core.fork_safe") && version <= 1)
         return &fork_safe;
+    if (core_sdk_string_equal(name, "core.codegen") && version <= 1)
+        return &cpu_codegen;
     return NULL;
 }
 

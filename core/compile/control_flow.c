@@ -5,6 +5,7 @@
 
 #include "compile/region_trace.h"
 
+#include "autograd/graph/autograd_meta.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "device/device.h"
@@ -47,13 +48,13 @@ static bool is_own(const core_tensor *tensor)
 
 static core_status make_own(core_tensor **tensor)
 {
-    core_tensor *before = *tensor;
+    core_tensor *copy;
 
-    if (is_own(before))
+    if (is_own(*tensor))
         return CORE_OK;
-    *tensor = NULL;
-    CORE_TRY(core_clone(before, CORE_FORMAT_CONTIGUOUS, tensor));
-    core_tensor_release(before);
+    CORE_TRY(core_clone(*tensor, CORE_FORMAT_CONTIGUOUS, &copy));
+    core_tensor_release(*tensor);
+    *tensor = copy;
     return CORE_OK;
 }
 
@@ -187,17 +188,7 @@ static core_status loop(const core__region *condition, const core__region *body,
 
 /* ------------------------------------------------------------ recording -- */
 
-/* A node with regions while it is recorded. */
-typedef struct recording {
-    core__trace *trace;
-    const char *name;
-    core_program *regions[CORE__REGIONS];
-    core__program_argument *arguments;
-    core_tensor **outputs;
-    size_t noutputs;
-} recording;
-
-static core_status read_list(recording *r, core_tensor *const *tensors,
+static core_status read_list(core__region_node *r, core_tensor *const *tensors,
                              size_t count, core__program_argument *out)
 {
     uint32_t *values =
@@ -212,8 +203,8 @@ static core_status read_list(recording *r, core_tensor *const *tensors,
     return CORE_OK;
 }
 
-static core_status record_region(recording *r, const core__region *region,
-                                 uint32_t index)
+core_status core__region_node_record(core__region_node *r,
+                                     const core__region *region, uint32_t index)
 {
     core__region_captured captured;
 
@@ -225,7 +216,7 @@ static core_status record_region(recording *r, const core__region *region,
 }
 
 /* The type of an output in the program that contains the region. */
-static core_status output_type(recording *r, const core_program *region,
+static core_status output_type(core__region_node *r, const core_program *region,
                                size_t output, core__program_type *out)
 {
     const core__program_type *type = &region->outputs[output].type;
@@ -238,7 +229,7 @@ static core_status output_type(recording *r, const core_program *region,
                                   core__type_strides(type), device, out);
 }
 
-static core_status add_outputs(recording *r, core__program_node *node,
+static core_status add_outputs(core__region_node *r, core__program_node *node,
                                core__program_argument *result)
 {
     core_program *program = r->trace->program;
@@ -265,7 +256,7 @@ static core_status add_outputs(recording *r, core__program_node *node,
     return CORE_OK;
 }
 
-static core_status add_node(recording *r)
+core_status core__region_node_add(core__region_node *r)
 {
     core_program *program = r->trace->program;
     core__program_argument *result =
@@ -301,8 +292,8 @@ static core_status check_batched(const char *name, core_tensor *const *inputs,
 }
 
 /* The inputs, which both kinds read. */
-static core_status begin(recording *r, core_tensor *const *inputs,
-                         size_t ninputs)
+core_status core__region_node_begin(core__region_node *r,
+                                    core_tensor *const *inputs, size_t ninputs)
 {
     size_t size = CORE__REGION_ARGUMENTS * sizeof *r->arguments;
 
@@ -314,14 +305,14 @@ static core_status begin(recording *r, core_tensor *const *inputs,
     return read_list(r, inputs, ninputs, &r->arguments[CORE__REGION_INPUTS]);
 }
 
-static void drop_regions(recording *r)
+void core__region_node_drop(core__region_node *r)
 {
     for (uint32_t i = 0; i < CORE__REGIONS; i++)
         core_program_release(r->regions[i]);
 }
 
 /* Outputs of a region, as tensors without content. */
-static core_status compare_outputs(const recording *r,
+static core_status compare_outputs(const core__region_node *r,
                                    const core__region *region, uint32_t index,
                                    const core_program *other, const char *of)
 {
@@ -352,39 +343,77 @@ static core_status compare_outputs(const recording *r,
 
 /* ---------------------------------------------------------------- branch -- */
 
-static core_status record_branches(recording *r, const core__region *branches,
+core_status core__region_node_predicate(core__region_node *r,
+                                        core_tensor *predicate)
+{
+    core__program_argument *argument = &r->arguments[CORE__REGION_PREDICATE];
+
+    CORE_TRY(check_batched(r->name, &predicate, 1));
+    argument->tag = CORE_VALUE_TENSOR;
+    return core__traced_read(r->trace, NULL, predicate, &argument->u.value);
+}
+
+static core_status record_branches(core__region_node *r,
+                                   const core__region *branches,
                                    core_tensor *predicate)
 {
-    core__program_argument *argument;
-
-    CORE_TRY(begin(r, branches[0].inputs, branches[0].ninputs));
-    CORE_TRY(check_batched(r->name, &predicate, 1));
-    argument = &r->arguments[CORE__REGION_PREDICATE];
-    argument->tag = CORE_VALUE_TENSOR;
-    CORE_TRY(core__traced_read(r->trace, NULL, predicate, &argument->u.value));
-    CORE_TRY(record_region(r, &branches[0], 0));
-    CORE_TRY(record_region(r, &branches[1], 1));
+    CORE_TRY(
+        core__region_node_begin(r, branches[0].inputs, branches[0].ninputs));
+    CORE_TRY(core__region_node_predicate(r, predicate));
+    CORE_TRY(core__region_node_record(r, &branches[0], 0));
+    CORE_TRY(core__region_node_record(r, &branches[1], 1));
     CORE_TRY(compare_outputs(r, &branches[1], 1, r->regions[0],
                              "that of then_function"));
-    return add_node(r);
+    return core__region_node_add(r);
 }
 
 static core_status record_cond(const core__region *branches,
                                core_tensor *predicate, core_tensor **outputs)
 {
-    recording r = {.trace = core__thread_self()->trace,
-                   .name = CORE__COND_NAME,
-                   .outputs = outputs,
-                   .noutputs = branches[0].noutputs};
+    core__region_node r = {.trace = core__thread_self()->trace,
+                           .name = CORE__COND_NAME,
+                           .outputs = outputs,
+                           .noutputs = branches[0].noutputs};
     core_status status;
 
     pthread_mutex_lock(&r.trace->lock);
     status = record_branches(&r, branches, predicate);
     pthread_mutex_unlock(&r.trace->lock);
-    drop_regions(&r);
+    core__region_node_drop(&r);
     if (status != CORE_OK)
         release_all(outputs, r.noutputs);
     return status;
+}
+
+/* Autograd records the branch as one function. */
+static core_status record_differentiable(const core__region *branches,
+                                         core_tensor *predicate,
+                                         core_tensor **outputs)
+{
+    core__trace *trace = core__thread_self()->trace;
+    bool before = core_grad_mode_set(false);
+    core_status status = record_cond(branches, predicate, outputs);
+
+    core_grad_mode_set(before);
+    if (status != CORE_OK)
+        return status;
+    pthread_mutex_lock(&trace->lock);
+    status = core__region_differentiate(branches, predicate, outputs);
+    pthread_mutex_unlock(&trace->lock);
+    if (status != CORE_OK)
+        release_all(outputs, branches[0].noutputs);
+    return status;
+}
+
+/* True if autograd records what is computed from the inputs. */
+static bool is_differentiated(core_tensor *const *inputs, size_t ninputs)
+{
+    const core__thread *self = core__thread_self();
+
+    for (size_t i = 0; i < ninputs && !self->no_grad && !self->inference; i++)
+        if (core__tensor_requires_grad(inputs[i]))
+            return true;
+    return false;
 }
 
 static core_status check_tensors(const char *name, core_tensor *const *inputs,
@@ -405,9 +434,9 @@ core_status core_cond(core_tensor *predicate,
 {
     core__region branches[2] = {
         {CORE__COND_NAME, "then_function", then_function, context, inputs,
-         ninputs, noutputs, false},
+         ninputs, noutputs, false, false},
         {CORE__COND_NAME, "else_function", else_function, context, inputs,
-         ninputs, noutputs, false}};
+         ninputs, noutputs, false, false}};
     bool chosen;
 
     if (noutputs > 0)
@@ -422,7 +451,9 @@ core_status core_cond(core_tensor *predicate,
     CORE_TRY(check_tensors(CORE__COND_NAME, inputs, ninputs));
     CORE_TRY(check_predicate(CORE__COND_NAME, "predicate", predicate));
     if (core__thread_self()->trace)
-        return record_cond(branches, predicate, outputs);
+        return is_differentiated(inputs, ninputs)
+                   ? record_differentiable(branches, predicate, outputs)
+                   : record_cond(branches, predicate, outputs);
     CORE_TRY(read_predicate(predicate, &chosen));
     return core__region_call(&branches[chosen ? 0 : 1], inputs, outputs);
 }
@@ -430,7 +461,8 @@ core_status core_cond(core_tensor *predicate,
 /* ------------------------------------------------------------------ loop -- */
 
 /* The inputs of a region, as outputs to compare with. */
-static core_status check_loop(const recording *r, const core__region *condition,
+static core_status check_loop(const core__region_node *r,
+                              const core__region *condition,
                               const core__region *body)
 {
     const core_program *first = r->regions[0], *second = r->regions[1];
@@ -463,29 +495,30 @@ static core_status check_loop(const recording *r, const core__region *condition,
     return CORE_OK;
 }
 
-static core_status record_regions(recording *r, const core__region *condition,
+static core_status record_regions(core__region_node *r,
+                                  const core__region *condition,
                                   const core__region *body)
 {
-    CORE_TRY(begin(r, body->inputs, body->ninputs));
-    CORE_TRY(record_region(r, condition, 0));
-    CORE_TRY(record_region(r, body, 1));
+    CORE_TRY(core__region_node_begin(r, body->inputs, body->ninputs));
+    CORE_TRY(core__region_node_record(r, condition, 0));
+    CORE_TRY(core__region_node_record(r, body, 1));
     CORE_TRY(check_loop(r, condition, body));
-    return add_node(r);
+    return core__region_node_add(r);
 }
 
 static core_status record_while(const core__region *condition,
                                 const core__region *body, core_tensor **outputs)
 {
-    recording r = {.trace = core__thread_self()->trace,
-                   .name = CORE__WHILE_NAME,
-                   .outputs = outputs,
-                   .noutputs = body->noutputs};
+    core__region_node r = {.trace = core__thread_self()->trace,
+                           .name = CORE__WHILE_NAME,
+                           .outputs = outputs,
+                           .noutputs = body->noutputs};
     core_status status;
 
     pthread_mutex_lock(&r.trace->lock);
     status = record_regions(&r, condition, body);
     pthread_mutex_unlock(&r.trace->lock);
-    drop_regions(&r);
+    core__region_node_drop(&r);
     if (status != CORE_OK)
         release_all(outputs, r.noutputs);
     return status;
@@ -509,11 +542,22 @@ core_status core_while(core_tensor_function condition,
                        core_tensor *const *inputs, size_t ninputs,
                        core_tensor **outputs)
 {
-    const core__region first = {
-        CORE__WHILE_NAME, "condition", condition, context,
-        inputs,           ninputs,     1,         true};
-    const core__region second = {CORE__WHILE_NAME, "body",  body,    context,
-                                 inputs,           ninputs, ninputs, true};
+    const core__region first = {.name = CORE__WHILE_NAME,
+                                .part = "condition",
+                                .function = condition,
+                                .context = context,
+                                .inputs = inputs,
+                                .ninputs = ninputs,
+                                .noutputs = 1,
+                                .row_major = true};
+    const core__region second = {.name = CORE__WHILE_NAME,
+                                 .part = "body",
+                                 .function = body,
+                                 .context = context,
+                                 .inputs = inputs,
+                                 .ninputs = ninputs,
+                                 .noutputs = ninputs,
+                                 .row_major = true};
     core_status status;
 
     if (ninputs > 0)

@@ -326,6 +326,48 @@ static core_status take_views(preparing *p, core__logged_launch *launch)
     return CORE_OK;
 }
 
+/* The operand of a loop that is an argument's number; NULL: it is none. */
+static core_operand *number_operand(const core__logged_launch *launch,
+                                    const core__program_node *node,
+                                    uint32_t argument)
+{
+    const core__operator_data *data = node->op->data;
+    uint32_t at = launch->loop ? launch->loop->noutputs : 0;
+
+    for (uint32_t k = 0; launch->loop && k < data->operands; k++) {
+        if (data->operand[k] == argument)
+            return (core_operand *)(uintptr_t)&launch->loop->operands[at];
+        at += node->args[data->operand[k]].tag != CORE_VALUE_NONE;
+    }
+    return NULL;
+}
+
+/* Numbers of each run are arguments of the kernel at the same positions, and
+ * operands. */
+static core_status note_numbers(preparing *p, const core__program_node *node,
+                                const core__logged_launch *launch)
+{
+    for (uint32_t i = 0; node && i < node->nargs; i++) {
+        core__number_place *place;
+        core_operand *operand;
+
+        if (node->args[i].tag != CORE__ARGUMENT_NUMBER ||
+            launch->run->op != node->op)
+            continue;
+        operand = number_operand(launch, node, i);
+        if (launch->kernel->supports || i >= launch->nargs ||
+            (operand && !(operand->flags & CORE_OPERAND_IMMEDIATE)))
+            return refuse(p, "a kernel depends on a number of each run");
+        place = core__program_grow(&p->to->number_places,
+                                   &p->to->nnumber_places, sizeof *place);
+        if (!place)
+            return no_memory();
+        *place = (core__number_place){(core_value *)(uintptr_t)&launch->args[i],
+                                      operand, (uint32_t)node->args[i].u.i};
+    }
+    return CORE_OK;
+}
+
 /* Kernels that write some of their arguments. */
 static core_status note_written(preparing *p, const core__program_node *node,
                                 core__logged_launch *launch)
@@ -386,6 +428,7 @@ static core_status take_operands(preparing *p, const core__program_node *node,
         if (launch->args[i].tag == CORE_VALUE_TENSOR) /* only its presence */
             ((core_value *)(uintptr_t)launch->args)[i].u.tensor = tensors[0];
     CORE_TRY(launch->loop ? take_loop(p, launch) : take_views(p, launch));
+    CORE_TRY(note_numbers(p, node, launch));
     return note_written(p, node, launch);
 }
 
@@ -574,6 +617,21 @@ static core_status leave_node(preparing *p, const core__program_node *node,
     return add_step(p, CORE__STEP_NODE, p->run.node, NULL);
 }
 
+/* True for operators whose kernels get numbers as they are, and check none of
+ * those that change from run to run. */
+static bool passes_numbers(const preparing *p, const core__program_node *node)
+{
+    const core_operator *op = node->op;
+
+    if (!op || op->flags & CORE__OP_CUSTOM || !node->nvalues)
+        return false;
+    if (op->family == CORE__FAMILY_ELEMENTWISE)
+        return core__dtype_is_floating(
+            p->run.program->values[node->first].type.dtype);
+    return op->id == CORE_OP_FUSED_SGD_STEP ||
+           op->id == CORE_OP_FUSED_ADAM_STEP;
+}
+
 /* True if an argument is a number of each run. */
 static bool reads_number(const core__program_node *node)
 {
@@ -586,7 +644,7 @@ static bool reads_number(const core__program_node *node)
 static core_status prepare_node(preparing *p, const core__program_node *node)
 {
     const char *reason = "it is an operator of a program or plugin";
-    bool numbers = reads_number(node);
+    bool numbers = reads_number(node) && !passes_numbers(p, node);
     core_status status = CORE_OK;
 
     if (node->op && core__operator_is_view(node->op)) {
@@ -594,7 +652,7 @@ static core_status prepare_node(preparing *p, const core__program_node *node)
         p->to->nodes++;
     } else {
         if (node->regions)
-            reason = "its regions run as programs";
+            reason = "it runs a part of the program that data choose";
         else if (numbers)
             reason = "it reads a number at each run";
         else if (node->op)
@@ -1083,10 +1141,7 @@ static core_status set_values(preparing *p)
     to->value_sources = core__alloc(size);
     to->held = core__alloc(size);
     to->real = core__alloc_zero(size);
-    to->numbers =
-        core__alloc_zero((p->run.program->nnumbers + 1) * sizeof *to->numbers);
-    if (!to->arena_offsets || !to->value_sources || !to->held || !to->real ||
-        !to->numbers)
+    if (!to->arena_offsets || !to->value_sources || !to->held || !to->real)
         return core__error_memory(size);
     for (uint32_t v = 0; v < program->nvalues; v++) {
         uint32_t index = p->value_buffers[v];
@@ -1129,7 +1184,8 @@ static core_status set_moves(preparing *p)
     return CORE_OK;
 }
 
-/* A copy of a target to itself, for an operator that then changes it. */
+/* A copy of a tensor to itself: of a target, for an operator that then changes
+ * it, or of a result that nothing else reads. */
 static bool copies_to_itself(const core__logged_launch *launch)
 {
     const core_operand *operands = launch->loop ? launch->loop->operands : NULL;
@@ -1138,7 +1194,6 @@ static bool copies_to_itself(const core__logged_launch *launch)
     return run->op->id == CORE_OP_COPY_ && operands && run->ntensors == 2 &&
            operand_of(run->tensors[0])->source ==
                operand_of(run->tensors[1])->source &&
-           operand_of(run->tensors[0])->source != 0 &&
            operand_of(run->tensors[0])->distance ==
                operand_of(run->tensors[1])->distance &&
            same_layout(run->tensors[0], run->tensors[1]);
@@ -1194,6 +1249,7 @@ static core_status prepare_all(preparing *p)
 
     for (uint32_t v = 0; v < program->nvalues; v++)
         p->value_buffers[v] = p->last[v] = NEVER;
+    CORE_TRY(core__program_read_numbers(program, p->to->numbers));
     CORE_TRY(prepare_sources(p));
     CORE_TRY(core__program_order(program, p->order));
     for (uint32_t i = 0; i < program->nnodes; i++) {
@@ -1226,6 +1282,11 @@ static core_status begin(core_program *program, preparing *p)
     p->run.tensors = core__alloc_zero(size + 1);
     if (!p->run.tensors)
         return core__error_memory(size);
+    to->numbers =
+        core__alloc_zero((program->nnumbers + 1) * sizeof(core_value));
+    if (!to->numbers)
+        return no_memory();
+    p->run.numbers = to->numbers;
     p->value_buffers = (uint32_t *)(void *)(p->run.tensors + program->nvalues);
     p->last = p->value_buffers + program->nvalues;
     p->order = p->last + program->nvalues;
@@ -1300,6 +1361,7 @@ void core__prepared_free(core__prepared *prepared)
     core__free(prepared->value_sources);
     core__free(prepared->real);
     core__free(prepared->numbers);
+    core__free(prepared->number_places);
     core__free(prepared->unprepared);
     core__free(prepared);
 }

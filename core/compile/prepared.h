@@ -87,6 +87,13 @@ typedef struct core__step {
     uint32_t creations, ncreations, changes, nchanges, releases, nreleases;
 } core__step;
 
+/* An argument of a kernel that is a number of each run. */
+typedef struct core__number_place {
+    core_value *at;
+    core_operand *operand; /* that has it, too; or NULL */
+    uint32_t number;
+} core__number_place;
+
 /* Why nodes are called as operators. */
 typedef struct core__unprepared {
     const char *operator_name; /* as long as the program */
@@ -117,6 +124,8 @@ typedef struct core__prepared {
     uint32_t *value_sources; /* by value; CORE__NO_VALUE: has none itself */
     core_tensor **real;      /* by value: tensors during a call */
     core_value *numbers;     /* of the call */
+    core__number_place *number_places;
+    uint32_t nnumber_places;
     core__unprepared *unprepared;
     uint32_t nsources, nplaces, ntensors, nsteps, nchanges, nreleases, nheld,
         nunprepared;

@@ -558,6 +558,20 @@ static void end_call(core__prepared *set, core_tensor **outputs,
     }
 }
 
+static void place_numbers(const core__prepared *set)
+{
+    for (uint32_t i = 0; i < set->nnumber_places; i++) {
+        const core__number_place *place = &set->number_places[i];
+        core_operand *operand = place->operand;
+
+        *place->at = set->numbers[place->number];
+        if (!operand)
+            continue;
+        operand->immediate = 0;
+        core__element_store(operand->dtype, &operand->immediate, *place->at);
+    }
+}
+
 static core_status run_set(core__prepared *set, core_tensor *const *inputs,
                            core_tensor **outputs)
 {
@@ -569,6 +583,8 @@ static core_status run_set(core__prepared *set, core_tensor *const *inputs,
                    .steps = &operator_steps};
     core_status status = core__program_read_numbers(set->program, set->numbers);
 
+    if (status == CORE_OK)
+        place_numbers(set);
     if (status == CORE_OK && set->operators)
         status = core__run_set_sources(&r);
     if (status == CORE_OK)

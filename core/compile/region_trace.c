@@ -226,11 +226,25 @@ static core_status share_references(core__trace *outer,
     return CORE_OK;
 }
 
-static core_status capture(core__trace *outer, core_program *program,
+static core_status check_captured(const core__region *region,
+                                  const core_tensor *tensor)
+{
+    return core__tensor_requires_grad(tensor)
+               ? refuse(region, "reads a tensor that requires grad and is not "
+                                "an input, so its gradient cannot be recorded")
+               : CORE_OK;
+}
+
+static core_status capture(core__trace *outer, const core__region *region,
+                           core_program *program,
                            core__region_captured *captured)
 {
     uint32_t size = program->nhidden * (uint32_t)sizeof *captured->values;
 
+    for (uint32_t i = 0; region->differentiates && i < program->nhidden; i++)
+        CORE_TRY(check_captured(region, program->hidden[i].tensor));
+    for (uint32_t i = 0; region->differentiates && i < program->naliases; i++)
+        CORE_TRY(check_captured(region, program->aliases[i]));
     captured->count = program->nhidden;
     captured->values = core__program_alloc(outer->program, size + 1);
     if (!captured->values)
@@ -283,7 +297,7 @@ core_status core__region_trace(core__trace *outer, const core__region *region,
     if (status == CORE_OK)
         status = record(&trace, region, stand_ins, outputs);
     if (status == CORE_OK)
-        status = capture(outer, trace.program, out_captured);
+        status = capture(outer, region, trace.program, out_captured);
     if (status != CORE_OK)
         core_error_detach(&error);
     release_all(outputs, region->noutputs);

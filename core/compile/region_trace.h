@@ -19,13 +19,44 @@ typedef struct core__region {
     void *context;
     core_tensor *const *inputs;
     size_t ninputs, noutputs;
-    bool row_major; /* the inputs are, when it is called */
+    bool row_major;      /* the inputs are, when it is called */
+    bool differentiates; /* it computes a gradient, which what it reads besides
+                          * its inputs cannot have */
 } core__region;
 
 typedef struct core__region_captured {
     uint32_t *values; /* of the outer program; in its arena */
     uint32_t count;
 } core__region_captured;
+
+/* A node with regions while it is recorded. */
+typedef struct core__region_node {
+    core__trace *trace; /* locked by the caller */
+    const char *name;
+    core_program *regions[CORE__REGIONS];
+    core__program_argument *arguments;
+    core_tensor **outputs; /* set by core__region_node_add */
+    size_t noutputs;
+} core__region_node;
+
+/* Reads the inputs. */
+core_status core__region_node_begin(core__region_node *node,
+                                    core_tensor *const *inputs, size_t ninputs);
+core_status core__region_node_predicate(core__region_node *node,
+                                        core_tensor *predicate);
+/* Records a region. */
+core_status core__region_node_record(core__region_node *node,
+                                     const core__region *region,
+                                     uint32_t index);
+/* Appends the node, which takes over the regions. */
+core_status core__region_node_add(core__region_node *node);
+/* Releases regions that no node has. */
+void core__region_node_drop(core__region_node *node);
+
+/* Makes the outputs of a recorded branch results of a node of the graph. */
+core_status core__region_differentiate(const core__region *branches,
+                                       core_tensor *predicate,
+                                       core_tensor **outputs);
 
 /* Calls the function.  The outputs are row-major and have memory of their
  * own. */

@@ -218,9 +218,10 @@ typedef struct run {
     const core_loop *loop;
     char *scratch;
     int64_t row_size;
-    int64_t row;   /* its first position */
-    int64_t begin; /* the tile's, within the row */
-    int64_t count; /* its elements */
+    int64_t row;     /* its first position */
+    int64_t begin;   /* the tile's, within the row */
+    int64_t count;   /* its elements */
+    core_status bad; /* found in data; the rest is computed nevertheless */
 } run;
 
 static char *value_of(const run *r, uint32_t value)
@@ -365,7 +366,7 @@ static void compute_own(const run *r, const core_loop_instruction *at, char *to)
     }
 }
 
-static core_status compute(const run *r, uint32_t value)
+static core_status compute(run *r, uint32_t value)
 {
     const sim_step *step = &r->program->steps[value];
     int64_t strides[4][1];
@@ -384,6 +385,7 @@ static core_status compute(const run *r, uint32_t value)
                       .loop = &loop,
                       .op = step->op,
                       .kernel_op = step->op};
+    core_status status;
 
     if (!step->kernel) {
         compute_own(r, &step->instruction, value_of(r, value));
@@ -405,7 +407,11 @@ static core_status compute(const run *r, uint32_t value)
         args[2].u.string = step->mode;
     }
     call.user = step->kernel->user;
-    return step->kernel->launch(&call, args, step->mode ? 3 : 1, NULL, 0);
+    status = step->kernel->launch(&call, args, step->mode ? 3 : 1, NULL, 0);
+    if (status != CORE_ERROR_INVALID_ARGUMENT) /* division by zero */
+        return status;
+    r->bad = status;
+    return CORE_OK;
 }
 
 /* Computes the instructions below `end` for a tile. */
@@ -527,5 +533,5 @@ core_status sim_program_run(const sim_program *program, const core_loop *loop,
     for (r.row = 0; r.row < loop->numel && status == CORE_OK;
          r.row += r.row_size)
         status = run_row(&r);
-    return status;
+    return status == CORE_OK ? r.bad : status;
 }

@@ -143,6 +143,13 @@ static const core_hotplug_interface hotplug = {
     .device_id = device_id,
 };
 
+static core_status identity(void *device, core_string *out_text)
+{
+    (void)device;
+    *out_text = core_sdk_string("none");
+    return CORE_OK;
+}
+
 /* Reports what it knows of the program, and accepts none. */
 static core_status accepts(void *device, const core_loop_program *program)
 {
@@ -177,6 +184,7 @@ static core_status run_program(void *device, void *kernel,
 
 static const core_codegen_interface codegen = {
     .struct_size = sizeof codegen,
+    .identity = identity,
     .accepts = accepts,
     .build = build,
     .destroy = destroy,

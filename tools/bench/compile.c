@@ -179,7 +179,9 @@ void bench_compile(void)
     must(core_compile(f.function, NULL, NULL, &f.compiled));
     bench_ns("compile.guards_8_inputs", call_compiled, &f);
     core_compiled_release(f.compiled);
-    f.function = chain;
+    release(&f);
+    f = (fixture){.function = chain, .ninputs = 1};
+    f.inputs[0] = bench_full(sizes, 2, 1);
     measure("compile.chain3", &f);
     release(&f);
     f = (fixture){.function = step, .ninputs = PERCEPTRON};

@@ -354,9 +354,9 @@ static void list_needs(const report *self)
     if (report_wants(self, LEVEL_STRESS))
         printf("# level stress needs no further kernel\n");
     printf("# not checked: the results of the plugin's own operators against a "
-           "reference, which the suite does not have (it compares kernels with "
-           "themselves and gradients with finite differences); operators "
-           "without samples\n");
+           "reference, unless the plugin has a function of them for cpu (the "
+           "suite compares kernels with themselves and gradients with finite "
+           "differences); operators without samples\n");
 }
 
 static int list_tests(const report *self)

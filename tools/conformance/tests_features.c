@@ -397,6 +397,7 @@ static void tables_are_complete(suite *self, outcome *out, const test *one)
         {"core.ranges", 2},
         {"core.hotplug", 1},
         {"core.ipc", 3},
+        {"core.codegen", 4},
     };
     plugin_tables *plugin = plugin_tables_open(self, out);
 

@@ -5,7 +5,8 @@
  * product.
  *
  * A tile is a few output rows of one image and group; its input is rearranged
- * once for all filters.  The gradient of the input is a convolution of the
+ * once for all filters.  Where there are fewer positions than filters, the
+ * weights are used in place and the patches are rearranged instead.  The gradient of the input is a convolution of the
  * output's gradient with the flipped kernel; the gradient of the weights sums
  * over positions instead of taps and channels.  The order of summation does not
  * depend on the number of threads. */
@@ -21,9 +22,11 @@ enum {
     TILE = 1 << 16,       /* input elements that a tile reads */
     WORK_LEAST = 1 << 16, /* multiply-adds; with fewer, columns are faster */
     FILTERS_LEAST = 12,
-    CHANNELS_LEAST = 4, /* where channels are the lines of the product */
-    SUMMED = 128,       /* products per partial sum, approximately */
-    ITEMS_WANTED = 8    /* tasks of the gradient of the weights */
+    CHANNELS_LEAST = 4,  /* where channels are the lines of the product */
+    SUMMED = 128,        /* products per partial sum, approximately */
+    ROWS_MOST = 1 << 18, /* elements of the rows of all tiles */
+    ITEMS_WANTED = 8,    /* tasks of the gradient of the weights */
+    LINES = 24           /* filters of a task with few positions */
 };
 
 typedef struct job {
@@ -39,6 +42,9 @@ typedef struct job {
     int64_t rows, tiles;    /* output rows in a tile; tiles in out[1] */
     int64_t in_rows, width; /* of the input that a tile reads */
     int64_t parts, items;
+    int64_t *weight_taps; /* the offset of each tap in the weights, where they
+                           * are used in place */
+    float *rows_of_all;   /* of all tiles, by item; NULL: they are too large */
     float *packed; /* weights: [group][block][tap][channel][columns]; their
                     * gradient: such an array for each part */
     core_status status;
@@ -54,6 +60,9 @@ static const conv_functions *functions(void)
 #endif
     return &cpu_conv_functions_baseline;
 }
+
+/* For functions that are called a few times for many elements. */
+#define NOT_INLINE __attribute__((noinline))
 
 static int64_t least(int64_t a, int64_t b)
 {
@@ -135,14 +144,20 @@ static float *scratch(job *j, int64_t count)
 
 /* -------------------------------------------------------------- weights -- */
 
+/* Of a block of filters. */
+static int64_t block_size(const job *j)
+{
+    return j->taps * j->channels * j->f->columns;
+}
+
 static int64_t packed_size(const job *j)
 {
-    return j->g.groups * j->blocks * j->taps * j->channels * j->f->columns;
+    return j->g.groups * j->blocks * block_size(j);
 }
 
 /* The address of the weight of a filter, a channel of its group, and a tap. */
-static float *weight_at(const job *j, int64_t group, int64_t filter,
-                        int64_t channel, int64_t tap)
+static NOT_INLINE float *weight_at(const job *j, int64_t group, int64_t filter,
+                                   int64_t channel, int64_t tap)
 {
     const conv_geometry *g = &j->g;
     const int64_t *stride = j->w.stride;
@@ -158,24 +173,64 @@ static float *weight_at(const job *j, int64_t group, int64_t filter,
            channel * stride[1];
 }
 
+/* The distances of channels and of filters in the weights. */
+static int64_t channel_stride(const job *j)
+{
+    return j->w.stride[j->turned ? 0 : 1];
+}
+
+static int64_t filter_stride(const job *j)
+{
+    return j->w.stride[j->turned ? 1 : 0];
+}
+
+/* The weights of CHANNELS channels, all taps and a block of filters fit in the
+ * first-level cache: each line of it is used completely. */
+enum { CHANNELS = 16 };
+
+static void pack_channels(const job *j, int64_t item, int64_t begin,
+                          int64_t end)
+{
+    int64_t columns = j->f->columns, first = item % j->blocks * columns;
+    int64_t count = least(columns, j->filters - first);
+    int64_t step = filter_stride(j), channel = channel_stride(j);
+    float *to = j->packed + item * j->taps * j->channels * columns;
+
+    for (int64_t tap = 0; tap < j->taps; tap++) {
+        const float *from = weight_at(j, item / j->blocks, first, begin, tap);
+        float *line = to + (tap * j->channels + begin) * columns;
+
+        for (int64_t c = begin; c < end; c++) {
+            for (int64_t k = 0; k < count; k++)
+                line[k] = from[k * step];
+            for (int64_t k = count; k < columns; k++)
+                line[k] = 0;
+            from += channel;
+            line += columns;
+        }
+    }
+}
+
+static bool take_weight_taps(job *j)
+{
+    j->weight_taps = cpu_allocate(j->taps, sizeof *j->weight_taps);
+    if (!j->weight_taps) {
+        fail(j);
+        return false;
+    }
+    for (int64_t tap = 0; tap < j->taps; tap++)
+        j->weight_taps[tap] = weight_at(j, 0, 0, 0, tap) - j->w.data;
+    return true;
+}
+
 /* One block of filters of one group. */
 static void pack_weights(void *context, int64_t begin, int64_t end)
 {
     const job *j = context;
-    int64_t columns = j->f->columns, lines = j->taps * j->channels;
 
-    for (int64_t item = begin; item < end; item++) {
-        int64_t first = item % j->blocks * columns;
-        float *to = j->packed + item * lines * columns;
-
-        for (int64_t line = 0; line < lines; line++)
-            for (int64_t k = 0; k < columns; k++)
-                to[line * columns + k] =
-                    first + k < j->filters
-                        ? *weight_at(j, item / j->blocks, first + k,
-                                     line % j->channels, line / j->channels)
-                        : 0;
-    }
+    for (int64_t item = begin; item < end; item++)
+        for (int64_t c = 0; c < j->channels; c += CHANNELS)
+            pack_channels(j, item, c, least(c + CHANNELS, j->channels));
 }
 
 /* ----------------------------------------------------------------- rows -- */
@@ -367,10 +422,164 @@ static void forward_task(void *context, int64_t begin, int64_t end)
     free(rows);
 }
 
+/* -------------------------------------------------------- few positions -- */
+
+/* With fewer positions than filters the weights are the larger operand: they
+ * are read in place, once, as the lines of the product, and the patches of the
+ * positions of all images are its columns.  Each sum has the same order. */
+
+typedef struct position {
+    int64_t at[3]; /* in its image */
+    int64_t from, to;
+} position;
+
+/* The positions of block `block`; returns how many there are. */
+static NOT_INLINE int64_t positions_of(const job *j, int64_t block,
+                                       position *positions)
+{
+    const conv_geometry *g = &j->g;
+    int64_t first = block * j->f->columns;
+    int64_t count = least(j->f->columns, g->images * g->out_size - first);
+
+    for (int64_t i = 0; i < count; i++) {
+        int64_t p = first + i, image = p / g->out_size;
+        position *to = &positions[i];
+
+        to->from = image * j->from.stride[0];
+        to->to = image * j->to.stride[0];
+        p %= g->out_size;
+        for (int k = 2; k >= 0; k--) {
+            int64_t at = p % g->out[k];
+
+            p /= g->out[k];
+            to->at[k] = at * g->stride[k] - g->padding[k];
+            to->to += at * j->to.stride[2 + k];
+        }
+    }
+    return count;
+}
+
+/* The offset of the input's element that a tap uses, or -1 outside. */
+static int64_t element_of(const job *j, const position *position, int64_t tap)
+{
+    const conv_geometry *g = &j->g;
+    int64_t offset = position->from;
+
+    for (int k = 2; k >= 0; k--) {
+        int64_t at = position->at[k] + tap % g->kernel[k] * g->dilation[k];
+
+        if (at < 0 || at >= g->in[k])
+            return -1;
+        offset += at * j->from.stride[2 + k];
+        tap /= g->kernel[k];
+    }
+    return offset;
+}
+
+/* [group][block of positions][tap][channel][columns]; an item is a tap. */
+static void pack_patches(void *context, int64_t begin, int64_t end)
+{
+    const job *j = context;
+    int64_t columns = j->f->columns, step = j->from.stride[1];
+    int64_t offsets[CONV_COLUMNS_MOST];
+    position positions[CONV_COLUMNS_MOST];
+
+    for (int64_t item = begin; item < end; item++) {
+        int64_t block = item / j->taps % j->tiles;
+        int64_t group = item / j->taps / j->tiles;
+        int64_t count = positions_of(j, block, positions);
+        const float *from = j->from.data + group * j->channels * step;
+        float *to = j->packed + item * j->channels * columns;
+
+        for (int64_t i = 0; i < columns; i++)
+            offsets[i] =
+                i < count ? element_of(j, &positions[i], item % j->taps) : -1;
+        for (int64_t c = 0; c < j->channels; c++, from += step, to += columns)
+            for (int64_t i = 0; i < columns; i++)
+                to[i] = offsets[i] < 0 ? 0 : from[offsets[i]];
+    }
+}
+
+/* Some filters of a group, and a block of positions. */
+static void few_lines(const job *j, int64_t group, int64_t first, int64_t block)
+{
+    int64_t columns = j->f->columns, count = least(LINES, j->filters - first);
+    int64_t together = most(1, SUMMED / most(j->channels, 1));
+    float sums[LINES * CONV_COLUMNS_MOST];
+    position positions[CONV_COLUMNS_MOST];
+    conv_product p = {.a = weight_at(j, group, first, 0, 0) - j->weight_taps[0],
+                      .across = filter_stride(j),
+                      .along = channel_stride(j),
+                      .n = j->channels,
+                      .c = sums,
+                      .distance = columns};
+    int64_t n = positions_of(j, block, positions);
+
+    for (int64_t tap = 0; tap < j->taps; tap += together) {
+        p.b = j->packed + (((group * j->tiles + block) * j->taps + tap) *
+                           j->channels * columns);
+        p.offsets = j->weight_taps + tap;
+        p.taps = least(together, j->taps - tap);
+        p.add = tap > 0;
+        j->f->multiply(&p, count);
+    }
+    for (int64_t k = 0; k < count; k++) {
+        int64_t filter = group * j->filters + first + k;
+        float *to = j->to.data + filter * j->to.stride[1];
+        float bias = j->b ? j->b[filter] : 0;
+
+        for (int64_t i = 0; i < n; i++)
+            to[positions[i].to] = sums[k * columns + i] + bias;
+    }
+}
+
+static void few_task(void *context, int64_t begin, int64_t end)
+{
+    const job *j = context;
+    int64_t blocks = (j->filters + LINES - 1) / LINES;
+
+    for (int64_t item = begin; item < end; item++)
+        for (int64_t block = 0; block < j->tiles; block++)
+            few_lines(j, item / blocks, item % blocks * LINES, block);
+}
+
+static bool has_few_positions(const job *j)
+{
+    int64_t columns = j->f->columns;
+    int64_t blocks = (j->g.images * j->g.out_size + columns - 1) / columns;
+
+    return blocks * columns <= j->filters;
+}
+
+/* Here tiles are blocks of positions. */
+static core_status compute_few(job *j)
+{
+    int64_t columns = j->f->columns;
+    int64_t lines = j->taps * j->channels;
+    int64_t items = j->g.groups * ((j->filters + LINES - 1) / LINES);
+
+    j->tiles = (j->g.images * j->g.out_size + columns - 1) / columns;
+    j->packed = scratch(j, j->g.groups * j->tiles * lines * columns);
+    if (!j->packed || !take_weight_taps(j))
+        goto done;
+    cpu_parallel_for(j->g.groups * j->tiles * j->taps,
+                     cpu_grain(j->taps, lines * columns), pack_patches, j);
+    cpu_parallel_for(items, cpu_grain(items, LINES * lines * columns / 16),
+                     few_task, j);
+done:
+    free(j->weight_taps);
+    free(j->packed);
+    return j->status;
+}
+
+/* ----------------------------------------------------------------- calls -- */
+
 static core_status compute(job *j)
 {
     int64_t work = j->rows * j->g.out[2] * j->taps * j->channels * j->filters;
 
+    if (has_few_positions(j))
+        return compute_few(j);
     j->packed = scratch(j, packed_size(j));
     if (!j->packed)
         return j->status;
@@ -442,93 +651,188 @@ static void take_grad(const job *j, const tile *t, int64_t block, float *to)
 }
 
 typedef struct weight_workspace {
-    float *rows, *grad;
+    float *rows, *grad; /* of a tile; with rows_of_all the grad is of a part */
     int64_t *offsets, *of_rows; /* of taps, of rows of a tile */
+    float *sums;                /* of a block, where there is one part */
 } weight_workspace;
 
-/* sums: [tap][channel][columns] */
-static void weight_tile(const job *j, const tile *t,
-                        const weight_workspace *workspace, float *sums)
+/* The elements of the output's gradient of a tile, for a block of filters. */
+static int64_t grad_size(const job *j)
 {
-    conv_product p = {.b = workspace->grad,
+    return j->rows * j->g.out[2] * j->f->columns;
+}
+
+/* Some channels.  sums: [tap][channel][columns] */
+static void weight_tile(const job *j, const weight_workspace *workspace,
+                        const float *rows, const float *grad, int64_t count,
+                        int64_t channel, int64_t channels, float *sums,
+                        bool add)
+{
+    conv_product p = {.b = grad,
                       .offsets = workspace->of_rows,
                       .across = 1,
                       .along = j->g.stride[2] * j->channels,
-                      .taps = t->rows,
+                      .taps = count,
                       .n = j->g.out[2],
                       .distance = j->f->columns,
-                      .add = true};
+                      .add = add};
 
     for (int64_t tap = 0; tap < j->taps; tap++) {
-        p.a = workspace->rows + workspace->offsets[tap];
-        p.c = sums + tap * j->channels * j->f->columns;
-        j->f->multiply(&p, j->channels);
+        p.a = rows + workspace->offsets[tap] + channel;
+        p.c = sums + (tap * j->channels + channel) * j->f->columns;
+        j->f->multiply(&p, channels);
     }
+}
+
+/* The tiles of a part, one after the other: few channels at a time, so that
+ * their sums stay in the first-level cache. */
+static void weight_tiles(const job *j, int64_t first, int64_t count,
+                         int64_t step, int64_t block,
+                         const weight_workspace *workspace, float *sums)
+{
+    int64_t tiles = j->g.out[0] * j->tiles;
+
+    for (int64_t i = 0; i < count; i++) {
+        tile t = tile_of(j, first + i / tiles * step + i % tiles);
+
+        take_grad(j, &t, block, workspace->grad + i * grad_size(j));
+    }
+    for (int64_t c = 0; c < j->channels; c += LINES)
+        for (int64_t i = 0; i < count; i++) {
+            int64_t item = first + i / tiles * step + i % tiles;
+            tile t = tile_of(j, item);
+
+            weight_tile(j, workspace, j->rows_of_all + item * rows_size(j),
+                        workspace->grad + i * grad_size(j), t.rows, c,
+                        least(LINES, j->channels - c), sums, i > 0);
+        }
 }
 
 /* An item is a part of the images with a block of filters of one group. */
 static void weight_part(const job *j, int64_t item,
-                        const weight_workspace *workspace)
+                        const weight_workspace *workspace, float *sums)
 {
     const conv_geometry *g = &j->g;
     int64_t block = item % j->blocks, group = item / j->blocks % g->groups;
     int64_t part = item / j->blocks / g->groups;
+    int64_t first = g->images * part / j->parts;
     int64_t last = g->images * (part + 1) / j->parts;
     int64_t tiles = g->out[0] * j->tiles;
-    float *sums = j->packed + item * j->taps * j->channels * j->f->columns;
 
-    for (int64_t image = g->images * part / j->parts; image < last; image++)
+    if (j->rows_of_all) {
+        weight_tiles(j, (first * g->groups + group) * tiles,
+                     (last - first) * tiles, g->groups * tiles, block,
+                     workspace, sums);
+        return;
+    }
+    for (int64_t image = first; image < last; image++)
         for (int64_t k = 0; k < tiles; k++) {
             tile t = tile_of(j, (image * g->groups + group) * tiles + k);
 
             take_rows(j, &t, workspace->rows);
             take_grad(j, &t, block, workspace->grad);
-            weight_tile(j, &t, workspace, sums);
+            weight_tile(j, workspace, workspace->rows, workspace->grad, t.rows,
+                        0, j->channels, sums, image > first || k > 0);
         }
+}
+
+static void give_channels(const job *j, int64_t item, const float *sums,
+                          int64_t begin, int64_t end)
+{
+    int64_t columns = j->f->columns, first = item % j->blocks * columns;
+    int64_t count = least(columns, j->filters - first);
+    int64_t channel = channel_stride(j);
+    float *start =
+        weight_at(j, item / j->blocks, first, begin, 0) - j->weight_taps[0];
+
+    for (int64_t k = 0; k < count; k++)
+        for (int64_t tap = 0; tap < j->taps; tap++) {
+            const float *from =
+                sums + (tap * j->channels + begin) * columns + k;
+            float *to = start + k * filter_stride(j) + j->weight_taps[tap];
+
+            for (int64_t c = 0; c < end - begin; c++)
+                to[c * channel] = 0.0f + from[c * columns]; /* never -0 */
+        }
+}
+
+/* Writes the weights' gradient of a block. */
+static void give_block(const job *j, int64_t item, const float *sums)
+{
+    for (int64_t c = 0; c < j->channels; c += CHANNELS)
+        give_channels(j, item, sums, c, least(c + CHANNELS, j->channels));
+}
+
+/* Adds the sums of the parts to those of the first. */
+static void add_parts(void *context, int64_t begin, int64_t end)
+{
+    const job *j = context;
+    int64_t size = block_size(j);
+
+    for (int64_t item = begin; item < end; item++) {
+        float *to = j->packed + item * size;
+
+        for (int64_t part = 1; part < j->parts; part++) {
+            const float *from = to + part * packed_size(j);
+
+            for (int64_t i = 0; i < size; i++)
+                to[i] += from[i];
+        }
+        give_block(j, item, to);
+    }
 }
 
 static void weight_task(void *context, int64_t begin, int64_t end)
 {
     job *j = context;
+    int64_t tiles = j->g.out[0] * j->tiles;
+    int64_t grads = j->rows_of_all ? (j->g.images / j->parts + 1) * tiles : 1;
     weight_workspace workspace = {
-        .rows =
-            scratch(j, rows_size(j) + j->rows * j->g.out[2] * j->f->columns),
-        .offsets = offsets_of(j, j->rows)};
+        .rows = scratch(j, rows_size(j) + grads * grad_size(j)),
+        .offsets = offsets_of(j, j->rows),
+        .sums = scratch(j, j->packed ? 0 : block_size(j))};
 
-    if (workspace.rows && workspace.offsets) {
+    if (workspace.rows && workspace.offsets && workspace.sums) {
         workspace.grad = workspace.rows + rows_size(j);
         workspace.of_rows = workspace.offsets + j->taps;
         for (int64_t r = 0; r < j->rows; r++)
             workspace.of_rows[r] = r * j->g.stride[1] * j->width * j->channels;
-        for (int64_t item = begin; item < end; item++)
-            weight_part(j, item, &workspace);
+        for (int64_t item = begin; item < end; item++) {
+            if (j->packed) {
+                weight_part(j, item, &workspace,
+                            j->packed + item * block_size(j));
+            } else {
+                weight_part(j, item, &workspace, workspace.sums);
+                give_block(j, item, workspace.sums);
+            }
+        }
     }
+    free(workspace.sums);
     free(workspace.offsets);
     free(workspace.rows);
 }
 
-/* Adds the sums of the parts and writes the weights' gradient. */
-static void give_weights(void *context, int64_t begin, int64_t end)
+static void rows_task(void *context, int64_t begin, int64_t end)
 {
     const job *j = context;
-    int64_t columns = j->f->columns, lines = j->taps * j->channels;
-    int64_t size = packed_size(j);
 
-    for (int64_t item = begin; item < end; item++)
-        for (int64_t line = 0; line < lines; line++)
-            for (int64_t k = 0; k < columns; k++) {
-                int64_t filter = item % j->blocks * columns + k;
-                const float *from =
-                    j->packed + (item * lines + line) * columns + k;
-                float sum = 0;
+    for (int64_t item = begin; item < end; item++) {
+        tile t = tile_of(j, item);
 
-                if (filter >= j->filters)
-                    break;
-                for (int64_t part = 0; part < j->parts; part++)
-                    sum += from[part * size];
-                *weight_at(j, item / j->blocks, filter, line % j->channels,
-                           line / j->channels) = sum;
-            }
+        take_rows(j, &t, j->rows_of_all + item * rows_size(j));
+    }
+}
+
+/* Without memory for them, they are rearranged for each block of filters. */
+static void take_all_rows(job *j)
+{
+    if (rows_size(j) > ROWS_MOST / j->items)
+        return;
+    j->rows_of_all =
+        cpu_allocate(j->items * rows_size(j), sizeof *j->rows_of_all);
+    if (j->rows_of_all)
+        cpu_parallel_for(j->items, cpu_grain(j->items, rows_size(j)), rows_task,
+                         j);
 }
 
 core_status conv_direct_weight(const conv_geometry *g, const conv_operand *x,
@@ -540,13 +844,20 @@ core_status conv_direct_weight(const conv_geometry *g, const conv_operand *x,
     j.to = *gy;
     j.w = *gw;
     j.parts = least(1 + (ITEMS_WANTED - 1) / (g->groups * j.blocks), g->images);
-    j.packed = scratch(&j, j.parts * packed_size(&j));
-    if (!j.packed)
+    if (!take_weight_taps(&j))
         return j.status;
-    clear(j.packed, j.parts * packed_size(&j));
+    if (j.parts > 1) {
+        j.packed = scratch(&j, j.parts * packed_size(&j));
+        if (!j.packed)
+            goto done;
+    }
+    take_all_rows(&j);
     cpu_parallel_for(j.parts * g->groups * j.blocks, 1, weight_task, &j);
-    if (j.status == CORE_OK)
-        cpu_parallel_for(g->groups * j.blocks, 1, give_weights, &j);
+    if (j.status == CORE_OK && j.parts > 1)
+        cpu_parallel_for(g->groups * j.blocks, 1, add_parts, &j);
+done:
+    free(j.weight_taps);
+    free(j.rows_of_all);
     free(j.packed);
     return j.status;
 }

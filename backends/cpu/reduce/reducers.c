@@ -61,7 +61,12 @@ enum { LANES = 64, FEW = 16 };
  * TYPE: of the elements; LANE: what they are mapped to by MAP(x); WORD: d or
  * i.  COMBINE(a, b): of lanes, a found before b.  TAKE(w, n, k, x) takes a lane
  * x into the words of output k. */
-#define REDUCER(NAME, TYPE, LANE, MAP, COMBINE, TAKE, MERGE)                   \
+#define REDUCER(NAME, TYPE, LANE, MAP, COMBINE, TAKE, MERGE)               \
+    REDUCER_FROM(FILL_LANES(MAP, COMBINE), NAME, TYPE, LANE, MAP, COMBINE, \
+                 TAKE, MERGE)
+
+/* The same with statements that fill the lanes. */
+#define REDUCER_FROM(FILL, NAME, TYPE, LANE, MAP, COMBINE, TAKE, MERGE)        \
     static void NAME##_run(cpu_states *s, const void *data, int64_t n,         \
                            int64_t index, const cpu_reduction *reduction)      \
     {                                                                          \
@@ -79,12 +84,9 @@ enum { LANES = 64, FEW = 16 };
             TAKE(s, 0, lanes[0]);                                              \
             return;                                                            \
         }                                                                      \
-        FILL_LANES(MAP, COMBINE)                                               \
-        FOLD(FEW / 2, COMBINE)                                                 \
-        FOLD(FEW / 4, COMBINE)                                                 \
-        FOLD(FEW / 8, COMBINE)                                                 \
-        FOLD(FEW / 16, COMBINE)                                                \
-        TAKE(s, 0, lanes[0]);                                                  \
+        FILL FOLD(FEW / 2, COMBINE) FOLD(FEW / 4, COMBINE)                     \
+            FOLD(FEW / 8, COMBINE) FOLD(FEW / 16, COMBINE)                     \
+                TAKE(s, 0, lanes[0]);                                          \
     }                                                                          \
     static void NAME##_rows(cpu_states *s, const void *const *data, int rows,  \
                             int64_t n, int64_t index,                          \
@@ -126,6 +128,19 @@ enum { LANES = 64, FEW = 16 };
             MERGE(s, from, k);                                                 \
     }
 
+/* The lanes of a reducer without MAP as a function, for run and runs. */
+#define LANES_OF(NAME, TYPE, COMBINE)                                        \
+    static __attribute__((noinline)) void NAME##_lanes(const TYPE *x,        \
+                                                       int64_t n, TYPE *out) \
+    {                                                                        \
+        TYPE lanes[LANES];                                                   \
+        int64_t k, j;                                                        \
+                                                                             \
+        FILL_LANES(SAME, COMBINE)                                            \
+        for (j = 0; j < FEW; j++)                                            \
+            out[j] = lanes[j];                                               \
+    }
+
 /* Defines runs of a reducer: as run for each, with the lanes of all folded at
  * once. */
 #define FOLD_RUNS(HALF, COMBINE)              \
@@ -144,10 +159,9 @@ enum { LANES = 64, FEW = 16 };
         if (runs < CPU_REDUCE_RUNS)                                           \
             memset(folded, 0, sizeof(folded));                                \
         for (r = 0; r < runs; r++) {                                          \
-            const TYPE *x = data[r];                                          \
-            LANE lanes[LANES];                                                \
+            LANE lanes[FEW];                                                  \
                                                                               \
-            FILL_LANES(SAME, COMBINE)                                         \
+            NAME##_lanes(data[r], n, lanes);                                  \
             for (j = 0; j < FEW; j++)                                         \
                 folded[j][r] = lanes[j];                                      \
         }                                                                     \
@@ -208,7 +222,9 @@ static inline void add_exactly(double *sum, double *lost, double x)
 #define MERGE_I_MOST(s, from, k) TAKE_I(MOST, s, k, (from)->w[0][k].i)
 #define MERGE_I_LEAST(s, from, k) TAKE_I(LEAST, s, k, (from)->w[0][k].i)
 
-REDUCER(sum_f32, float, float, SAME, ADD, TAKE_SUM, MERGE_SUM)
+LANES_OF(sum_f32, float, ADD)
+REDUCER_FROM(sum_f32_lanes(x, n, lanes);
+             , sum_f32, float, float, SAME, ADD, TAKE_SUM, MERGE_SUM)
 REDUCER(sum_f64, double, double, SAME, ADD, TAKE_SUM, MERGE_SUM)
 REDUCER(sum_i64, int64_t, int64_t, SAME, ADD, TAKE_I_ADD, MERGE_I_ADD)
 REDUCER(nansum_f32, float, float, WITHOUT_NAN, ADD, TAKE_SUM, MERGE_SUM)
@@ -219,10 +235,14 @@ REDUCER(prod_f64, double, double, SAME, MULTIPLY, TAKE_D_MULTIPLY,
         MERGE_D_MULTIPLY)
 REDUCER(prod_i64, int64_t, int64_t, SAME, MULTIPLY, TAKE_I_MULTIPLY,
         MERGE_I_MULTIPLY)
-REDUCER(amax_f32, float, float, SAME, MOST, TAKE_D_MOST, MERGE_D_MOST)
+LANES_OF(amax_f32, float, MOST)
+REDUCER_FROM(amax_f32_lanes(x, n, lanes);
+             , amax_f32, float, float, SAME, MOST, TAKE_D_MOST, MERGE_D_MOST)
 REDUCER(amax_f64, double, double, SAME, MOST, TAKE_D_MOST, MERGE_D_MOST)
 REDUCER(amax_i64, int64_t, int64_t, SAME, MOST, TAKE_I_MOST, MERGE_I_MOST)
-REDUCER(amin_f32, float, float, SAME, LEAST, TAKE_D_LEAST, MERGE_D_LEAST)
+LANES_OF(amin_f32, float, LEAST)
+REDUCER_FROM(amin_f32_lanes(x, n, lanes);
+             , amin_f32, float, float, SAME, LEAST, TAKE_D_LEAST, MERGE_D_LEAST)
 REDUCER(amin_f64, double, double, SAME, LEAST, TAKE_D_LEAST, MERGE_D_LEAST)
 REDUCER(amin_i64, int64_t, int64_t, SAME, LEAST, TAKE_I_LEAST, MERGE_I_LEAST)
 REDUCER(any_f32, float, int32_t, NONZERO, MOST, TAKE_I_MOST, MERGE_I_MOST)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Kernels of loop programs on the simulated device: strides, rows, random
- * numbers, streams, graphs, errors, and saved kernels. */
+/* Kernels of loop programs on the simulated device and on the CPU: strides, rows,
+ * random numbers, streams, graphs, errors, and saved kernels. */
 
 #define SUITE_FORKS true
 
@@ -24,6 +24,12 @@ static void begin(void)
 {
     setenv("LIBCORE_SIM_CHECK", "1", 1);
     sim_find("sim");
+    core__loop_writer_begin(&w, 0);
+}
+
+static void begin_cpu(void)
+{
+    OK(core_device_find("cpu", &sim));
     core__loop_writer_begin(&w, 0);
 }
 
@@ -315,7 +321,7 @@ END_TEST
  * than what the interpreter computes at once. */
 START_TEST(rows_are_reduced)
 {
-    static const int64_t lengths[] = {1, 7, 256, 300, 1025};
+    static const int64_t lengths[] = {1, 7, 256, 300, 1025, 40000};
     uint32_t a = load(CORE_F32, 0);
     uint32_t n = core__loop_write_convert(&w, CORE_F32, OP(ROW_SIZE, I64));
     uint32_t mean = OP(DIV, F32, OP(REDUCE_SUM, F32, a), n);
@@ -623,6 +629,88 @@ START_TEST(kernels_from_before_a_reset_are_lost)
 }
 END_TEST
 
+/* ------------------------------------------------------------- the CPU's -- */
+
+/* An output is written before all inputs that share its memory were read. */
+START_TEST(outputs_are_inputs_that_are_read_later)
+{
+    uint32_t a = load(CORE_F32, 0), b = load(CORE_F32, 0);
+    core__loop_kernel *kernel;
+    core_tensor *x = NUMBERED(CORE_F32, 1000), *y = CALL(mul, x, x);
+    core_tensor *difference = CALL(sub, x, y, core_int(1));
+    core_tensor *sum = CALL(add, x, y, core_int(1));
+    core_tensor *kept = CALL(clone, x, -1);
+    core_tensor *tensors[] = {x, y, MADE(CORE_F32, 1000), x, y};
+
+    store(OP(ADD, F32, a, b), 0);
+    store(OP(SUB, F32, a, b), 0);
+    store(a, 0);
+    kernel = built();
+    OK(RUN(kernel, 1, 0, 1000));
+    equal(x, sum);
+    equal(y, difference);
+    equal(tensors[2], kept);
+    core__loop_kernel_release(kernel);
+}
+END_TEST
+
+/* Several threads, and an output that is written past the caches. */
+START_TEST(large_loops_are_shared_by_threads)
+{
+    core__loop_kernel *kernel = square_sum(CORE_F64);
+    const int64_t n = (int64_t)(4 << 20) + 77;
+    core_tensor *a, *b;
+
+    OK(core_rand(&n, 1, NULL, CORE_F64, sim, &a));
+    OK(core_rand(&n, 1, NULL, CORE_F64, sim, &b));
+    {
+        core_tensor *tensors[] = {made(CORE_F64, 1, &n), a, b};
+
+        OK(RUN(kernel, 1, 0, n));
+        equal(tensors[0], CALL(add, a, CALL(mul, b, b), core_int(1)));
+    }
+    core_tensor_release(a);
+    core_tensor_release(b);
+    core__loop_kernel_release(kernel);
+}
+END_TEST
+
+START_TEST(integers_divided_by_zero_are_an_error)
+{
+    uint32_t a = load(CORE_I32, 0), b = load(CORE_I32, 0);
+    core__loop_kernel *kernel;
+    core_tensor *tensors[] = {MADE(CORE_I32, 9), NUMBERED(CORE_I32, 9),
+                              MADE(CORE_I32, 9)};
+
+    store(OP(REMAINDER, I32, a, b), 0);
+    kernel = built();
+    OK(core_zero_(tensors[2]));
+    FAILS(RUN(kernel, 1, 0, 9), CORE_ERROR_INVALID_ARGUMENT, "divided by zero");
+    OK(core_fill_(tensors[2], core_int(3)));
+    OK(RUN(kernel, 1, 0, 9));
+    core__loop_kernel_release(kernel);
+}
+END_TEST
+
+START_TEST(too_many_values_at_once_are_unsupported)
+{
+    uint32_t x = load(CORE_F32, 0), values[60], sum;
+    core_loop_program *program;
+
+    for (int i = 0; i < 60; i++)
+        values[i] = OP(MUL, F32, x,
+                       core__loop_write_constant(&w, CORE_F32, core_int(i)));
+    sum = values[0];
+    for (int i = 1; i < 60; i++)
+        sum = OP(ADD, F32, sum, values[i]);
+    store(sum, 0);
+    program = written();
+    FAILS(core__loop_kernel_accepts(sim, program), CORE_ERROR_UNSUPPORTED,
+          "48 values");
+    core__loop_program_release(program);
+}
+END_TEST
+
 /* ---------------------------------------------------------------- saved -- */
 
 START_TEST(saved_kernels_are_loaded)
@@ -693,6 +781,7 @@ int main(void)
         rows_may_have_several_dimensions_and_strides,
         extremes_of_rows_with_nan_are_nan,
         random_words_are_philox,
+        outputs_are_inputs_that_are_read_later,
         work_outlives_its_kernel,
         unordered_launches_are_conflicts,
         launches_are_captured,
@@ -704,6 +793,22 @@ int main(void)
         saved_kernels_are_loaded,
         kernels_of_other_programs_are_not_loaded,
     };
+    const TTest *const cpu[] = {
+        tails_are_computed,
+        strides_and_broadcast_are_followed,
+        an_output_may_be_an_input,
+        indices_and_sizes_are_known,
+        numbers_belong_to_the_launch,
+        conversions_are_those_of_copies,
+        rows_are_reduced,
+        rows_may_have_several_dimensions_and_strides,
+        extremes_of_rows_with_nan_are_nan,
+        random_words_are_philox,
+        outputs_are_inputs_that_are_read_later,
+        large_loops_are_shared_by_threads,
+        integers_divided_by_zero_are_an_error,
+        too_many_values_at_once_are_unsupported,
+    };
     const test_suite suites[] = {
         {.name = "kernels of loop programs",
          .setup = begin,
@@ -713,7 +818,11 @@ int main(void)
          .setup = begin_wrapped,
          .teardown = end,
          SUITE_TESTS(wrapped)},
+        {.name = "kernels of loop programs, cpu",
+         .setup = begin_cpu,
+         .teardown = end,
+         SUITE_TESTS(cpu)},
     };
 
-    return suite_run(suites, 2);
+    return suite_run(suites, 3);
 }

@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* Every element-wise operator that has a loop program, in every dtype: the
- * program, which the simulated device interprets, computes the operator's bits,
+ * program, on the simulated device and on the CPU, computes the operator's bits,
  * for all pairs of special numbers. */
 
 #include "support/samples.h"
@@ -32,6 +32,11 @@ enum { DTYPES = sizeof dtypes / sizeof *dtypes };
 static void begin(void)
 {
     sim_find("sim");
+}
+
+static void begin_cpu(void)
+{
+    OK(core_device_find("cpu", &sim));
 }
 
 static void end(void)
@@ -338,12 +343,20 @@ int main(void)
         {variants_compute_the_bits_of_operators, 0,
          sizeof variations / sizeof *variations},
     };
-    const test_suite suite = {.name = "operators as loop programs",
-                              .setup = begin,
-                              .teardown = end,
-                              .seconds = 300,
-                              SUITE_TESTS(tests),
-                              SUITE_LOOPS(loops)};
+    const test_suite suites[] = {
+        {.name = "operators as loop programs, sim",
+         .setup = begin,
+         .teardown = end,
+         .seconds = 300,
+         SUITE_TESTS(tests),
+         SUITE_LOOPS(loops)},
+        {.name = "operators as loop programs, cpu",
+         .setup = begin_cpu,
+         .teardown = end,
+         .seconds = 300,
+         SUITE_TESTS(tests),
+         SUITE_LOOPS(loops)},
+    };
 
-    return suite_run(&suite, 1);
+    return suite_run(suites, 2);
 }

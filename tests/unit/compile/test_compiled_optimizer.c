@@ -192,6 +192,8 @@ static void trains_alike(kind what, int steps)
         }
     }
     EXPLAINS(compiled, "\"traces\": 1");
+    /* Rates and counts of steps are given to kernels that are ready. */
+    EXPLAINS(compiled, "\"called_as_operators\": []");
     core_compiled_release(compiled);
     core_optimizer_release(eager.optimizer);
     core_optimizer_release(traced.optimizer);

@@ -542,19 +542,222 @@ START_TEST(what_cannot_be_recorded_is_refused_by_name)
 }
 END_TEST
 
-START_TEST(gradients_of_recorded_branches_are_refused)
+/* Of x and of a weight; y is only read. */
+COMPILED_FUNCTION(smooth)
+{
+    core_tensor *product = NULL, *bent = NULL;
+    core_status status = core_mm(x[0], x[2], &product);
+
+    if (status == CORE_OK)
+        status = core_tanh(product, &out[0]);
+    if (status == CORE_OK)
+        status = core_mul(x[0], x[1], &bent);
+    if (status == CORE_OK)
+        status = core_transpose(bent, 0, 1, &out[1]);
+    core_tensor_release(product);
+    core_tensor_release(bent);
+    *noutputs = 2;
+    return status;
+}
+
+/* Without the weight. */
+COMPILED_FUNCTION(constant)
+{
+    core_tensor *turned = NULL;
+    core_status status = core_full((int64_t[]){3, 5}, 2, core_float(.5),
+                                   CORE_F32, core_tensor_device(x[0]), &out[0]);
+
+    if (status == CORE_OK)
+        status = core_exp(x[0], &turned);
+    if (status == CORE_OK)
+        status = core_transpose(turned, 0, 1, &out[1]);
+    core_tensor_release(turned);
+    *noutputs = 2;
+    return status;
+}
+
+static world differentiable_world(void)
 {
     world w = branch_world();
-    refused r = {fill, same, 1, &w};
+
+    w.inputs[2] = NUMBERS(&w, 400, 4, 5);
+    w.ninputs = 3;
+    leaf(w.inputs[0]);
+    leaf(w.inputs[2]);
+    return w;
+}
+
+COMPILED_FUNCTION(differentiable)
+{
+    core_tensor *predicate = NULL, *inputs[3] = {NULL, x[1], x[2]};
+    core_tensor *both[2] = {NULL};
+    core_status status = positive(x[0], &predicate);
+
+    if (status == CORE_OK)
+        status = core_mul_scalar(x[0], core_float(.5), &inputs[0]);
+    if (status == CORE_OK)
+        status = core_cond(predicate, smooth, constant, w, inputs, 3, both, 2);
+    if (status == CORE_OK)
+        status = core_exp(both[0], &out[0]);
+    if (status == CORE_OK)
+        status = core_mul(both[1], both[1], &out[1]);
+    core_tensor_release(predicate);
+    core_tensor_release(inputs[0]);
+    core_tensor_release(both[0]);
+    core_tensor_release(both[1]);
+    *noutputs = 2;
+    return status;
+}
+
+/* The gradients of those results that have one. */
+static void gradients_of(core_tensor **out, world *w, size_t count,
+                         core_tensor **grads)
+{
+    core_tensor *wanted[2] = {w->inputs[0], w->inputs[2]};
+    core_tensor *roots[2], *ones[2];
+    size_t n = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        if (!core_tensor_requires_grad(out[i]))
+            continue;
+        roots[n] = out[i];
+        OK(core_ones_like(out[i], CORE_DTYPE_NONE, NULL, -1, &ones[n++]));
+    }
+    OK(core_grad(roots, n, ones, wanted, 2, CORE_ALLOW_UNUSED, grads));
+    for (size_t i = 0; i < n; i++)
+        core_tensor_release(ones[i]);
+}
+
+/* A branch that does not use an input has a gradient of zeros, or none; those of
+ * a recorded one are row-major. */
+static void same_gradient(size_t i, core_tensor *a, core_tensor *b)
+{
+    core_tensor *expected;
+
+    ck_assert_ptr_nonnull(b);
+    if (a)
+        OK(core_clone(a, CORE_FORMAT_CONTIGUOUS, &expected));
+    else
+        OK(core_zeros_like(b, CORE_DTYPE_NONE, NULL, -1, &expected));
+    same_bits("gradient", i, expected, b);
+    core_tensor_release(expected);
+}
+
+START_TEST(recorded_branches_have_gradients)
+{
+    world eager = differentiable_world(), traced = differentiable_world();
+    core_compiled *compiled = compile(differentiable, &traced);
+
+    for (int i = 0; i < 4; i++) {
+        core_tensor *a[2], *b[2], *grads[4];
+        size_t two = 2, roots = i < 2 ? 2 : 1;
+        bool before;
+
+        OK(differentiable(&eager, eager.inputs, 3, a, &two));
+        OK(core_compiled_call(compiled, traced.inputs, 3, b, 2));
+        gradients_of(a + 2 - roots, &eager, roots, &grads[0]);
+        gradients_of(b + 2 - roots, &traced, roots, &grads[2]);
+        for (size_t k = 0; k < 2; k++) {
+            same_bits("output", k, a[k], b[k]);
+            same_gradient(k, grads[k], grads[2 + k]);
+            core_tensor_release(a[k]);
+            core_tensor_release(b[k]);
+            core_tensor_release(grads[k]);
+            core_tensor_release(grads[2 + k]);
+        }
+        before = core_grad_mode_set(false);
+        negate_first(&eager);
+        negate_first(&traced);
+        core_grad_mode_set(before);
+    }
+    EXPLAINS(compiled, "\"traces\": 1");
+    EXPLAINS(compiled, "\"breaks\": []");
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* The backward is in the function. */
+COMPILED_FUNCTION(descends)
+{
+    core_tensor *both[2] = {NULL}, *sums[2] = {NULL}, *loss = NULL;
+    core_tensor *wanted[2] = {x[0], x[2]}, *grads[2] = {NULL};
+    core_status status = differentiable(w, x, 3, both, noutputs);
+
+    for (size_t i = 0; i < 2 && status == CORE_OK; i++)
+        status = core_sum(both[i], CORE_DTYPE_NONE, &sums[i]);
+    if (status == CORE_OK)
+        status = core_add(sums[0], sums[1], core_int(1), &loss);
+    if (status == CORE_OK)
+        status = core_grad(&loss, 1, NULL, wanted, 2, CORE_ALLOW_UNUSED, grads);
+    for (size_t i = 0; i < 2 && status == CORE_OK; i++)
+        if (!grads[i])
+            status = core_zeros_like(wanted[i], CORE_DTYPE_NONE, NULL, -1,
+                                     &grads[i]);
+    for (size_t i = 0; i < 2; i++) {
+        if (status == CORE_OK)
+            status = core_clone(grads[i], CORE_FORMAT_CONTIGUOUS, &out[i]);
+        core_tensor_release(grads[i]);
+        core_tensor_release(both[i]);
+        core_tensor_release(sums[i]);
+    }
+    core_tensor_release(loss);
+    *noutputs = 2;
+    return status;
+}
+
+START_TEST(a_recorded_backward_decides_in_each_call)
+{
+    world eager = differentiable_world(), traced = differentiable_world();
+    core_compiled *compiled = compile(descends, &traced);
+
+    for (int i = 0; i < 4; i++) {
+        bool before;
+
+        same_call(descends, &eager, compiled, &traced);
+        before = core_grad_mode_set(false);
+        negate_first(&eager);
+        negate_first(&traced);
+        core_grad_mode_set(before);
+    }
+    EXPLAINS(compiled, "\"traces\": 1");
+    core_compiled_release(compiled);
+}
+END_TEST
+
+COMPILED_FUNCTION(drops)
+{
+    *noutputs = 1;
+    return core_dropout(x[0], .5, true, &out[0]);
+}
+
+COMPILED_FUNCTION(reads_weight)
+{
+    *noutputs = 1;
+    return core_mul(x[0], w->hidden[2], &out[0]);
+}
+
+START_TEST(gradients_that_cannot_be_recorded_are_refused_by_name)
+{
+    world w = branch_world();
+    refused r = {fill, drops, 1, &w};
     core_program *program;
     core_tensor *out, *grad, *predicate;
 
-    OK(core_tensor_set_requires_grad(w.inputs[0], true));
+    w.hidden[2] = leaf(NUMBERS(&w, 500, 3, 4));
+    leaf(w.inputs[0]);
+    FAILS(core_program_trace(call_refused, &r, w.inputs, 2, 1, &program),
+          CORE_ERROR_UNSUPPORTED, "else_function draws random numbers");
+    r.else_function = reads_weight;
+    FAILS(
+        core_program_trace(call_refused, &r, w.inputs, 2, 1, &program),
+        CORE_ERROR_UNSUPPORTED,
+        "else_function reads a tensor that requires grad and is not an input");
+    OK(core_tensor_set_requires_grad(w.inputs[0], false));
     FAILS(core_program_trace(call_refused, &r, w.inputs, 2, 1, &program),
           CORE_ERROR_UNSUPPORTED,
-          "else_function returns a tensor that requires "
-          "grad");
+          "else_function returns a tensor that requires grad");
     /* As it is, autograd records what is called. */
+    OK(core_tensor_set_requires_grad(w.inputs[0], true));
     OK(core_ones(NULL, 0, CORE_BOOL, program_device, &predicate));
     OK(core_cond(predicate, same, fill, NULL, w.inputs, 1, &out, 1));
     OK(core_grad(&out, 1, (core_tensor *[]){w.inputs[1]}, w.inputs, 1, 0,
@@ -714,17 +917,16 @@ START_TEST(the_state_of_a_loop_keeps_its_sizes)
 }
 END_TEST
 
-SUITE_ON_CPU_AND_SIM("compile/control_flow",
-                     a_compiled_function_decides_in_each_call,
-                     branches_nest_and_read_what_is_outside,
-                     a_loop_runs_as_often_as_the_data_say,
-                     outputs_have_memory_of_their_own,
-                     the_text_shows_both_branches,
-                     programs_with_regions_are_saved_and_loaded,
-                     a_program_runs_on_another_device,
-                     a_program_with_branches_becomes_a_part_of_another,
-                     what_cannot_be_recorded_is_refused_by_name,
-                     gradients_of_recorded_branches_are_refused,
-                     a_branch_outside_of_the_graph_is_a_part_of_training,
-                     regions_nest_only_so_deeply, arguments_are_checked,
-                     the_state_of_a_loop_keeps_its_sizes)
+SUITE_ON_CPU_AND_SIM(
+    "compile/control_flow", a_compiled_function_decides_in_each_call,
+    branches_nest_and_read_what_is_outside,
+    a_loop_runs_as_often_as_the_data_say, outputs_have_memory_of_their_own,
+    the_text_shows_both_branches, programs_with_regions_are_saved_and_loaded,
+    a_program_runs_on_another_device,
+    a_program_with_branches_becomes_a_part_of_another,
+    what_cannot_be_recorded_is_refused_by_name,
+    recorded_branches_have_gradients, a_recorded_backward_decides_in_each_call,
+    gradients_that_cannot_be_recorded_are_refused_by_name,
+    a_branch_outside_of_the_graph_is_a_part_of_training,
+    regions_nest_only_so_deeply, arguments_are_checked,
+    the_state_of_a_loop_keeps_its_sizes)

@@ -9,6 +9,9 @@
 
 #include "base/memory.h"
 
+#include <libcore/control_flow.h>
+#include <libcore/optim.h>
+
 static temporary_path path;
 
 static void with_hidden(world *w)
@@ -192,6 +195,192 @@ static core_status save_and_load(world *w)
     return status;
 }
 
+/* Reads an input, a hidden input, and what is outside of it. */
+COMPILED_FUNCTION(branch)
+{
+    core_tensor *product = NULL;
+    core_status status = core_mm(x[0], w->hidden[1], &product);
+
+    if (status == CORE_OK)
+        status = core_dropout(product, .5, true, &out[0]);
+    core_tensor_release(product);
+    *noutputs = 1;
+    return status;
+}
+
+COMPILED_FUNCTION(other_branch)
+{
+    *noutputs = 1;
+    return core_t(x[0], &out[0]);
+}
+
+COMPILED_FUNCTION(is_small)
+{
+    core_tensor *sum = NULL;
+    core_status status = core_sum(x[0], CORE_DTYPE_NONE, &sum);
+
+    if (status == CORE_OK)
+        status = core_lt_scalar(sum, core_int(30), &out[0]);
+    core_tensor_release(sum);
+    *noutputs = 1;
+    return status;
+}
+
+COMPILED_FUNCTION(larger)
+{
+    *noutputs = 1;
+    return core_add_scalar(x[0], core_int(1), core_int(1), &out[0]);
+}
+
+COMPILED_FUNCTION(chooses)
+{
+    core_tensor *predicate = NULL, *chosen = NULL;
+    core_status status = is_small(w, x, 1, &predicate, noutputs);
+
+    if (status == CORE_OK)
+        status =
+            core_cond(predicate, branch, other_branch, w, x, 1, &chosen, 1);
+    if (status == CORE_OK)
+        status = core_while(is_small, larger, w, &chosen, 1, out);
+    core_tensor_release(predicate);
+    core_tensor_release(chosen);
+    *noutputs = 1;
+    return status;
+}
+
+COMPILED_FUNCTION(tangent)
+{
+    *noutputs = 1;
+    return core_tanh(x[0], &out[0]);
+}
+
+/* A branch with a gradient. */
+COMPILED_FUNCTION(chooses_smoothly)
+{
+    core_tensor *predicate = NULL;
+    core_status status = is_small(w, x, 1, &predicate, noutputs);
+
+    if (status == CORE_OK)
+        status = core_cond(predicate, tangent, other_branch, w, x, 1, out, 1);
+    core_tensor_release(predicate);
+    *noutputs = 1;
+    return status;
+}
+
+static core_status choose_and_differentiate(world *w)
+{
+    core_compiled *compiled = NULL;
+    core_tensor *out = NULL, *grad = NULL;
+    core_status status = core_compile(chooses_smoothly, w, NULL, &compiled);
+
+    for (int i = 0; i < 2 && status == CORE_OK; i++) {
+        status = core_compiled_call(compiled, w->inputs, 1, &out, 1);
+        if (status == CORE_OK)
+            status = core_grad(&out, 1, &w->inputs[1], w->inputs, 1, 0, &grad);
+        core_tensor_release(out);
+        core_tensor_release(grad);
+        out = grad = NULL;
+    }
+    core_compiled_release(compiled);
+    return status;
+}
+
+static core_status choose(world *w)
+{
+    core_compiled *compiled = NULL;
+    core_program *program = NULL, *loaded = NULL;
+    core_tensor *out = NULL;
+    char *text = NULL;
+    core_status status = core_compile(chooses, w, NULL, &compiled);
+
+    for (int i = 0; i < 2 && status == CORE_OK; i++) {
+        status = core_compiled_call(compiled, w->inputs, 1, &out, 1);
+        core_tensor_release(out);
+    }
+    if (status == CORE_OK)
+        status = core_program_trace(chooses, w, w->inputs, 1, 1, &program);
+    if (status == CORE_OK)
+        status = core_program_verify(program);
+    if (status == CORE_OK)
+        status = core_program_text(program, &text);
+    if (status == CORE_OK)
+        status = core_program_save(program, path);
+    if (status == CORE_OK)
+        status = core_program_load(path, NULL, &loaded);
+    core_text_free(text);
+    core_program_release(loaded);
+    core_program_release(program);
+    core_compiled_release(compiled);
+    return status;
+}
+
+/* Steps two parameters together and one alone. */
+typedef struct stepping {
+    core_tensor *parameters[3];
+    core_optimizer *optimizer;
+} stepping;
+
+static core_status step_function(void *context, core_tensor *const *x, size_t n,
+                                 core_tensor **out, size_t *noutputs)
+{
+    const stepping *s = context;
+
+    (void)x;
+    (void)n;
+    (void)out;
+    *noutputs = 0;
+    return core_optimizer_step(s->optimizer);
+}
+
+static core_status make_parameter(core_tensor *from, core_tensor **out)
+{
+    core_tensor *grad = NULL;
+    core_status status = core_clone(from, -1, out);
+
+    if (status == CORE_OK)
+        status = core_tensor_set_requires_grad(*out, true);
+    if (status == CORE_OK)
+        status = core_ones_like(from, CORE_DTYPE_NONE, NULL, -1, &grad);
+    if (status == CORE_OK)
+        status = core_tensor_set_grad(*out, grad);
+    core_tensor_release(grad);
+    return status;
+}
+
+static core_status step(world *w)
+{
+    const core_adam_options options = {.struct_size = sizeof options,
+                                       .learning_rate = .1,
+                                       .beta1 = .9,
+                                       .beta2 = .99,
+                                       .epsilon = 1e-8};
+    stepping s = {{NULL}, NULL};
+    core_compiled *compiled = NULL;
+    core_tensor *turned = NULL;
+    core_status status = core_t(w->hidden[0], &turned);
+
+    if (status == CORE_OK)
+        status = make_parameter(w->inputs[0], &s.parameters[0]);
+    if (status == CORE_OK)
+        status = make_parameter(w->inputs[1], &s.parameters[1]);
+    if (status == CORE_OK)
+        status = make_parameter(turned, &s.parameters[2]);
+    if (status == CORE_OK)
+        status = core_adam_create(s.parameters, 3, &options, &s.optimizer);
+    if (status == CORE_OK)
+        status = core_compile(step_function, &s, NULL, &compiled);
+    for (int i = 0; i < 2 && status == CORE_OK; i++)
+        status = core_compiled_call(compiled, NULL, 0, NULL, 0);
+    if (status == CORE_OK)
+        ck_assert_uint_eq(core_optimizer_steps(s.optimizer, 2), 2);
+    core_compiled_release(compiled);
+    core_optimizer_release(s.optimizer);
+    for (int i = 0; i < 3; i++)
+        core_tensor_release(s.parameters[i]);
+    core_tensor_release(turned);
+    return status;
+}
+
 static void fail_each(core_status (*calls)(world *w))
 {
     world w = {.device = program_device};
@@ -199,7 +388,7 @@ static void fail_each(core_status (*calls)(world *w))
     int64_t n;
 
     with_hidden(&w);
-    if (calls == train)
+    if (calls == train || calls == choose_and_differentiate)
         leaf(w.inputs[0]);
     OK(calls(&w)); /* what is made once is there */
     for (n = 0; failed; n++) {
@@ -250,6 +439,21 @@ START_TEST(a_file_without_memory_leaves_nothing_behind)
 }
 END_TEST
 
+START_TEST(branches_without_memory_leave_nothing_behind)
+{
+    temporary_file(path, "libcore-regions");
+    fail_each(choose);
+    temporary_remove(path);
+    fail_each(choose_and_differentiate);
+}
+END_TEST
+
+START_TEST(optimizer_steps_without_memory_leave_nothing_behind)
+{
+    fail_each(step);
+}
+END_TEST
+
 /* On the CPU: the queue of sim frees memory in another thread. */
 int main(void)
 {
@@ -258,6 +462,8 @@ int main(void)
         training_without_memory_leaves_nothing_behind,
         programs_of_other_sizes_without_memory_leave_nothing_behind,
         a_file_without_memory_leaves_nothing_behind,
+        branches_without_memory_leave_nothing_behind,
+        optimizer_steps_without_memory_leave_nothing_behind,
     };
     const test_suite suite = {
         .name = "compile/faults",

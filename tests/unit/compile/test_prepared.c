@@ -339,6 +339,114 @@ START_TEST(an_input_is_not_written_while_it_is_read_in_another_order)
 }
 END_TEST
 
+/* ---------------------------------------------------------------- memory -- */
+
+enum { LAYERS = 4, WIDTH = 128 };
+
+/* Gradients of all layers, then the updates: x[0] is the batch. */
+COMPILED_FUNCTION(deep_step)
+{
+    core_tensor *h[LAYERS + 1] = {x[0]}, *m[LAYERS] = {NULL};
+    core_tensor *grads[LAYERS] = {NULL}, *loss = NULL;
+    core_status status = CORE_OK;
+
+    for (int i = 0; i < LAYERS && status == CORE_OK; i++) {
+        status = core_mm(h[i], x[i + 1], &m[i]);
+        if (status == CORE_OK)
+            status = core_tanh(m[i], &h[i + 1]);
+    }
+    if (status == CORE_OK)
+        status = core_sum(h[LAYERS], CORE_DTYPE_NONE, &loss);
+    if (status == CORE_OK)
+        status = core_grad(&loss, 1, NULL, &x[1], LAYERS, 0, grads);
+    core_grad_mode_set(false);
+    for (int i = 0; i < LAYERS && status == CORE_OK; i++)
+        status = core_add_(x[i + 1], grads[i], core_float(-.01));
+    core_grad_mode_set(true);
+    if (status == CORE_OK)
+        status = core_detach(loss, &out[0]);
+    for (int i = 0; i < LAYERS; i++) {
+        core_tensor_release(h[i + 1]);
+        core_tensor_release(m[i]);
+        core_tensor_release(grads[i]);
+    }
+    core_tensor_release(loss);
+    *noutputs = 1;
+    return status;
+}
+
+static world deep(void)
+{
+    world w = {.device = program_device, .ninputs = LAYERS + 1};
+
+    for (int i = 0; i <= LAYERS; i++) {
+        OK(core_full((int64_t[]){WIDTH, WIDTH}, 2, core_float(.01 * (i + 1)),
+                     CORE_F32, w.device, &w.inputs[i]));
+        keep(w.inputs[i]);
+        if (i)
+            leaf(w.inputs[i]);
+    }
+    return w;
+}
+
+/* What a call needs besides what exists before it. */
+static uint64_t peak_of(core_status (*call)(world *w), world *w)
+{
+    core_memory_stats stats = {.struct_size = sizeof stats};
+    uint64_t before;
+
+    OK(call(w));
+    OK(core_device_synchronize(program_device));
+    OK(core_memory_reset_peaks(program_device));
+    OK(core_memory_get_stats(program_device, &stats));
+    before = stats.allocated_bytes[CORE_MEMORY_ALL].current;
+    OK(call(w));
+    OK(core_device_synchronize(program_device));
+    stats.struct_size = sizeof stats;
+    OK(core_memory_get_stats(program_device, &stats));
+    return stats.allocated_bytes[CORE_MEMORY_ALL].peak - before;
+}
+
+static core_status call_deep(world *w)
+{
+    core_tensor *out = NULL;
+    size_t count = 1;
+    core_status status = deep_step(w, w->inputs, w->ninputs, &out, &count);
+
+    core_tensor_release(out);
+    return status;
+}
+
+/* The arena of the measured program is given up, so that it counts again. */
+static core_status call_deep_compiled(world *w)
+{
+    core__prepared_calls *calls;
+
+    CORE_TRY(call_compiled(w));
+    calls = program_of(measured)->prepared;
+    for (int i = 0; i < CORE__PREPARED_SETS; i++)
+        core__prepared_free(atomic_exchange(&calls->sets[i], NULL));
+    return CORE_OK;
+}
+
+START_TEST(a_step_needs_less_memory_than_the_function)
+{
+    world eager = deep(), traced = deep();
+    uint64_t least, most;
+
+    measured = compile(deep_step, &traced);
+    for (int i = 0; i < CALLS; i++)
+        same_call(deep_step, &eager, measured, &traced);
+    if (on_sim_now()) {
+        most = peak_of(call_deep, &eager);
+        least = peak_of(call_deep_compiled, &traced);
+        ck_assert_msg(5 * least <= 4 * most, "%llu bytes, not %llu",
+                      (unsigned long long)least, (unsigned long long)most);
+    }
+    core_compiled_release(measured);
+}
+END_TEST
+
 /* ------------------------------------------------------ at the same time -- */
 
 enum { THREADS = 4, THREAD_CALLS = 40 };
@@ -616,6 +724,7 @@ SUITE_ON_CPU_AND_SIM("compile/prepared",
                      the_old_content_is_kept_for_those_who_read_it_later,
                      inputs_are_swapped,
                      an_input_is_not_written_while_it_is_read_in_another_order,
+                     a_step_needs_less_memory_than_the_function,
                      threads_and_streams_do_not_share_an_arena,
                      a_thread_changes_between_streams, a_child_process_calls,
                      an_error_of_a_kernel_is_that_of_the_operator,

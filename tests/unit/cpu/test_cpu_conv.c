@@ -63,6 +63,29 @@ static const convolution cases[] = {
      0,
      0},
 };
+/* Fewer positions than filters. */
+static const convolution small_images[] = {
+    {2, 1, 40, 64, 1, {4, 4}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 0, 1},
+    {2, 1, 130, 70, 1, {4, 4}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 0, 1},
+    {2, 1, 40, 96, 2, {3, 5}, {2, 3}, {1, 1}, {1, 2}, {1, 2}, 0, 0},
+    {2, 1, 64, 48, 1, {4, 3}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1, 1},
+    {1, 1, 24, 200, 1, {8}, {3}, {1}, {1}, {1}, 0, 1},
+    {1, 1, 1, 258, 1, {640}, {256}, {128}, {0}, {1}, 0, 0},
+    {3,
+     1,
+     16,
+     40,
+     1,
+     {2, 3, 4},
+     {3, 2, 3},
+     {1, 1, 1},
+     {1, 1, 1},
+     {1, 1, 1},
+     0,
+     1},
+};
+enum { SMALL_IMAGES = sizeof small_images / sizeof small_images[0] };
+
 enum { CASES = sizeof cases / sizeof cases[0] };
 
 /* 0: row-major; 1: channels last; 2: reversed dimension order, with gaps. */
@@ -196,9 +219,10 @@ static void run(const convolution *c, operands *o, bool wide)
 
 START_TEST(f32_convolutions_match_f64)
 {
-    for (int i = 0; i < CASES; i += effort_is_slow() ? 3 : 1)
+    for (int i = 0; i < CASES + SMALL_IMAGES; i += effort_is_slow() ? 3 : 1)
         for (int layout = 0; layout < LAYOUTS; layout++) {
-            const convolution *c = &cases[i];
+            const convolution *c =
+                i < CASES ? &cases[i] : &small_images[i - CASES];
             int64_t taps = 1, positions = c->images;
             operands o;
 
@@ -218,6 +242,40 @@ START_TEST(f32_convolutions_match_f64)
             operands_free(&o);
             cpu_close();
         }
+}
+END_TEST
+
+static void same_start(const tensor *one, const tensor *many, const char *what)
+{
+    for (int64_t i = 0; i < one->view.numel; i++) {
+        double have = tensor_get(many, i), want = tensor_get(one, i);
+
+        ck_assert_msg(memcmp(&have, &want, sizeof have) == 0,
+                      "%s, %ld: %a, alone %a", what, (long)i, have, want);
+    }
+}
+
+/* Alone, an image has fewer positions than there are filters, and its weights
+ * are used in place; in a large batch they are packed. */
+START_TEST(image_has_the_same_bits_in_a_large_batch)
+{
+    for (int i = 0; i < SMALL_IMAGES; i++) {
+        convolution many = small_images[i];
+        operands one, all;
+
+        if (!cpu_open_isa(cpu_isas[_i]))
+            return;
+        many.images = 64;
+        operands_new(&small_images[i], i % LAYOUTS, &one);
+        operands_new(&many, i % LAYOUTS, &all);
+        run(&small_images[i], &one, false);
+        run(&many, &all, false);
+        same_start(one.y.single, all.y.single, "result");
+        same_start(one.gx.single, all.gx.single, "gradient of the input");
+        operands_free(&one);
+        operands_free(&all);
+        cpu_close();
+    }
 }
 END_TEST
 
@@ -241,11 +299,14 @@ START_TEST(f32_convolution_bits_do_not_depend_on_threads)
         uint64_t hash = 14695981039346656037u;
 
         cpu_threads(threads);
-        for (int i = 0; i < CASES; i += effort_is_slow() ? 3 : 1) {
+        for (int i = 0; i < CASES + SMALL_IMAGES;
+             i += effort_is_slow() ? 3 : 1) {
+            const convolution *c =
+                i < CASES ? &cases[i] : &small_images[i - CASES];
             operands o;
 
-            operands_new(&cases[i], i % LAYOUTS, &o);
-            run(&cases[i], &o, false);
+            operands_new(c, i % LAYOUTS, &o);
+            run(c, &o, false);
             hash = bits_of(hash, o.y.single);
             hash = bits_of(hash, o.gx.single);
             hash = bits_of(hash, o.gw.single);
@@ -267,6 +328,7 @@ int main(void)
     };
     const suite_loop loops[] = {
         {f32_convolutions_match_f64, 0, ISAS},
+        {image_has_the_same_bits_in_a_large_batch, 0, ISAS},
     };
     const test_suite suite = {
         .name = "cpu/cpu_conv",

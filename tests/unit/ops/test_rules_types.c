@@ -216,7 +216,7 @@ START_TEST(unsupported_dtype_error_names_operator_and_dtype)
     FAILS(core_cumprod_(b, 0, CORE_DTYPE_NONE), CORE_ERROR_DTYPE, "cumprod_",
           "i64", "bool");
     FAILS(core_softmax(filled(CORE_I64, 2, 1), 0, CORE_DTYPE_NONE, &out),
-          CORE_ERROR_DTYPE, "_softmax", "floating", "i64");
+          CORE_ERROR_DTYPE, "softmax.int", "floating", "i64");
 }
 END_TEST
 
