@@ -175,6 +175,14 @@ START_TEST(functions_that_do_something_else_stay_apart)
     call_with(other_for_large, compiled, 14, 8);
     EXPLAINS(compiled, "\"programs_differ\": \"operator 0: ");
     core_compiled_release(compiled);
+    /* What is beyond the sizes that were recorded may be something else. */
+    compiled = compile_sizes(other_for_large, CORE_COMPILE_DYNAMIC_AUTO);
+    call_with(other_for_large, compiled, 4, 8);
+    call_with(other_for_large, compiled, 6, 8);
+    call_with(other_for_large, compiled, 5, 8);
+    call_with(other_for_large, compiled, 14, 8);
+    EXPLAINS(compiled, "\"resized\": 1");
+    core_compiled_release(compiled);
     compiled = compile_sizes(other_for_large, CORE_COMPILE_DYNAMIC_ALWAYS);
     call_with(other_for_large, compiled, 4, 8);
     {
