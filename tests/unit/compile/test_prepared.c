@@ -455,7 +455,6 @@ static core_compiled *shared;
 
 static void *call_on_a_stream(void *context)
 {
-    world w = two();
     core_stream *stream = NULL;
 
     if (on_sim_now()) {
@@ -471,7 +470,7 @@ static void *call_on_a_stream(void *context)
                          core_float(i + k + *(const int *)context), CORE_F32,
                          program_device, &given[k]));
         OK(core_compiled_call(shared, given, 2, a, 1));
-        OK(chain(&w, given, 2, b, &count));
+        OK(chain(NULL, given, 2, b, &count));
         same_bits("output", 0, b[0], a[0]);
         core_tensor_release(a[0]);
         core_tensor_release(b[0]);
