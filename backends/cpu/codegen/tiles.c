@@ -281,15 +281,29 @@ static void reduce(const tile *t, const cpu_tile_step *step, total *all,
 }
 #undef REDUCE
 
+#define REPEAT(BITS)                                  \
+    {                                                 \
+        uint##BITS##_t *to = (uint##BITS##_t *)block; \
+        const uint##BITS##_t element = to[0];         \
+        for (int64_t k = 0; k < t->n; k++)            \
+            to[k] = element;                          \
+        break;                                        \
+    }
 /* Repeats the first element of a uniform value in its block. */
-static void spread(const tile *t, const cpu_tile_step *step, char *block)
+static void spread(const tile *t, const cpu_tile_step *step, void *block)
 {
-    uint32_t bytes = cpu_bytes_of(step->type);
-    char element[8];
-
-    memcpy(element, block, bytes);
-    cpu_gather(block, element, 0, bytes, t->n);
+    switch (cpu_bytes_of(step->type)) {
+    case 1:
+        REPEAT(8)
+    case 2:
+        REPEAT(16)
+    case 4:
+        REPEAT(32)
+    default:
+        REPEAT(64)
+    }
 }
+#undef REPEAT
 
 static void compute_step(tile *t, uint32_t value)
 {
@@ -349,7 +363,7 @@ static void compute(tile *t, uint32_t value)
         t->n = 1;
     compute_step(t, value);
     t->n = n;
-    if (step->uniform)
+    if (step->spread)
         spread(t, step, t->at[value]);
 }
 
@@ -410,7 +424,8 @@ static void run_pieces(tile *t)
             reduce(t, step, &all, at == 0, t->at[i]);
         }
         set_piece(t, begin, 0);
-        spread(t, step, t->at[i]);
+        if (step->spread)
+            spread(t, step, t->at[i]);
     }
     for (int64_t at = 0; at < t->r->row_size; at += t->r->capacity) {
         set_piece(t, begin, at);
