@@ -190,18 +190,27 @@ static void compute_row(tile *t, const cpu_tile_step *step, uint32_t value)
 
 /* ------------------------------------------------------------- reductions -- */
 
-enum { LANES = 16 };
+enum {
+    LANES = 16,
+    PARTS = 16 * LANES /* elements that are added in the dtype itself */
+};
 
 /* In lanes, whose order depends on n alone.  An extreme is NaN if an element is:
  * that is kept, because comparisons with it are false. */
-#define REDUCE(TYPE, WIDE)                                            \
+#define REDUCE(TYPE, WIDE, PART)                                      \
     static WIDE sum_##TYPE(const TYPE *x, int64_t n)                  \
     {                                                                 \
         WIDE lanes[LANES] = {0}, sum = 0;                             \
         int64_t k = 0;                                                \
-        for (; k + LANES <= n; k += LANES)                            \
+        while (k + LANES <= n) {                                      \
+            PART parts[LANES] = {0};                                  \
+            int64_t end = k + PARTS < n ? k + PARTS : n;              \
+            for (; k + LANES <= end; k += LANES)                      \
+                for (int i = 0; i < LANES; i++)                       \
+                    parts[i] += (PART)x[k + i];                       \
             for (int i = 0; i < LANES; i++)                           \
-                lanes[i] += (WIDE)x[k + i];                           \
+                lanes[i] += (WIDE)parts[i];                           \
+        }                                                             \
         for (; k < n; k++)                                            \
             lanes[0] += (WIDE)x[k];                                   \
         for (int i = 0; i < LANES; i++)                               \
@@ -234,10 +243,10 @@ enum { LANES = 16 };
                 found = x[k];                                         \
         return found;                                                 \
     }
-REDUCE(float, double)
-REDUCE(double, double)
-REDUCE(int32_t, int64_t)
-REDUCE(int64_t, int64_t)
+REDUCE(float, double, float)
+REDUCE(double, double, double)
+REDUCE(int32_t, int64_t, int64_t)
+REDUCE(int64_t, int64_t, int64_t)
 #undef REDUCE
 
 /* What is reduced so far. */
