@@ -266,9 +266,11 @@ CORE_STATIC_ASSERT(sizeof(core_loop_launch) == 48, "core_loop_launch");
  * Threads.  Any thread may call any function, several at once for one kernel;
  * `build` may run in the background for seconds.
  *
- * Ownership.  A kernel belongs to the core until `destroy`.  Work that was
- * launched with it may then still be waiting on a stream or be part of a graph:
- * the plugin keeps what that work needs.
+ * Ownership.  A kernel belongs to the core until `destroy`; each success of
+ * build and load is destroyed once.  Work that was launched with it may then
+ * still be waiting on a stream or be part of a graph: the plugin keeps what that
+ * work needs.  After a reset of the device (core.device_reset) the core launches
+ * the kernels from before no more, and destroys them.
  *
  * Errors.  UNSUPPORTED from accepts, build or load says that this device runs
  * the program operator by operator, and why; it is not an error of the program.

@@ -295,6 +295,13 @@ static bool computes(const cpu_tile_step *step)
            step->kind == CPU_TILE_PHILOX;
 }
 
+/* Whether it reads every element of its inputs: not if these are uniform and it
+ * needs one.  A constant one fills a block. */
+static bool reads_all(const cpu_tile_step *step)
+{
+    return step->kind == CPU_TILE_STORE ? !step->single : !step->uniform;
+}
+
 /* What reads each value, and which are the same for all elements. */
 static void find_uses(cpu_tile_kernel *kernel)
 {
@@ -321,6 +328,10 @@ static void find_uses(cpu_tile_kernel *kernel)
             step->uniform = false; /* computed for the block, once */
         else if (computes(step))
             step->uniform = uniform;
+        for (uint32_t k = 0; k < step->ninputs; k++)
+            if (reads_all(step))
+                kernel->steps[step->inputs[k]].spread =
+                    kernel->steps[step->inputs[k]].uniform;
         if (step->kind != CPU_TILE_STORE)
             last_value = i;
     }

@@ -190,18 +190,27 @@ static void compute_row(tile *t, const cpu_tile_step *step, uint32_t value)
 
 /* ------------------------------------------------------------- reductions -- */
 
-enum { LANES = 16 };
+enum {
+    LANES = 16,
+    PARTS = 16 * LANES /* elements that are added in the dtype itself */
+};
 
 /* In lanes, whose order depends on n alone.  An extreme is NaN if an element is:
  * that is kept, because comparisons with it are false. */
-#define REDUCE(TYPE, WIDE)                                            \
+#define REDUCE(TYPE, WIDE, PART)                                      \
     static WIDE sum_##TYPE(const TYPE *x, int64_t n)                  \
     {                                                                 \
         WIDE lanes[LANES] = {0}, sum = 0;                             \
         int64_t k = 0;                                                \
-        for (; k + LANES <= n; k += LANES)                            \
+        while (k + LANES <= n) {                                      \
+            PART parts[LANES] = {0};                                  \
+            int64_t end = k + PARTS < n ? k + PARTS : n;              \
+            for (; k + LANES <= end; k += LANES)                      \
+                for (int i = 0; i < LANES; i++)                       \
+                    parts[i] += (PART)x[k + i];                       \
             for (int i = 0; i < LANES; i++)                           \
-                lanes[i] += (WIDE)x[k + i];                           \
+                lanes[i] += (WIDE)parts[i];                           \
+        }                                                             \
         for (; k < n; k++)                                            \
             lanes[0] += (WIDE)x[k];                                   \
         for (int i = 0; i < LANES; i++)                               \
@@ -234,10 +243,10 @@ enum { LANES = 16 };
                 found = x[k];                                         \
         return found;                                                 \
     }
-REDUCE(float, double)
-REDUCE(double, double)
-REDUCE(int32_t, int64_t)
-REDUCE(int64_t, int64_t)
+REDUCE(float, double, float)
+REDUCE(double, double, double)
+REDUCE(int32_t, int64_t, int64_t)
+REDUCE(int64_t, int64_t, int64_t)
 #undef REDUCE
 
 /* What is reduced so far. */
@@ -281,15 +290,29 @@ static void reduce(const tile *t, const cpu_tile_step *step, total *all,
 }
 #undef REDUCE
 
+#define REPEAT(BITS)                                  \
+    {                                                 \
+        uint##BITS##_t *to = (uint##BITS##_t *)block; \
+        const uint##BITS##_t element = to[0];         \
+        for (int64_t k = 0; k < t->n; k++)            \
+            to[k] = element;                          \
+        break;                                        \
+    }
 /* Repeats the first element of a uniform value in its block. */
-static void spread(const tile *t, const cpu_tile_step *step, char *block)
+static void spread(const tile *t, const cpu_tile_step *step, void *block)
 {
-    uint32_t bytes = cpu_bytes_of(step->type);
-    char element[8];
-
-    memcpy(element, block, bytes);
-    cpu_gather(block, element, 0, bytes, t->n);
+    switch (cpu_bytes_of(step->type)) {
+    case 1:
+        REPEAT(8)
+    case 2:
+        REPEAT(16)
+    case 4:
+        REPEAT(32)
+    default:
+        REPEAT(64)
+    }
 }
+#undef REPEAT
 
 static void compute_step(tile *t, uint32_t value)
 {
@@ -349,7 +372,7 @@ static void compute(tile *t, uint32_t value)
         t->n = 1;
     compute_step(t, value);
     t->n = n;
-    if (step->uniform)
+    if (step->spread)
         spread(t, step, t->at[value]);
 }
 
@@ -410,7 +433,8 @@ static void run_pieces(tile *t)
             reduce(t, step, &all, at == 0, t->at[i]);
         }
         set_piece(t, begin, 0);
-        spread(t, step, t->at[i]);
+        if (step->spread)
+            spread(t, step, t->at[i]);
     }
     for (int64_t at = 0; at < t->r->row_size; at += t->r->capacity) {
         set_piece(t, begin, at);

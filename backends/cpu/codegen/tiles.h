@@ -56,6 +56,7 @@ typedef struct cpu_tile_step {
                        directly; 0: none */
     bool constant;  /* the same for all elements: computed once */
     bool uniform;   /* the same for all elements of a tile: computed for one */
+    bool spread;    /* uniform, and read by a step that is not */
     bool single;    /* STORE: of one element for a tile */
     bool stored;    /* by a STORE: a load needs a block */
 } cpu_tile_step;

@@ -557,6 +557,8 @@ START_TEST(devices_without_the_interface_are_told)
           "core.codegen");
     FAILS(core__loop_kernel_build(meta, program, NULL, &kernel),
           CORE_ERROR_UNSUPPORTED, "core.codegen");
+    FAILS(core__loop_kernel_build(sim, program, NULL, &kernel),
+          CORE_ERROR_UNSUPPORTED, "\"sim\"", "core.codegen");
     core__loop_program_release(program);
 }
 END_TEST
@@ -761,6 +763,12 @@ START_TEST(kernels_of_other_programs_are_not_loaded)
 }
 END_TEST
 
+static void begin_without(void)
+{
+    setenv("LIBCORE_SIM_CODEGEN", "0", 1);
+    begin();
+}
+
 static void begin_wrapped(void)
 {
     setenv("LIBCORE_INTERPOSERS", "validate", 1);
@@ -787,12 +795,12 @@ int main(void)
         launches_are_captured,
         integers_divided_by_zero_set_the_streams_error,
         wrong_tensors_are_refused,
-        devices_without_the_interface_are_told,
         failures_of_the_plugin_are_reported,
         kernels_from_before_a_reset_are_lost,
         saved_kernels_are_loaded,
         kernels_of_other_programs_are_not_loaded,
     };
+    const TTest *const without[] = {devices_without_the_interface_are_told};
     const TTest *const cpu[] = {
         tails_are_computed,
         strides_and_broadcast_are_followed,
@@ -818,11 +826,15 @@ int main(void)
          .setup = begin_wrapped,
          .teardown = end,
          SUITE_TESTS(wrapped)},
+        {.name = "kernels of loop programs, without core.codegen",
+         .setup = begin_without,
+         .teardown = end,
+         SUITE_TESTS(without)},
         {.name = "kernels of loop programs, cpu",
          .setup = begin_cpu,
          .teardown = end,
          SUITE_TESTS(cpu)},
     };
 
-    return suite_run(suites, 3);
+    return suite_run(suites, 4);
 }
