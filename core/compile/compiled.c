@@ -761,9 +761,12 @@ static core_status run_resized(call *c, bool *out_done)
     count(&compiled->resized, 1);
     entry->recording =
         atomic_load(&compiled->traces) + atomic_load(&compiled->resized);
+    /* Another thread may release it meanwhile. */
+    core_compiled_retain(compiled);
     status = run_entry(c, entry);
     make_room(compiled);
     add_entry(compiled, &c->guard, c->inputs, entry);
+    core_compiled_release(compiled);
     return status;
 }
 

@@ -4,6 +4,7 @@
 /* Calls of compiled functions whose results require grad, and their backward. */
 
 #include "compile/compiled_node.h"
+#include "compile/prepared.h"
 
 #include "autocast/autocast.h"
 #include "autograd/api/partial_gradients.h"
@@ -498,11 +499,13 @@ static bool any_unusual(core_tensor *const *grads, size_t count)
     return false;
 }
 
-/* A gradient in the layout that the program expects. */
+/* A gradient in the layout, and as aligned, as the program expects. */
 static core_status take_tangent(const core__program_type *type,
                                 core_tensor *grad, core_tensor **out_tensor)
 {
-    bool same = true;
+    core_memory memory = core__tensor_memory(grad);
+    bool same =
+        ((uintptr_t)memory.handle + memory.offset) % CORE__INPUT_ALIGNMENT == 0;
 
     for (uint32_t i = 0; i < type->ndim; i++)
         same = same && (grad->sizes[i] <= 1 ||

@@ -280,6 +280,8 @@ static bool hidden_inputs_apart(const core_program *program,
 
 bool core__entry_is_gone(const core__compiled_entry *entry)
 {
+    if (entry->program && core__program_object_is_gone(entry->program))
+        return true;
     for (uint32_t i = 0; i < entry->nkept; i++)
         if (check_kept(&entry->kept[i]) == CORE__ENTRY_GONE)
             return true;
@@ -307,7 +309,9 @@ core__entry_match core__entry_check(const core__compiled_entry *entry,
             return CORE__ENTRY_DIFFERS;
     if (entry->program->nfinishes &&
         !core__program_numbers_hold(entry->program))
-        return CORE__ENTRY_DIFFERS;
+        return core__program_object_is_gone(entry->program)
+                   ? CORE__ENTRY_GONE
+                   : CORE__ENTRY_DIFFERS;
     return match == CORE__ENTRY_HOLDS &&
                    !hidden_inputs_apart(entry->program, inputs)
                ? CORE__ENTRY_DIFFERS

@@ -36,6 +36,7 @@ typedef struct buffer {
     /* Another buffer in which it is, and how far from the start; NEVER: none */
     uint32_t into;
     uint64_t distance;
+    uint32_t taken; /* the step whose output is in its place; NEVER */
     uint32_t source;
     uint64_t offset; /* in the arena */
 } buffer;
@@ -61,6 +62,7 @@ typedef struct preparing {
     uint32_t nchanges;
     core__launch_log log;
     const char *reason; /* why the program cannot be prepared */
+    bool copied;        /* a value that is written, before any is written */
     /* The target of a write, while it is prepared. */
     const core_tensor *target;
     uint32_t target_buffer;
@@ -99,7 +101,8 @@ static core_status add_buffer(preparing *p, core__source_kind kind,
                   .size = tensor->storage->size,
                   .first = NEVER,
                   .last = NEVER,
-                  .into = NEVER};
+                  .into = NEVER,
+                  .taken = NEVER};
     if (given)
         return CORE_OK;
     live = core__program_grow(&p->live, &p->nlive, sizeof *live);
@@ -158,7 +161,7 @@ static void search_value(void *context, uint32_t value)
     if (tensor == s->tensor) {
         s->exact = found;
     } else if (tensor->storage == s->tensor->storage) {
-        s->ambiguous = s->on_storage != NEVER && s->on_storage != found;
+        s->ambiguous |= s->on_storage != NEVER && s->on_storage != found;
         s->on_storage = found;
     }
 }
@@ -382,8 +385,9 @@ static core_status note_written(preparing *p, const core__program_node *node,
     return CORE_OK;
 }
 
-/* The guards know whether inputs are aligned to this. */
-enum { INPUT_ALIGNMENT = 16 };
+/* The guards know whether inputs are aligned to this, and gradients that a
+ * backward program gets are copied if they are not (compiled_node.c). */
+enum { INPUT_ALIGNMENT = CORE__INPUT_ALIGNMENT };
 
 static bool is_aligned(const preparing *p, const core_kernel *kernel,
                        uint32_t index)
@@ -393,7 +397,9 @@ static bool is_aligned(const preparing *p, const core_kernel *kernel,
                                CORE_REQUIRE_ALIGNMENT_SHIFT);
     uint64_t address = (uintptr_t)b->start.handle + b->start.offset;
 
-    return required == 1 || b->kind == CORE__SOURCE_ARENA ||
+    if (b->kind == CORE__SOURCE_ARENA)
+        return required <= CORE__PLAN_ALIGNMENT;
+    return required == 1 ||
            (required <= INPUT_ALIGNMENT && address % INPUT_ALIGNMENT == 0);
 }
 
@@ -408,7 +414,7 @@ static core_status take_tensors(preparing *p, const core__program_node *node,
     for (uint32_t i = 0; i < launch->run->ntensors; i++) {
         CORE_TRY(buffer_of(p, node, tensors[i], &found));
         if (!is_aligned(p, launch->kernel, found))
-            return refuse(p, "a kernel requires aligned inputs");
+            return refuse(p, "a kernel requires aligned operands");
         CORE_TRY(add_tensor(p, tensors[i], found, &tensor));
         use_buffer(p, found);
     }
@@ -528,9 +534,19 @@ static core_status set_buffers(preparing *p, const core__program_node *node,
     return CORE_OK;
 }
 
+static uint32_t count_numbers(const core__program_node *node)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < node->nargs; i++)
+        count += node->args[i].tag == CORE__ARGUMENT_NUMBER;
+    return count;
+}
+
 static core_status prepare_kernel(preparing *p, const core__program_node *node,
                                   const char **out_reason)
 {
+    uint32_t before = p->to->nnumber_places;
     core_status status;
 
     *out_reason = NULL;
@@ -547,7 +563,10 @@ static core_status prepare_kernel(preparing *p, const core__program_node *node,
         return CORE_OK;
     }
     CORE_TRY(set_buffers(p, node, CORE__SOURCE_ARENA));
-    return take_log(p, node);
+    CORE_TRY(take_log(p, node));
+    return p->to->nnumber_places - before < count_numbers(node)
+               ? refuse(p, "a number of each run is no argument of a kernel")
+               : CORE_OK;
 }
 
 /* A view is made of the stand-in. */
@@ -632,19 +651,10 @@ static bool passes_numbers(const preparing *p, const core__program_node *node)
            op->id == CORE_OP_FUSED_ADAM_STEP;
 }
 
-/* True if an argument is a number of each run. */
-static bool reads_number(const core__program_node *node)
-{
-    for (uint32_t i = 0; i < node->nargs; i++)
-        if (node->args[i].tag == CORE__ARGUMENT_NUMBER)
-            return true;
-    return false;
-}
-
 static core_status prepare_node(preparing *p, const core__program_node *node)
 {
     const char *reason = "it is an operator of a program or plugin";
-    bool numbers = reads_number(node) && !passes_numbers(p, node);
+    bool numbers = count_numbers(node) && !passes_numbers(p, node);
     core_status status = CORE_OK;
 
     if (node->op && core__operator_is_view(node->op)) {
@@ -667,11 +677,48 @@ static core_status prepare_node(preparing *p, const core__program_node *node)
     return status;
 }
 
+/* Operands are found by their tensors, so each value needs one of its own: in
+ * another call, two inputs may not be the same tensor. */
+static core_status separate(preparing *p, uint32_t value, uint32_t *sources,
+                            uint32_t *count)
+{
+    core_tensor **tensor = &p->run.tensors[value], *copy;
+
+    if (value == CORE__NO_VALUE)
+        return CORE_OK;
+    for (uint32_t i = 0; i < *count; i++) {
+        if (p->run.tensors[sources[i]] != *tensor)
+            continue;
+        CORE_TRY(core__tensor_shallow_copy(*tensor, &copy));
+        core__tensor_release(*tensor);
+        *tensor = copy;
+        break;
+    }
+    sources[(*count)++] = value;
+    return CORE_OK;
+}
+
+static core_status separate_sources(preparing *p)
+{
+    const core_program *program = p->run.program;
+    size_t size = (program->ninputs + program->nhidden) * sizeof(uint32_t) + 1;
+    uint32_t *sources = core__alloc(size), count = 0;
+    core_status status = sources ? CORE_OK : core__error_memory(size);
+
+    for (uint32_t i = 0; i < program->ninputs && status == CORE_OK; i++)
+        status = separate(p, program->inputs[i].value, sources, &count);
+    for (uint32_t i = 0; i < program->nhidden && status == CORE_OK; i++)
+        status = separate(p, program->hidden[i].value, sources, &count);
+    core__free(sources);
+    return status;
+}
+
 static core_status prepare_sources(preparing *p)
 {
     const core_program *program = p->run.program;
 
     CORE_TRY(core__run_set_sources(&p->run));
+    CORE_TRY(separate_sources(p));
     for (uint32_t i = 0; i < program->ninputs; i++) {
         uint32_t value = program->inputs[i].value;
 
@@ -835,6 +882,8 @@ static core_status log_write(preparing *p, uint32_t i)
 
     if (target->flags & (CORE__TENSOR_INFERENCE | CORE__TENSOR_READ_ONLY |
                          CORE__TENSOR_TRACED)) {
+        if (p->copied)
+            return refuse(p, "values of other targets are written");
         use_value(p, write->value);
         p->to->operators = true;
         return add_step(p, CORE__STEP_WRITE, i, NULL);
@@ -868,6 +917,7 @@ static core_status copy_before_writes(preparing *p, uint32_t value)
     core__tensor_release(before);
     p->run.tensors[value] = copy;
     p->value_buffers[value] = found;
+    p->copied = true;
     return CORE_OK;
 }
 
@@ -909,12 +959,14 @@ static void reuse_input(preparing *p, uint32_t step, uint32_t output)
         buffer *a = &p->buffers[root];
 
         if (root == output || !is_intermediate(a) || a->last != step ||
-            a->first == step || a->size != b->size || tensor->distance != 0 ||
+            a->first == step || a->taken == step || a->size != b->size ||
+            tensor->distance != 0 ||
             !same_layout(&tensor->tensor, &written->tensor) ||
             !in_place(p, launch, &written->tensor, output, root, 0))
             continue;
         b->into = root;
         a->last = b->last;
+        a->taken = step;
         return;
     }
 }

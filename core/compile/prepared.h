@@ -32,6 +32,10 @@
 #include "compile/run.h"
 #include "dispatch/launch_log.h"
 
+/* To which addresses of inputs may be aligned; what depends on it is compared
+ * before a call. */
+enum { CORE__INPUT_ALIGNMENT = 16 };
+
 typedef enum core__source_kind {
     CORE__SOURCE_ARENA,
     CORE__SOURCE_INPUT,
@@ -154,6 +158,7 @@ typedef struct core__prepared_facts {
 enum { CORE__PREPARED_SETS = 4 };
 struct core__prepared_calls {
     core__prepared *_Atomic sets[CORE__PREPARED_SETS]; /* that no call uses */
+    _Atomic uint32_t dropped;   /* sets, to make room for others */
     const char *_Atomic reason; /* why there is none; NULL: there are */
     _Atomic uint32_t refused;   /* registrations when it was found */
     core__prepared_facts *_Atomic facts; /* of the first set */

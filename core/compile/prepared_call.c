@@ -118,7 +118,8 @@ static void drop_one(core__prepared_calls *calls)
     for (uint32_t i = 0; i < SETS; i++)
         if (!atomic_load(&calls->sets[i]))
             return;
-    core__prepared_free(atomic_exchange(&calls->sets[SETS - 1], NULL));
+    core__prepared_free(atomic_exchange(
+        &calls->sets[atomic_fetch_add(&calls->dropped, 1) % SETS], NULL));
 }
 
 /* Keeps what explain tells, which is the same for all sets. */
@@ -164,6 +165,7 @@ static core_status get_set(core_program *program, core_tensor *const *inputs,
                            const core_stream *stream, core__prepared **out_set)
 {
     core__thread *self = core__thread_self();
+    core__error_record saved;
     const char *reason;
     core_status status;
 
@@ -173,7 +175,10 @@ static core_status get_set(core_program *program, core_tensor *const *inputs,
     if (atomic_load(&calls->reason) &&
         atomic_load(&calls->refused) == atomic_load(&core__registry_generation))
         return CORE_OK;
+    core__error_save(&saved);
     status = core__prepare(program, inputs, out_set, &reason);
+    if (status == CORE_OK || status == CORE_ERROR_UNSUPPORTED)
+        core__error_restore(&saved);
     if (status == CORE_ERROR_UNSUPPORTED) {
         atomic_store(&calls->refused, atomic_load(&core__registry_generation));
         atomic_store(&calls->reason, reason);

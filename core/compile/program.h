@@ -278,6 +278,8 @@ core_status core__program_run_checked(core_program *program,
  * they cannot be read as they were recorded. */
 core_status core__program_read_numbers(const core_program *program,
                                        core_value *out);
+/* True if an object whose calls the program makes was released. */
+bool core__program_object_is_gone(const core_program *program);
 /* True if core__program_read_numbers would succeed. */
 bool core__program_numbers_hold(const core_program *program);
 /* Reports what a run has done. */

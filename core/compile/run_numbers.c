@@ -129,6 +129,14 @@ static bool is_alike(const core__program_finish_call *call)
     return call->source->alike(call->object, call->part, call->other);
 }
 
+bool core__program_object_is_gone(const core_program *program)
+{
+    for (uint32_t i = 0; i < program->nfinishes; i++)
+        if (program->finishes[i].source->released(program->finishes[i].object))
+            return true;
+    return false;
+}
+
 bool core__program_numbers_hold(const core_program *program)
 {
     for (uint32_t i = 0; i < program->nfinishes; i++)

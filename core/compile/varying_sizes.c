@@ -640,17 +640,25 @@ static core_status copy_arguments(core_program *to, core__program_node *node)
 /* References are taken one by one, so that a failure drops those alone. */
 static core_status copy_tensors(core_program *to, const core_program *from)
 {
-    COPY_ARRAY(to, from, hidden, nhidden);
-    for (uint32_t i = 0; i < to->nhidden; i++)
-        core__tensor_retain(to->hidden[i].tensor);
-    COPY_ARRAY(to, from, aliases, naliases);
-    for (uint32_t i = 0; i < to->naliases; i++)
-        core__tensor_retain(to->aliases[i]);
-    COPY_ARRAY(to, from, outputs, noutputs);
-    for (uint32_t i = 0; i < to->noutputs; i++)
-        if (to->outputs[i].tensor)
-            core__tensor_retain(to->outputs[i].tensor);
-    return CORE_OK;
+    core_status status = CORE_OK;
+
+#define COPY_REFERENCES(array, count, field)                               \
+    for (uint32_t i = 0; status == CORE_OK && i < from->count; i++) {      \
+        void *added =                                                      \
+            core__program_grow(&to->array, &to->count, sizeof *to->array); \
+        if (!added) {                                                      \
+            status = core__error_memory(sizeof *to->array);                \
+            break;                                                         \
+        }                                                                  \
+        memcpy(added, &from->array[i], sizeof *to->array);                 \
+        if (to->array[i] field)                                            \
+            core__tensor_retain(to->array[i] field);                       \
+    }
+    COPY_REFERENCES(hidden, nhidden, .tensor)
+    COPY_REFERENCES(aliases, naliases, )
+    COPY_REFERENCES(outputs, noutputs, .tensor)
+#undef COPY_REFERENCES
+    return status;
 }
 
 /* The program with the sizes of these inputs, and the types of its values as

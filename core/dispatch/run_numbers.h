@@ -29,6 +29,8 @@ typedef struct core__run_source {
                        uint32_t earlier);
     /* True if the part is still like another one, with which it shares calls. */
     bool (*alike)(void *object, uint32_t part, uint32_t other);
+    /* True once the program that made the object has released it. */
+    bool (*released)(void *object);
     /* A run has made a call for the part. */
     void (*finish)(void *object, uint32_t part);
     /* Of references that keep the object valid, not its tensors. */

@@ -146,6 +146,11 @@ static bool is_alike(void *object, uint32_t part, uint32_t other)
            parameters[part].fresh == parameters[other].fresh;
 }
 
+static bool is_released(void *object)
+{
+    return ((const core_optimizer *)object)->count == 0;
+}
+
 static void finish_step(void *object, uint32_t part)
 {
     core_optimizer *optimizer = object;
@@ -180,6 +185,7 @@ static const core__run_source run_source = {
     .numbers = number_names,
     .read = read_number,
     .alike = is_alike,
+    .released = is_released,
     .finish = finish_step,
     .retain = retain_object,
     .release = release_object,

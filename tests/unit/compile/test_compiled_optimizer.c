@@ -419,7 +419,43 @@ START_TEST(a_result_whose_graph_was_used_up_is_a_graph_break)
 }
 END_TEST
 
+static core_status step_model(void *context, core_tensor *const *inputs,
+                              size_t ninputs, core_tensor **outputs,
+                              size_t *noutputs)
+{
+    core_status status = step_once(context, inputs[0]);
+
+    (void)ninputs;
+    *noutputs = 1;
+    return status == CORE_OK ? core_mul(inputs[0], inputs[0], &outputs[0])
+                             : status;
+}
+
+/* More optimizers than there may be programs. */
+START_TEST(programs_of_released_optimizers_make_room)
+{
+    world w = {.device = program_device};
+    model m = make_model(PLAIN);
+    core_tensor *x = NUMBERS(&w, 1, 1), *y;
+    core_compiled *compiled;
+
+    core_optimizer_release(m.optimizer);
+    OK(core_compile(step_model, &m, NULL, &compiled));
+    for (int i = 0; i < 20; i++) {
+        m.optimizer = make_optimizer(m.parameters, PLAIN);
+        for (int k = 0; k < 2; k++) {
+            OK(core_compiled_call(compiled, &x, 1, &y, 1));
+            core_tensor_release(y);
+        }
+        core_optimizer_release(m.optimizer);
+    }
+    EXPLAINS(compiled, "\"eager_calls\": 0");
+    core_compiled_release(compiled);
+}
+END_TEST
+
 SUITE_ON_CPU_AND_SIM("compile/compiled_optimizer",
+                     programs_of_released_optimizers_make_room,
                      steps_of_each_optimizer_are_those_of_the_function,
                      a_function_may_step_twice,
                      a_failed_recording_leaves_the_first_step_to_the_next_one,

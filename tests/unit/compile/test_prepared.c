@@ -697,6 +697,76 @@ START_TEST(custom_operators_are_called_between_kernels)
 }
 END_TEST
 
+/* A set of prepared calls is made when an input is the hidden input; later it
+ * is another tensor. */
+COMPILED_FUNCTION(less_hidden)
+{
+    *noutputs = 1;
+    return core_sub(x[0], w->hidden[0], core_int(1), &out[0]);
+}
+
+static world one_and_hidden(void)
+{
+    world w = world_of(1);
+
+    w.hidden[0] = NUMBERS(&w, 300, 4, 5);
+    w.nhidden = 1;
+    return w;
+}
+
+/* Sets are made again. */
+static core_registration *register_relu(void)
+{
+    core_registration *made;
+
+    OK(core_function_register("relu", CORE_KEY_BACKEND,
+                              core_device_type(program_device), sees_relu, NULL,
+                              &made));
+    return made;
+}
+
+START_TEST(an_input_that_was_the_hidden_input_is_another_tensor_later)
+{
+    world eager = one_and_hidden(), traced = one_and_hidden();
+    core_compiled *compiled = compile(less_hidden, &traced);
+    core_tensor *eager_input = eager.inputs[0];
+    core_tensor *traced_input = traced.inputs[0];
+    core_registration *made;
+
+    same_call(less_hidden, &eager, compiled, &traced);
+    made = register_relu();
+    eager.inputs[0] = eager.hidden[0];
+    traced.inputs[0] = traced.hidden[0];
+    same_call(less_hidden, &eager, compiled, &traced);
+    eager.inputs[0] = eager_input;
+    traced.inputs[0] = traced_input;
+    same_call(less_hidden, &eager, compiled, &traced);
+    core_registration_release(made);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+START_TEST(an_earlier_error_of_the_thread_stays_when_calls_are_prepared)
+{
+    world w = one_and_hidden();
+    core_compiled *compiled = compile(less_hidden, &w);
+    core_tensor *wide = NUMBERS(&w, 1, 7, 3), *out;
+    core_registration *made = NULL;
+
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_ne(core_add(wide, w.inputs[0], core_int(1), &out),
+                         CORE_OK);
+        OK(core_compiled_call(compiled, w.inputs, 1, &out, 1));
+        core_tensor_release(out);
+        ck_assert_int_ne(core_error_code(), CORE_OK);
+        if (i == 0)
+            made = register_relu();
+    }
+    core_registration_release(made);
+    core_compiled_release(compiled);
+}
+END_TEST
+
 START_TEST(a_pool_gets_the_memory_of_a_call)
 {
     world eager = two(), traced = two();
@@ -715,18 +785,18 @@ START_TEST(a_pool_gets_the_memory_of_a_call)
 }
 END_TEST
 
-SUITE_ON_CPU_AND_SIM("compile/prepared",
-                     calls_do_not_depend_on_what_the_arena_has,
-                     only_outputs_are_allocated,
-                     an_optimizer_writes_parameters_and_states_in_place,
-                     a_written_input_takes_the_new_value_without_a_copy,
-                     the_old_content_is_kept_for_those_who_read_it_later,
-                     inputs_are_swapped,
-                     an_input_is_not_written_while_it_is_read_in_another_order,
-                     a_step_needs_less_memory_than_the_function,
-                     threads_and_streams_do_not_share_an_arena,
-                     a_thread_changes_between_streams, a_child_process_calls,
-                     an_error_of_a_kernel_is_that_of_the_operator,
-                     a_function_that_is_registered_later_is_called,
-                     custom_operators_are_called_between_kernels,
-                     a_pool_gets_the_memory_of_a_call)
+SUITE_ON_CPU_AND_SIM(
+    "compile/prepared", calls_do_not_depend_on_what_the_arena_has,
+    only_outputs_are_allocated,
+    an_optimizer_writes_parameters_and_states_in_place,
+    a_written_input_takes_the_new_value_without_a_copy,
+    the_old_content_is_kept_for_those_who_read_it_later, inputs_are_swapped,
+    an_input_is_not_written_while_it_is_read_in_another_order,
+    a_step_needs_less_memory_than_the_function,
+    threads_and_streams_do_not_share_an_arena, a_thread_changes_between_streams,
+    a_child_process_calls, an_error_of_a_kernel_is_that_of_the_operator,
+    a_function_that_is_registered_later_is_called,
+    custom_operators_are_called_between_kernels,
+    an_input_that_was_the_hidden_input_is_another_tensor_later,
+    an_earlier_error_of_the_thread_stays_when_calls_are_prepared,
+    a_pool_gets_the_memory_of_a_call)

@@ -361,7 +361,48 @@ START_TEST(inputs_that_no_gradient_needs_may_be_changed_in_place)
 }
 END_TEST
 
+COMPILED_FUNCTION(two_sums)
+{
+    out[0] = own(T(add, x[0], x[1], core_int(1)));
+    out[1] = own(T(add, x[0], x[1], core_int(2)));
+    *noutputs = 2;
+    return finish();
+}
+
+/* The tensors given to the first backward, and to later ones, are the same or
+ * not, aligned or not. */
+START_TEST(gradients_may_be_other_tensors_than_in_the_first_backward)
+{
+    world eager = two_leaves(), traced = two_leaves();
+    core_compiled *compiled = compile_fully(two_sums, &traced);
+    core_tensor *given[3], *long_row = NUMBERS(&eager, 70, 13), *flat;
+
+    given[0] = NUMBERS(&eager, 50, 3, 4);
+    given[1] = NUMBERS(&eager, 60, 3, 4);
+    OK(core_narrow(long_row, 0, 1, 12, &flat));
+    OK(core_reshape(keep(flat), (int64_t[]){3, 4}, 2, &given[2]));
+    keep(given[2]);
+    for (int i = 0; i < 3; i++) {
+        core_tensor *grads[] = {given[0], given[i]};
+        core_tensor *out[2], *a[2], *b[2];
+
+        call_world(two_sums, &eager, NULL, 2, out);
+        OK(core_grad(out, 2, grads, eager.inputs, 2, 0, a));
+        release_tensors(out, 2);
+        call_world(two_sums, &traced, compiled, 2, out);
+        OK(core_grad(out, 2, grads, traced.inputs, 2, 0, b));
+        release_tensors(out, 2);
+        for (int k = 0; k < 2; k++)
+            same_bits("gradient", k, a[k], b[k]);
+        release_tensors(a, 2);
+        release_tensors(b, 2);
+    }
+    core_compiled_release(compiled);
+}
+END_TEST
+
 SUITE_ON_CPU_AND_SIM("compile/training",
+                     gradients_may_be_other_tensors_than_in_the_first_backward,
                      a_perceptron_gets_the_gradients_of_eager_calls,
                      a_convolutional_network_gets_the_gradients_of_eager_calls,
                      attention_with_dropout_gets_the_gradients_of_eager_calls,
