@@ -49,6 +49,8 @@ static bool bed_open(bed *b, suite *self, outcome *out)
 
 /* --------------------------------------------------------------- loops -- */
 
+enum { GAP = 3 }; /* elements from one to the next */
+
 typedef enum layout {
     DENSE,
     GAPS,       /* between all elements */
@@ -100,7 +102,7 @@ static void write_number(core_dtype dtype, uint64_t i, bool flushes, void *to)
 static void set_strides(bench *k, uint32_t operand, core_dtype dtype,
                         uint32_t flags, layout how)
 {
-    int64_t step = itemsize(dtype) * (how == GAPS ? 3 : 1);
+    int64_t step = (int64_t)itemsize(dtype) * (how == GAPS ? GAP : 1);
     int64_t *strides = k->strides[operand];
     uint32_t ndim = k->loop.ndim;
     bool output = flags & CORE_LOOP_OPERAND_OUTPUT;
@@ -124,7 +126,7 @@ static bool bench_operand(bed *b, bench *k, const core_loop_program *program,
     core_dtype dtype = program->operands[operand].dtype;
     uint32_t flags = program->operands[operand].flags;
     core_operand *host = &k->host[operand];
-    uint64_t size;
+    uint64_t size, step;
 
     *host = (core_operand){
         .strides = k->strides[operand],
@@ -144,10 +146,11 @@ static bool bench_operand(bed *b, bench *k, const core_loop_program *program,
         return false;
     }
     memset(k->data[operand], 0xa5, size);
+    step = (uint64_t)itemsize(dtype) * (how == GAPS ? GAP : 1);
     for (uint64_t at = 0; !(flags & CORE_LOOP_OPERAND_OUTPUT) &&
                           at + itemsize(dtype) <= k->bytes[operand];
-         at += itemsize(dtype)) {
-        uint64_t i = at / itemsize(dtype);
+         at += step) {
+        uint64_t i = at / step;
 
         write_number(dtype, operand % 2 ? i : i / 7 + 3 * operand, b->flushes,
                      k->data[operand] + GUARD + at);
