@@ -12,7 +12,8 @@
  *   devices                     u32 count; names
  *   generators                  u32 count; u64 seed, u64 offset
  *   inputs                      u32 count; type, u32 value, u32 base, i64 offset
- *   hidden inputs               u32 count; u32 value
+ *   hidden inputs               u32 count; u32 value, 16 bytes of checksum of
+ *                               the tensor's elements
  *   values                      u32 count; type, u8 source, u32 index
  *   operators                   u32 count; u32 id (UINT32_MAX: custom;
  *                               UINT32_MAX - 1: core_cond or core_while), u32
@@ -39,7 +40,7 @@
 
 enum {
     CORE__PROGRAM_MAGIC = 0x5250434c, /* "LCPR" */
-    CORE__PROGRAM_VERSION = 1,
+    CORE__PROGRAM_VERSION = 2,
     CORE__PROGRAM_CHECKSUM = 16,
     CORE__PROGRAM_HEADER = 8 + CORE__PROGRAM_CHECKSUM
 };

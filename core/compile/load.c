@@ -37,7 +37,11 @@ typedef struct reader {
     uint32_t noperators;
     const core_program *outer; /* of a region; else NULL */
     uint32_t depth;
+    const uint8_t *hidden; /* the entries of the hidden inputs */
 } reader;
+
+/* An entry of a hidden input: its value and the checksum of its content. */
+enum { HIDDEN_SIZE = 4 + CORE__PROGRAM_CHECKSUM };
 
 static core_status __attribute__((cold, format(printf, 2, 3)))
 corrupt(const reader *r, const char *format, ...)
@@ -340,9 +344,11 @@ static core_status get_inputs(reader *r)
 
 static core_status get_values(reader *r)
 {
+    const uint8_t *checksum = NULL;
     uint32_t count;
 
-    CORE_TRY(get_count(r, 4, &count));
+    CORE_TRY(get_count(r, HIDDEN_SIZE, &count));
+    r->hidden = r->data + r->at;
     for (uint32_t i = 0; i < count; i++) {
         core__program_hidden *hidden = core__program_grow(
             &r->program->hidden, &r->program->nhidden, sizeof *hidden);
@@ -350,6 +356,7 @@ static core_status get_values(reader *r)
         if (!hidden)
             return core__error_memory(sizeof *hidden);
         CORE_TRY(get32(r, &hidden->value));
+        CORE_TRY(get_bytes(r, CORE__PROGRAM_CHECKSUM, &checksum));
     }
     CORE_TRY(get_count(r, 9, &count));
     for (uint32_t i = 0; i < count; i++) {
@@ -516,11 +523,20 @@ static core_status get_effects(reader *r)
 
 /* ------------------------------------------------------------- program -- */
 
+static void checksum_of(const void *bytes, size_t size,
+                        uint8_t out_sum[CORE__PROGRAM_CHECKSUM])
+{
+    core__checksum sum;
+
+    core__checksum_begin(&sum, false);
+    core__checksum_add(&sum, bytes, size);
+    core__checksum_end(&sum, out_sum);
+}
+
 static core_status check_header(reader *r)
 {
     uint8_t expected[CORE__PROGRAM_CHECKSUM];
     const uint8_t *given = NULL;
-    core__checksum sum;
     uint32_t magic, version;
 
     CORE_TRY(get32(r, &magic));
@@ -533,9 +549,7 @@ static core_status check_header(reader *r)
                            "libcore reads version %d",
                            r->path, version, CORE__PROGRAM_VERSION);
     CORE_TRY(get_bytes(r, sizeof expected, &given));
-    core__checksum_begin(&sum, false);
-    core__checksum_add(&sum, r->data + r->at, r->size - r->at);
-    core__checksum_end(&sum, expected);
+    checksum_of(r->data + r->at, r->size - r->at, expected);
     return memcmp(given, expected, sizeof expected) == 0
                ? CORE_OK
                : corrupt(r, "its checksum is wrong");
@@ -599,6 +613,26 @@ static core_status decode(reader *r)
     return r->at == r->size ? CORE_OK : corrupt(r, "bytes follow it");
 }
 
+/* Compares the content of a hidden input with its checksum. */
+static core_status check_hidden(const reader *r, const core_safetensors *file,
+                                const char *name, uint32_t index)
+{
+    const uint8_t *given = r->hidden + (size_t)index * HIDDEN_SIZE + 4;
+    core_safetensors_entry entry = {.struct_size = sizeof entry};
+    uint8_t found[CORE__PROGRAM_CHECKSUM];
+
+    for (size_t i = 0; i < core_safetensors_count(file); i++) {
+        CORE_TRY(core_safetensors_describe(file, i, &entry));
+        if (strcmp(entry.name, name) != 0)
+            continue;
+        checksum_of(entry.data, (size_t)entry.size, found);
+        return memcmp(given, found, sizeof found) == 0
+                   ? CORE_OK
+                   : corrupt(r, "the checksum of the tensor %s is wrong", name);
+    }
+    return corrupt(r, "the tensor %s is missing", name);
+}
+
 /* A hidden input with the strides of its value. */
 static core_status load_hidden(reader *r, const core_safetensors *file,
                                uint32_t index)
@@ -612,9 +646,8 @@ static core_status load_hidden(reader *r, const core_safetensors *file,
     char name[32];
 
     snprintf(name, sizeof name, CORE__PROGRAM_HIDDEN "%u", index);
+    CORE_TRY(check_hidden(r, file, name, index));
     status = core_safetensors_load(file, name, device, &plain);
-    if (status == CORE_ERROR_NOT_FOUND)
-        return corrupt(r, "the tensor %s is missing", name);
     if (status != CORE_OK)
         return status;
     if (plain->dtype != type->dtype || plain->ndim != type->ndim ||

@@ -11,6 +11,7 @@
 #include "base/growing_text.h"
 #include "base/memory.h"
 #include "device/device.h"
+#include "tensor/dtype.h"
 
 #include <libcore/safetensors.h>
 
@@ -186,7 +187,30 @@ static void put_references(writer *w, const core_program *program)
     }
 }
 
-static void put_sources(writer *w, const core_program *program)
+/* The checksum of a hidden input's elements, row-major. */
+static core_status put_content(writer *w, core_tensor *tensor)
+{
+    size_t size =
+        (size_t)tensor->numel * core__dtype_size((core_dtype)tensor->dtype);
+    void *content = core__alloc(size + 1);
+    uint8_t expected[CORE__PROGRAM_CHECKSUM];
+    core__checksum sum;
+    core_status status;
+
+    if (!content)
+        return core__error_memory(size);
+    status = core_tensor_read(tensor, content, size);
+    if (status == CORE_OK) {
+        core__checksum_begin(&sum, false);
+        core__checksum_add(&sum, content, size);
+        core__checksum_end(&sum, expected);
+        put(w, expected, sizeof expected);
+    }
+    core__free(content);
+    return status;
+}
+
+static core_status put_sources(writer *w, const core_program *program)
 {
     put32(w, program->ninputs);
     for (uint32_t i = 0; i < program->ninputs; i++) {
@@ -196,14 +220,17 @@ static void put_sources(writer *w, const core_program *program)
         put64(w, (uint64_t)program->inputs[i].offset);
     }
     put32(w, program->nhidden);
-    for (uint32_t i = 0; i < program->nhidden; i++)
+    for (uint32_t i = 0; i < program->nhidden; i++) {
         put32(w, program->hidden[i].value);
+        CORE_TRY(put_content(w, program->hidden[i].tensor));
+    }
     put32(w, program->nvalues);
     for (uint32_t i = 0; i < program->nvalues; i++) {
         put_type(w, &program->values[i].type);
         put8(w, program->values[i].source);
         put32(w, program->values[i].index);
     }
+    return w->status;
 }
 
 static void put_nodes(writer *w, const core_program *program,
@@ -261,16 +288,19 @@ static core_status put_program(writer *w, const core_program *program,
                                const core_program *outer)
 {
     uint32_t *operators = NULL, count = 0;
+    core_status status;
 
     CORE_TRY(list_operators(program, &operators, &count));
     if (outer)
         put_shared_references(w, program, outer);
     else
         put_references(w, program);
-    put_sources(w, program);
+    status = put_sources(w, program);
     put_nodes(w, program, operators, count);
     put_effects(w, program);
     core__free(operators);
+    if (status != CORE_OK)
+        return status;
     for (uint32_t i = 0; i < program->nnodes; i++)
         for (uint32_t k = 0; program->nodes[i].regions && k < CORE__REGIONS;
              k++)

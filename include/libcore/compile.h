@@ -113,7 +113,7 @@ core_status core_program_save(core_program *program, const char *path);
 /* Loads a program.  The caller owns *out_program.  device: where what was
  * recorded on the first device of the program is now; NULL: on the devices that
  * the file names.  The file is checked completely, and contains no code.
- * CORRUPT: malformed.  INCOMPATIBLE: of a later version.  NOT_FOUND: it contains
+ * CORRUPT: malformed.  INCOMPATIBLE: of another version.  NOT_FOUND: it contains
  * an operator that this libcore does not have.  INVALID_ARGUMENT: device is
  * "meta". */
 core_status core_program_load(const char *path, core_device *device,

@@ -295,7 +295,7 @@ START_TEST(a_file_of_a_later_version_is_refused)
     bytes b = saved_bytes();
 
     b.data[b.program + 4] = CORE__PROGRAM_VERSION + 1;
-    fails_to_load(&b, CORE_ERROR_INCOMPATIBLE, "version 2");
+    fails_to_load(&b, CORE_ERROR_INCOMPATIBLE, "version 3");
     free(b.data);
 }
 END_TEST
@@ -306,6 +306,30 @@ START_TEST(a_wrong_checksum_is_refused)
 
     b.data[b.end - 3] ^= 1;
     fails_to_load(&b, CORE_ERROR_CORRUPT, "checksum");
+    free(b.data);
+}
+END_TEST
+
+/* Every byte of a hidden input counts. */
+START_TEST(a_damaged_hidden_input_is_refused)
+{
+    bytes b = saved_bytes();
+    uint64_t header;
+
+    /* The least bit of the first element after the header. */
+    memcpy(&header, b.data, sizeof header);
+    b.data[8 + header] ^= 1;
+    fails_to_load(&b, CORE_ERROR_CORRUPT, "libcore.hidden.");
+    free(b.data);
+}
+END_TEST
+
+START_TEST(a_file_of_an_earlier_version_is_refused)
+{
+    bytes b = saved_bytes();
+
+    b.data[b.program + 4] = 1;
+    fails_to_load(&b, CORE_ERROR_INCOMPATIBLE, "version 1");
     free(b.data);
 }
 END_TEST
@@ -507,6 +531,8 @@ int main(void)
         a_program_cannot_be_loaded_to_meta,
         a_file_of_a_later_version_is_refused,
         a_wrong_checksum_is_refused,
+        a_damaged_hidden_input_is_refused,
+        a_file_of_an_earlier_version_is_refused,
         an_unknown_operator_is_refused_by_name,
         a_name_of_another_operator_is_refused,
         a_file_of_tensors_is_not_a_program,
