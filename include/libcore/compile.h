@@ -64,7 +64,8 @@ void core_program_release(core_program *program);
  * writes it from the host, waits for a device, calls an operator whose result
  * has a size that depends on data, or one of a plugin or program without a shape
  * function, replaces the gradient of a tensor (grads must be allocated before),
- * or changes the layout of an input (core_t_).  Inputs may be views of one
+ * changes the state of a generator (core_seed, core_generator_set_state), or
+ * changes the layout of an input (core_t_).  Inputs may be views of one
  * another, or equal; UNSUPPORTED if two overlap, neither contains the other, and
  * one is written.
  *
