@@ -210,7 +210,9 @@ static bool same_sources(const core_program *a, const core_program *b)
             !same_type(a, b, &a->inputs[i].type, &b->inputs[i].type))
             return false;
     for (uint32_t i = 0; i < a->nhidden; i++)
-        if (a->hidden[i].tensor != b->hidden[i].tensor ||
+        if (!core__same_hidden(&a->hidden[i], &b->hidden[i]) ||
+            !core__types_equal(&a->values[a->hidden[i].value].type,
+                               &b->values[b->hidden[i].value].type) ||
             a->hidden[i].value != b->hidden[i].value)
             return false;
     for (uint32_t i = 0; i < a->naliases; i++)
@@ -642,7 +644,7 @@ static core_status copy_tensors(core_program *to, const core_program *from)
 {
     COPY_ARRAY(to, from, hidden, nhidden);
     for (uint32_t i = 0; i < to->nhidden; i++)
-        core__tensor_retain(to->hidden[i].tensor);
+        core__hidden_retain(&to->hidden[i]);
     COPY_ARRAY(to, from, aliases, naliases);
     for (uint32_t i = 0; i < to->naliases; i++)
         core__tensor_retain(to->aliases[i]);

@@ -211,6 +211,46 @@ START_TEST(with_fullgraph_a_break_is_an_error)
 }
 END_TEST
 
+/* Data, two constants of each program. */
+static float host_data[3] = {1, 2, 3};
+
+COMPILED_FUNCTION(adds_data)
+{
+    core_tensor *data[2] = {NULL};
+
+    *noutputs = 1;
+    for (int i = 0; i < 2; i++)
+        CORE_TRY(core_tensor_from_data(host_data + i, CORE_F32, NULL, 0,
+                                       w->device, &data[i]));
+    CORE_TRY(core_add(x[0], data[0], core_int(1), &out[0]));
+    CORE_TRY(core_mul_(out[0], data[1]));
+    core_tensor_release(data[0]);
+    core_tensor_release(data[1]);
+    return CORE_OK;
+}
+
+START_TEST(data_of_the_host_are_constants_of_a_program)
+{
+    world eager = two_inputs(), traced = two_inputs();
+    core_compiled *compiled =
+        compile(adds_data, &traced, CORE_COMPILE_FULLGRAPH);
+    core_compile_counts before = compile_counts();
+    core_tensor *out[1];
+
+    for (int i = 0; i < 4; i++)
+        same_call(adds_data, &eager, compiled, &traced);
+    ck_assert_uint_eq(compile_counts().traces - before.traces, 1);
+    OK(core_setting_set("LIBCORE_COMPILE_CHECK", "1"));
+    same_call(adds_data, &eager, compiled, &traced);
+    host_data[1] = 5;
+    FAILS(core_compiled_call(compiled, traced.inputs, 2, out, 1),
+          CORE_ERROR_INTERNAL, "LIBCORE_COMPILE_CHECK");
+    host_data[1] = 2;
+    OK(core_setting_set("LIBCORE_COMPILE_CHECK", NULL));
+    core_compiled_release(compiled);
+}
+END_TEST
+
 static void seed_all(world *w)
 {
     (void)w;
@@ -680,6 +720,7 @@ SUITE_ON_CPU_AND_SIM(
     arguments_are_checked, what_is_not_supported_yet_is_refused_by_name,
     a_function_that_cannot_be_recorded_runs_as_it_is,
     with_fullgraph_a_break_is_an_error, a_change_of_a_generator_is_a_break,
+    data_of_the_host_are_constants_of_a_program,
     an_error_that_the_function_ignores_is_a_break,
     an_error_of_the_function_is_returned, a_mode_sees_the_calls_of_the_function,
     hooks_of_an_input_run_at_each_call,
