@@ -520,7 +520,9 @@ static core__size_pattern *pattern_new(core__compiled_entry *base,
         p->ninputs = program->ninputs;
         p->nsizes = nsizes;
         good = find_symbols(p, base->program, program) ||
-               differs(text, size, "sizes of 0 or 1, or too many sizes");
+               differs(text, size,
+                       p->nsymbols ? "more than 8 sizes differ"
+                                   : "the strides of inputs, not their sizes");
     } else {
         core__format(text, size, "there is no memory");
     }
