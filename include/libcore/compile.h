@@ -106,8 +106,8 @@ core_status core_program_verify(core_program *program);
 core_status core_program_text(core_program *program, char **out_text);
 
 /* Saves a program to a file, which replaces an existing one.  It is a
- * safetensors file that contains the hidden inputs.  Generators are saved with
- * their current state.  UNSUPPORTED if a hidden input shares memory with an
+ * safetensors file that contains the hidden inputs.  Generators that operators
+ * are given are saved with their current state; the default ones are not.  UNSUPPORTED if a hidden input shares memory with an
  * input, or the program steps an optimizer. */
 core_status core_program_save(core_program *program, const char *path);
 
