@@ -39,6 +39,7 @@
 #include "profiler/profiler_hooks.h"
 #include "quant/float8_fallback.h"
 #include "random/generator.h"
+#include "random/upcalls.h"
 #include "tensor/tensor_cache.h"
 #include "tensor/upcalls.h"
 #include "transfer/fill.h"
@@ -169,6 +170,10 @@ static const core_host *plugin_host(const core_plugin *plugin)
 {
     return &plugin->host;
 }
+
+const struct core__random_upcalls core__random_upcalls = {
+    .refuse_recording = core__trace_refuse,
+};
 
 const struct core__dispatch_upcalls core__dispatch_upcalls = {
     .function_fast_path = core__function_fast_path,

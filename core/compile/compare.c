@@ -125,7 +125,7 @@ static bool hidden_equal(const core_program *a, const core_program *b)
     bool equal = a->nhidden == b->nhidden && a->nknown == b->nknown;
 
     for (uint32_t i = 0; i < a->nhidden && equal; i++)
-        equal = a->hidden[i].tensor == b->hidden[i].tensor;
+        equal = core__same_hidden(&a->hidden[i], &b->hidden[i]);
     for (uint32_t i = 0; i < a->nknown && equal; i++)
         equal = a->known[i].tensor == b->known[i].tensor &&
                 a->known[i].input == b->known[i].input &&

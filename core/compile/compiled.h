@@ -57,7 +57,8 @@ void core__guard_difference(const unsigned char *before, size_t before_size,
                             const unsigned char *after, size_t after_size,
                             char *text, size_t size);
 
-/* True for records that differ in sizes and strides of inputs alone. */
+/* True for records that differ in sizes and strides of inputs alone, and not in
+ * sizes of 0 or 1. */
 bool core__guard_same_but_sizes(const unsigned char *a, size_t a_size,
                                 const unsigned char *b, size_t b_size);
 

@@ -342,6 +342,15 @@ static void read_input(reader *r)
     r->at += sizeof r->input + 2 * r->input.ndim * sizeof *r->dims;
 }
 
+/* True if no size is 0 or 1 in one of them alone. */
+static bool sizes_may_join(const int64_t *a, const int64_t *b, uint32_t ndim)
+{
+    for (uint32_t i = 0; i < ndim; i++)
+        if (a[i] != b[i] && (a[i] < 2 || b[i] < 2))
+            return false;
+    return true;
+}
+
 bool core__guard_same_but_sizes(const unsigned char *a, size_t a_size,
                                 const unsigned char *b, size_t b_size)
 {
@@ -352,7 +361,8 @@ bool core__guard_same_but_sizes(const unsigned char *a, size_t a_size,
     for (uint32_t i = 0; i < x.thread.ninputs; i++) {
         read_input(&x);
         read_input(&y);
-        if (memcmp(&x.input, &y.input, sizeof x.input) != 0)
+        if (memcmp(&x.input, &y.input, sizeof x.input) != 0 ||
+            !sizes_may_join(x.dims, y.dims, x.input.ndim))
             return false;
     }
     return x.at - a == y.at - b &&

@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "device/device.h"
 #include "dispatch/schema.h"
+#include "random/generator.h"
 #include "tensor/dtype.h"
 
 #include <libcore/dispatch.h>
@@ -249,7 +250,7 @@ static core_status get_generators(reader *r)
         if (!added)
             return core__error_memory(sizeof *added);
         CORE_TRY(core_generator_create((uint64_t)seed, added));
-        core_generator_set_state(*added, (uint64_t)seed, (uint64_t)offset);
+        core__generator_state_set(*added, (uint64_t)seed, (uint64_t)offset);
     }
     return CORE_OK;
 }

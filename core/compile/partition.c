@@ -292,7 +292,8 @@ static core_status forward_sources(const partitioning *p, core__extraction *e)
 
         if (!hidden)
             return core__error_memory(sizeof *hidden);
-        hidden->tensor = core_tensor_retain(joint->hidden[i].tensor);
+        *hidden = joint->hidden[i];
+        core__hidden_retain(hidden);
         CORE_TRY(core__program_add_value(e->to, &joint->values[value].type,
                                          CORE__VALUE_OF_HIDDEN, i,
                                          &hidden->value));
@@ -497,7 +498,7 @@ static void move_tensors(core_program *joint, core_program *forward)
     joint->finishes = NULL;
     joint->nnumbers = joint->nfinishes = 0;
     for (uint32_t i = 0; i < joint->nhidden; i++) {
-        core__tensor_release(joint->hidden[i].tensor);
+        core__hidden_release(&joint->hidden[i]);
         joint->hidden[i].tensor = NULL;
     }
     for (uint32_t i = 0; i < joint->noutputs; i++) {

@@ -101,7 +101,7 @@ void core_program_release(core_program *program)
         return;
     core__prepared_calls_free(program);
     for (uint32_t i = 0; i < program->nhidden; i++)
-        core__tensor_release(program->hidden[i].tensor);
+        core__hidden_release(&program->hidden[i]);
     for (uint32_t i = 0; i < program->nknown; i++)
         core__tensor_release(program->known[i].tensor);
     for (uint32_t i = 0; i < program->naliases; i++)

@@ -27,6 +27,8 @@
 
 #include <libcore/compile.h>
 
+#include <string.h>
+
 enum { CORE__NO_VALUE = UINT32_MAX };
 
 /* What a tensor is known to be before it has content. */
@@ -103,7 +105,36 @@ typedef struct core__program_hidden {
     core_tensor *tensor; /* with a reference */
     uint32_t value;
     bool written; /* set by core__program_finish */
+    /* The function made it from data of the host, so nothing else has it.  The
+     * program has a second reference, so that it never looks released. */
+    bool constant;
+    uint8_t checksum[16]; /* of the data */
 } core__program_hidden;
+
+/* True if two programs read the same tensor, or equal constants. */
+static inline bool core__same_hidden(const core__program_hidden *a,
+                                     const core__program_hidden *b)
+{
+    return a->tensor == b->tensor ||
+           (a->constant && b->constant &&
+            memcmp(a->checksum, b->checksum, sizeof a->checksum) == 0);
+}
+
+/* Retains the tensor as often as a program has it. */
+static inline void core__hidden_retain(const core__program_hidden *hidden)
+{
+    core__tensor_retain(hidden->tensor);
+    if (hidden->constant)
+        core__tensor_retain(hidden->tensor);
+}
+
+/* Releases it that often; it may be NULL. */
+static inline void core__hidden_release(const core__program_hidden *hidden)
+{
+    if (hidden->tensor && hidden->constant)
+        core__tensor_release(hidden->tensor);
+    core__tensor_release(hidden->tensor);
+}
 
 /* The tag of an argument that is a number of program->numbers. */
 enum { CORE__ARGUMENT_NUMBER = 64 };

@@ -350,6 +350,28 @@ static core_status describe(core__trace *trace, const traced_call *call,
     return add_writes(trace);
 }
 
+void core__trace_refuse(const char *name)
+{
+    core__trace *trace = core__thread_self()->trace;
+
+    while (trace->region)
+        trace = trace->outer;
+    pthread_mutex_lock(&trace->lock);
+    if (!trace->refused)
+        trace->refused = name;
+    pthread_mutex_unlock(&trace->lock);
+}
+
+static core_status check_refused(const core__trace *trace)
+{
+    return !trace->refused
+               ? CORE_OK
+               : core__error(CORE_ERROR_UNSUPPORTED,
+                             "%s: it changes the state of a generator, which a "
+                             "program that is being recorded cannot contain",
+                             trace->refused);
+}
+
 /* The thread's keys are restored in any case, and so are its cached casts of
  * autocast: those of the recording have no content, and those from before would
  * be hidden inputs that end with their region. */
@@ -373,6 +395,8 @@ static core_status call_function(core__trace *trace, const traced_call *call)
     status = core__callback_status(errors, status, NULL);
     if (status == CORE_OK)
         status = describe(trace, call, count);
+    if (status == CORE_OK)
+        status = check_refused(trace);
     core__autocast_cache_clear(self);
     self->autocast_casts = casts;
     core__modes_restore_keys(self, included);

@@ -81,6 +81,8 @@ struct core__trace {
     core__traced_storage **storages;
     uint32_t nstorages;
     core__run_numbers numbers; /* of the next call, that are not found yet */
+    const char *refused;       /* a call that is not an operator, and that a
+                                * program cannot contain; NULL: none */
     uint64_t sequence;         /* of the thread's first node of the graph */
     core__trace *outer;
     bool region; /* of a region of `outer` (region.h) */
@@ -162,6 +164,8 @@ core_status core__trace_take_number(core__trace *trace, uint32_t argument,
 core_status core__trace_numbers(const core__run_numbers *numbers);
 core_status core__trace_finishes(const core__run_source *source, void *object,
                                  uint32_t part, uint32_t other);
+/* The upcall of random/upcalls.h: the recording of this thread fails. */
+void core__trace_refuse(const char *name);
 /* True for a call whose tensors are all on meta: it is not recorded. */
 bool core__trace_on_meta(const core_operator *op, const core_value *args,
                          uint32_t nargs);

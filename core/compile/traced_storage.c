@@ -7,6 +7,7 @@
 #include "compile/trace.h"
 
 #include "autograd/graph/autograd_meta.h"
+#include "base/checksum.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "device/device.h"
@@ -14,6 +15,7 @@
 #include "ops_ids.h"
 #include "tensor/dtype.h"
 #include "tensor/layout.h"
+#include "transfer/recorded_data.h"
 
 #include <libcore/autograd.h>
 
@@ -393,6 +395,21 @@ static core_tensor *whole_of(core_tensor *tensor)
                : tensor;
 }
 
+/* Notes that a hidden input is what core_tensor_from_data makes. */
+static void note_data(core__program_hidden *hidden)
+{
+    const core__recorded_data *recorded = core__recorded_data_find();
+    core__checksum sum;
+
+    if (!recorded || recorded->tensor != hidden->tensor)
+        return;
+    core__checksum_begin(&sum, false);
+    core__checksum_add(&sum, recorded->data, recorded->size);
+    core__checksum_end(&sum, hidden->checksum);
+    hidden->constant = true;
+    core__tensor_retain(hidden->tensor);
+}
+
 static core_status add_hidden(core__trace *trace, core_tensor *tensor,
                               core__traced_storage **out)
 {
@@ -410,6 +427,7 @@ static core_status add_hidden(core__trace *trace, core_tensor *tensor,
     hidden->value = CORE__NO_VALUE;
     hidden->tensor = whole;
     core__tensor_retain(whole);
+    note_data(hidden);
     (*out)->storage = whole->storage;
     if (whole->autograd && whole->autograd->grad_fn) {
         (*out)->history = core_node_retain(whole->autograd->grad_fn);

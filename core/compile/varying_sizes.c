@@ -210,7 +210,9 @@ static bool same_sources(const core_program *a, const core_program *b)
             !same_type(a, b, &a->inputs[i].type, &b->inputs[i].type))
             return false;
     for (uint32_t i = 0; i < a->nhidden; i++)
-        if (a->hidden[i].tensor != b->hidden[i].tensor ||
+        if (!core__same_hidden(&a->hidden[i], &b->hidden[i]) ||
+            !core__types_equal(&a->values[a->hidden[i].value].type,
+                               &b->values[b->hidden[i].value].type) ||
             a->hidden[i].value != b->hidden[i].value)
             return false;
     for (uint32_t i = 0; i < a->naliases; i++)
@@ -518,7 +520,9 @@ static core__size_pattern *pattern_new(core__compiled_entry *base,
         p->ninputs = program->ninputs;
         p->nsizes = nsizes;
         good = find_symbols(p, base->program, program) ||
-               differs(text, size, "sizes of 0 or 1, or too many sizes");
+               differs(text, size,
+                       p->nsymbols ? "more than 8 sizes differ"
+                                   : "the strides of inputs, not their sizes");
     } else {
         core__format(text, size, "there is no memory");
     }
@@ -642,7 +646,7 @@ static core_status copy_tensors(core_program *to, const core_program *from)
 {
     core_status status = CORE_OK;
 
-#define COPY_REFERENCES(array, count, field)                               \
+#define COPY_REFERENCES(array, count, retain)                              \
     for (uint32_t i = 0; status == CORE_OK && i < from->count; i++) {      \
         void *added =                                                      \
             core__program_grow(&to->array, &to->count, sizeof *to->array); \
@@ -651,12 +655,13 @@ static core_status copy_tensors(core_program *to, const core_program *from)
             break;                                                         \
         }                                                                  \
         memcpy(added, &from->array[i], sizeof *to->array);                 \
-        if (to->array[i] field)                                            \
-            core__tensor_retain(to->array[i] field);                       \
+        retain;                                                            \
     }
-    COPY_REFERENCES(hidden, nhidden, .tensor)
-    COPY_REFERENCES(aliases, naliases, )
-    COPY_REFERENCES(outputs, noutputs, .tensor)
+    COPY_REFERENCES(hidden, nhidden, core__hidden_retain(&to->hidden[i]))
+    COPY_REFERENCES(aliases, naliases, core__tensor_retain(to->aliases[i]))
+    COPY_REFERENCES(outputs, noutputs,
+                    if (to->outputs[i].tensor)
+                        core__tensor_retain(to->outputs[i].tensor))
 #undef COPY_REFERENCES
     return status;
 }

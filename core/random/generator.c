@@ -6,6 +6,8 @@
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/memory.h"
+#include "base/thread.h"
+#include "random/upcalls.h"
 
 #include <libcore/random.h>
 
@@ -57,8 +59,18 @@ void core__generator_advance_for(core_generator *generator, uint64_t numel,
                             out_offset);
 }
 
-void core_generator_set_state(core_generator *generator, uint64_t seed,
-                              uint64_t offset)
+/* True if the thread records a program, which cannot contain the call: the
+ * recording fails, and nothing changes. */
+static bool is_recording(const char *name)
+{
+    if (core__likely(core__thread_self()->trace == NULL))
+        return false;
+    core__random_upcalls.refuse_recording(name);
+    return true;
+}
+
+void core__generator_state_set(core_generator *generator, uint64_t seed,
+                               uint64_t offset)
 {
     core_generator *to = generator ? generator : &process_default;
 
@@ -66,6 +78,13 @@ void core_generator_set_state(core_generator *generator, uint64_t seed,
     to->seed = seed;
     to->offset = offset;
     pthread_mutex_unlock(&lock);
+}
+
+void core_generator_set_state(core_generator *generator, uint64_t seed,
+                              uint64_t offset)
+{
+    if (!is_recording(__func__))
+        core__generator_state_set(generator, seed, offset);
 }
 
 void core_generator_state(core_generator *generator, uint64_t *out_seed,
@@ -83,6 +102,8 @@ void core_generator_state(core_generator *generator, uint64_t *out_seed,
 
 void core_seed(uint64_t seed)
 {
+    if (is_recording(__func__))
+        return;
     pthread_mutex_lock(&lock);
     process_default.seed = seed;
     process_default.offset = 0;
@@ -174,7 +195,8 @@ void core__generators_restore(const core__generators *state, bool past)
 
 void core_generator_seed(core_generator *generator, uint64_t seed)
 {
-    core_generator_set_state(generator, seed, 0);
+    if (!is_recording(__func__))
+        core__generator_state_set(generator, seed, 0);
 }
 
 core_status core_generator_create(uint64_t seed, core_generator **out_generator)

@@ -26,6 +26,9 @@ static inline uint64_t core__generator_blocks(uint64_t numel)
 /* Advances the generator by a number of blocks. */
 void core__generator_advance(core_generator *generator, uint64_t blocks,
                              uint64_t *out_seed, uint64_t *out_offset);
+/* core_generator_set_state, also while the thread records. */
+void core__generator_state_set(core_generator *generator, uint64_t seed,
+                               uint64_t offset);
 /* Adds a reference; accepts NULL. */
 void core__generator_retain(core_generator *generator);
 /* The generator of calls on the named device that are given none; NULL: the

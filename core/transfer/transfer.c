@@ -4,6 +4,7 @@
 #include "transfer/transfer.h"
 
 #include "base/memory.h"
+#include "transfer/recorded_data.h"
 #include "transfer/copy.h"
 #include "device/device.h"
 #include "device/stream.h"
@@ -345,14 +346,26 @@ static core_status fill(core_tensor *tensor, const void *data)
     return status;
 }
 
+static _Thread_local const core__recorded_data *recorded_data;
+
+const core__recorded_data *core__recorded_data_find(void)
+{
+    return recorded_data;
+}
+
 /* While a program is recorded: the tensor becomes a constant of the program,
  * and what is returned a copy, so that no run changes the constant. */
-static core_status record_copy(core_tensor **tensor)
+static core_status record_copy(core_tensor **tensor, const void *data)
 {
+    core__recorded_data recorded = {*tensor, data, (size_t)bytes_of(*tensor)};
     core_value args[2] = {{CORE_VALUE_TENSOR, 0, {.tensor = *tensor}}, {0}};
     core_value copy = {0};
+    core_status status;
 
-    CORE_TRY(core__call(&core__operators[CORE_OP_CLONE], args, 2, &copy, 1));
+    recorded_data = &recorded;
+    status = core__call(&core__operators[CORE_OP_CLONE], args, 2, &copy, 1);
+    recorded_data = NULL;
+    CORE_TRY(status);
     core__tensor_release(*tensor);
     *tensor = copy.u.tensor;
     return CORE_OK;
@@ -386,7 +399,7 @@ core_status core_tensor_from_data(const void *data, core_dtype dtype,
     else
         status = data ? fill(tensor, data) : core__error_null(__func__, "data");
     if (status == CORE_OK && core__thread_self()->included & CORE__KEY_RECORD)
-        status = record_copy(&tensor);
+        status = record_copy(&tensor, data);
     if (status != CORE_OK) {
         core__tensor_release(tensor);
         return status;

@@ -64,7 +64,8 @@ void core_program_release(core_program *program);
  * writes it from the host, waits for a device, calls an operator whose result
  * has a size that depends on data, or one of a plugin or program without a shape
  * function, replaces the gradient of a tensor (grads must be allocated before),
- * or changes the layout of an input (core_t_).  Inputs may be views of one
+ * changes the state of a generator (core_seed, core_generator_set_state), or
+ * changes the layout of an input (core_t_).  Inputs may be views of one
  * another, or equal; UNSUPPORTED if two overlap, neither contains the other, and
  * one is written.
  *
@@ -105,8 +106,8 @@ core_status core_program_verify(core_program *program);
 core_status core_program_text(core_program *program, char **out_text);
 
 /* Saves a program to a file, which replaces an existing one.  It is a
- * safetensors file that contains the hidden inputs.  Generators are saved with
- * their current state.  UNSUPPORTED if a hidden input shares memory with an
+ * safetensors file that contains the hidden inputs.  Generators that operators
+ * are given are saved with their current state; the default ones are not.  UNSUPPORTED if a hidden input shares memory with an
  * input, or the program steps an optimizer. */
 core_status core_program_save(core_program *program, const char *path);
 

@@ -19,7 +19,7 @@
  *                    and requires_grad, and share memory with inputs as before;
  *   the key          bytes of the caller, see core_compile_options.
  *
- * What cannot be recorded is a graph break: the function is then called as it
+ * What cannot be recorded, and a call in anomaly mode, is a graph break: the function is then called as it
  * is, each time.  A warning in the log says why, once for the same facts, and
  * core_compiled_explain says how often.  With CORE_COMPILE_FULLGRAPH it is an error.
  *

@@ -211,6 +211,108 @@ START_TEST(with_fullgraph_a_break_is_an_error)
 }
 END_TEST
 
+/* Data, two constants of each program. */
+static float host_data[3] = {1, 2, 3};
+
+COMPILED_FUNCTION(adds_data)
+{
+    core_tensor *data[2] = {NULL};
+
+    *noutputs = 1;
+    for (int i = 0; i < 2; i++)
+        CORE_TRY(core_tensor_from_data(host_data + i, CORE_F32, NULL, 0,
+                                       w->device, &data[i]));
+    CORE_TRY(core_add(x[0], data[0], core_int(1), &out[0]));
+    CORE_TRY(core_mul_(out[0], data[1]));
+    core_tensor_release(data[0]);
+    core_tensor_release(data[1]);
+    return CORE_OK;
+}
+
+START_TEST(data_of_the_host_are_constants_of_a_program)
+{
+    world eager = two_inputs(), traced = two_inputs();
+    core_compiled *compiled =
+        compile(adds_data, &traced, CORE_COMPILE_FULLGRAPH);
+    core_compile_counts before = compile_counts();
+    core_tensor *out[1];
+
+    for (int i = 0; i < 4; i++)
+        same_call(adds_data, &eager, compiled, &traced);
+    ck_assert_uint_eq(compile_counts().traces - before.traces, 1);
+    OK(core_setting_set("LIBCORE_COMPILE_CHECK", "1"));
+    same_call(adds_data, &eager, compiled, &traced);
+    host_data[1] = 5;
+    FAILS(core_compiled_call(compiled, traced.inputs, 2, out, 1),
+          CORE_ERROR_INTERNAL, "LIBCORE_COMPILE_CHECK");
+    host_data[1] = 2;
+    OK(core_setting_set("LIBCORE_COMPILE_CHECK", NULL));
+    core_compiled_release(compiled);
+}
+END_TEST
+
+static void seed_all(world *w)
+{
+    (void)w;
+    core_seed(5);
+}
+
+static void seed_one(world *w)
+{
+    core_generator_seed(w->generator, 6);
+}
+
+static void set_one(world *w)
+{
+    core_generator_set_state(w->generator, 7, 8);
+}
+
+static void (*seed_world)(world *w);
+
+COMPILED_FUNCTION(seeds_and_draws)
+{
+    *noutputs = 2;
+    seed_world(w);
+    CORE_TRY(core_rand_like(x[0], CORE_DTYPE_NONE, NULL, -1, &out[0]));
+    return core_rand((int64_t[]){3}, 1, w->generator, CORE_F32, w->device,
+                     &out[1]);
+}
+
+/* Each call seeds, and draws the same numbers. */
+START_TEST(a_change_of_a_generator_is_a_break)
+{
+    static const struct {
+        void (*seed)(world *w);
+        const char *name;
+    } cases[] = {{seed_all, "core_seed"},
+                 {seed_one, "core_generator_seed"},
+                 {set_one, "core_generator_set_state"}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        world eager = two_inputs(), traced = two_inputs();
+        core_compiled *compiled, *full;
+        core_tensor *out[2];
+        char text[80];
+
+        seed_world = cases[i].seed;
+        OK(core_generator_create(4, &eager.generator));
+        OK(core_generator_create(4, &traced.generator));
+        compiled = compile(seeds_and_draws, &traced, 0);
+        full = compile(seeds_and_draws, &traced, CORE_COMPILE_FULLGRAPH);
+        for (int k = 0; k < 3; k++)
+            same_call(seeds_and_draws, &eager, compiled, &traced);
+        snprintf(text, sizeof text, "\"operator\": \"%s\"", cases[i].name);
+        EXPLAINS(compiled, text);
+        FAILS(core_compiled_call(full, traced.inputs, 2, out, 2),
+              CORE_ERROR_UNSUPPORTED, "FULLGRAPH", cases[i].name);
+        core_compiled_release(compiled);
+        core_compiled_release(full);
+        core_generator_release(eager.generator);
+        core_generator_release(traced.generator);
+    }
+}
+END_TEST
+
 COMPILED_FUNCTION(hides_an_error)
 {
     core_scalar number = core_int(1);
@@ -617,7 +719,8 @@ SUITE_ON_CPU_AND_SIM(
     "compile/compiled", a_function_is_recorded_at_its_first_call,
     arguments_are_checked, what_is_not_supported_yet_is_refused_by_name,
     a_function_that_cannot_be_recorded_runs_as_it_is,
-    with_fullgraph_a_break_is_an_error,
+    with_fullgraph_a_break_is_an_error, a_change_of_a_generator_is_a_break,
+    data_of_the_host_are_constants_of_a_program,
     an_error_that_the_function_ignores_is_a_break,
     an_error_of_the_function_is_returned, a_mode_sees_the_calls_of_the_function,
     hooks_of_an_input_run_at_each_call,

@@ -196,6 +196,24 @@ START_TEST(functions_that_do_something_else_stay_apart)
 }
 END_TEST
 
+/* Wherever they come first, 0 and 1 stand apart. */
+START_TEST(sizes_of_0_and_1_do_not_hinder_others)
+{
+    core_compiled *compiled = compile_sizes(layer, CORE_COMPILE_DYNAMIC_ALWAYS);
+    core_compile_counts before = compile_counts();
+
+    call_with(layer, compiled, 1, 8);
+    call_with(layer, compiled, 4, 8);
+    call_with(layer, compiled, 1, 8);
+    call_with(layer, compiled, 12, 8);
+    call_with(layer, compiled, 1, 16);
+    call_with(layer, compiled, 8, 8);
+    ck_assert_uint_eq(compile_counts().traces - before.traces, 4);
+    ck_assert_uint_eq(compile_counts().resized - before.resized, 1);
+    core_compiled_release(compiled);
+}
+END_TEST
+
 START_TEST(each_size_is_recorded_if_that_is_requested)
 {
     core_compiled *compiled = compile_sizes(layer, CORE_COMPILE_DYNAMIC_NEVER);
@@ -267,6 +285,7 @@ SUITE_ON_CPU_AND_SIM("compile/varying_sizes",
                      sizes_beyond_those_that_were_recorded_are_recorded,
                      a_number_with_two_explanations_is_recorded,
                      functions_that_do_something_else_stay_apart,
+                     sizes_of_0_and_1_do_not_hinder_others,
                      each_size_is_recorded_if_that_is_requested,
                      a_number_that_no_size_explains_is_told,
                      many_sizes_take_no_more_memory)
