@@ -177,7 +177,7 @@ ok 'settings are listed' shows '^ +LIBCORE_FALLBACK is not set' --settings
 ok 'types and users of settings are shown' \
     shows '^ +Type: integer; used by: backend cpu\.$' --settings
 ok 'a compiled function is tried' \
-    shows '^ +counters: 1001 calls, 1001 of them compiled, 1 recordings' --compile
+    shows '^ +counters: 1001 calls, 1001 of them compiled, 1 recording in' --compile
 ok 'an invalid value is reported' wrong_setting 'Not accepted: .*"many".* 1 to 1024'
 ok 'an unknown name is reported' wrong_setting '^ +LIBCORE_THREDS=2$'
 ok 'settings without effect are shown without flags' misspelt_setting

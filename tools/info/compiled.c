@@ -118,11 +118,12 @@ void print_compiled(void)
     printf("  a trial of 3 operators on \"%s\": first call %.1f us, then %.2f "
            "us a call; the function itself %.2f us\n",
            core_device_name(t.device), t.first_us, t.call_us, t.function_us);
-    printf("  counters: %llu calls, %llu of them compiled, %llu recordings in "
+    printf("  counters: %llu calls, %llu of them compiled, %llu recording%s in "
            "%.1f us, %llu programs, %llu graph breaks\n",
            (unsigned long long)t.counts.calls,
            (unsigned long long)t.counts.compiled_calls,
-           (unsigned long long)t.counts.traces, (double)t.counts.trace_ns / 1e3,
+           (unsigned long long)t.counts.traces, t.counts.traces == 1 ? "" : "s",
+           (double)t.counts.trace_ns / 1e3,
            (unsigned long long)t.counts.programs,
            (unsigned long long)t.counts.break_calls);
 }

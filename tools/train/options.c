@@ -66,9 +66,9 @@ static const char help[] =
     "once\n"
     "                        and runs the program from then on, with the same\n"
     "                        weights; not with --amp fp16 or fp8, which keep\n"
-    "                        state on the host.  MODE: default, "
-    "reduce-overhead\n"
-    "                        or max-autotune [default]\n"
+    "                        state on the host.  MODE: default; this version\n"
+    "                        has no reduce-overhead and max-autotune "
+    "[default]\n"
     "  --seed N              for weights, dropout and order of samples [0]\n"
     "  --save FILE           writes a checkpoint after every epoch, and when\n"
     "                        interrupted (Ctrl-C)\n"
@@ -223,8 +223,8 @@ static core_status wrong(int option, const char *text, const char *wanted)
         if (known->val == option)
             name = known->name;
     return train_error(CORE_ERROR_INVALID_ARGUMENT,
-                       "--%s %s: %s; see core-train --help", name, text,
-                       wanted);
+                       "--%s %s: %s; see core-train --help", name,
+                       text[0] ? text : "\"\"", wanted);
 }
 
 static core_status parse_integer(int option, const char *text, int64_t least,
@@ -298,10 +298,12 @@ static core_status parse_compile(const char *text, uint32_t *out_mode)
     for (uint32_t i = 0; i < TRAIN_COMPILE_MODES; i++)
         if (strcmp(text, train_compile_modes[i]) == 0) {
             *out_mode = i;
-            return CORE_OK;
+            return i == CORE_COMPILE_DEFAULT
+                       ? CORE_OK
+                       : wrong(OPTION_COMPILE, text,
+                               "this version does not have this mode");
         }
-    return wrong(OPTION_COMPILE, text,
-                 "accepts default, reduce-overhead and max-autotune");
+    return wrong(OPTION_COMPILE, text, "accepts default");
 }
 
 /* Integer options. */
