@@ -180,7 +180,6 @@ static core_status compute(const function *f, core_tensor *const *inputs,
     core_status status;
     size_t count;
 
-    core_seed(1);
     status = call_operator(f, inputs, results);
     if (status != CORE_OK)
         return status;
@@ -362,6 +361,7 @@ core_status compiled_call_run(const compiled_call *call, compiled_kind kind,
         status = core_error_set(CORE_ERROR_OUT_OF_MEMORY, "no memory");
     if (status == CORE_OK)
         status = find_inputs(&f);
+    core_seed(1);
     if (status == CORE_OK)
         status = compute(&f, f.inputs, expected, capacity, &f.noutputs);
     for (size_t i = 0; status == CORE_OK && i < f.noutputs; i++)
