@@ -178,7 +178,7 @@ refuses() {
 
 bad_input() {
     refuses 2 '--amp fp4: accepts bf16, fp16, fp8 and off' --amp fp4 || return
-    refuses 2 '--amp : accepts' --amp '' || return
+    refuses 2 '--amp "": accepts' --amp '' || return
     refuses 2 '--amp needs a value' --amp || return
     refuses 1 'diverged in epoch 1: a tensor to be quantized is infinite' \
         --amp fp8 --lr 1e30 || return
