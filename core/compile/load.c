@@ -493,13 +493,13 @@ static core_status get_effects(reader *r)
     for (uint32_t i = 0; i < count; i++) {
         core__program_output *output = core__program_grow(
             &r->program->outputs, &r->program->noutputs, sizeof *output);
-        uint8_t view;
 
         if (!output)
             return core__error_memory(sizeof *output);
         CORE_TRY(get8(r, &output->kind));
-        CORE_TRY(get8(r, &view));
-        output->view = view != 0;
+        CORE_TRY(get8(r, &output->view));
+        if (output->view > CORE__OUTPUT_DETACHED)
+            return corrupt(r, "an output is made in way %u", output->view);
         CORE_TRY(get32(r, &output->index));
         CORE_TRY(get_type(r, &output->type));
         CORE_TRY(get64(r, &output->offset));

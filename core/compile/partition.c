@@ -576,7 +576,8 @@ static core_status output_gradient(core__extraction *e, uint32_t ntangents,
     core__program_output output = {.kind = CORE__OUTPUT_VALUE,
                                    .index = root,
                                    .type = to->values[number].type,
-                                   .view = number != root};
+                                   .view = number != root ? CORE__OUTPUT_VIEW
+                                                          : CORE__OUTPUT_WHOLE};
     bool shared = false;
 
     if (of->source == CORE__VALUE_OF_INPUT) {
@@ -599,7 +600,7 @@ static core_status output_gradient(core__extraction *e, uint32_t ntangents,
     if (shared) {
         CORE_TRY(core__extract_clone(e, number, &output.index));
         output.kind = CORE__OUTPUT_VALUE;
-        output.view = false;
+        output.view = CORE__OUTPUT_WHOLE;
         output.offset = 0;
     }
     {

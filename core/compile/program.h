@@ -169,10 +169,17 @@ typedef enum core__output_kind {
     CORE__OUTPUT_SAME /* the tensor of an earlier output */
 } core__output_kind;
 
+/* How an output is made of its source. */
+typedef enum core__output_view {
+    CORE__OUTPUT_WHOLE, /* the tensor itself */
+    CORE__OUTPUT_VIEW,
+    CORE__OUTPUT_DETACHED /* on its memory, but without a base */
+} core__output_view;
+
 /* Outputs with the same value share its memory. */
 typedef struct core__program_output {
     uint8_t kind;
-    bool view;               /* not the tensor itself, but a view: */
+    uint8_t view;            /* core__output_view */
     uint32_t index;          /* of the value, input, hidden input or output */
     core__program_type type; /* device: of the source */
     int64_t offset;          /* elements from the first of the source */

@@ -571,6 +571,10 @@ core_status core__run_output(const run *r, uint32_t i,
         return CORE_OK;
     }
     offset = source->offset + output->offset;
+    if (output->view == CORE__OUTPUT_DETACHED)
+        return core__tensor_alias(source, type->dtype, type->ndim,
+                                  core__type_sizes(type),
+                                  core__type_strides(type), offset, out);
     return core_as_strided(source, core__type_sizes(type), type->ndim,
                            core__type_strides(type), type->ndim, &offset, out);
 }

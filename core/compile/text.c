@@ -231,10 +231,12 @@ static void add_output(text *t, const core__program_output *output, uint32_t i)
 {
     static const char *const kinds[] = {"%", "input ", "hidden input ",
                                         "output "};
+    static const char *const views[] = {"", "a view of ",
+                                        "a detached view of "};
 
     add_indent(t);
-    add(t, "output %u: %s%s%u", i, output->view ? "a view of " : "",
-        kinds[output->kind], output->index);
+    add(t, "output %u: %s%s%u", i, views[output->view], kinds[output->kind],
+        output->index);
     if (output->view) {
         add(t, " from element %lld: ", (long long)output->offset);
         add_type(t, &output->type);

@@ -173,6 +173,12 @@ static core_status own_value(core__trace *trace, core__traced_storage *traced)
                               0, &type, &traced->views[0].value);
 }
 
+/* A view of an output's source, as the function has made it. */
+static uint8_t kind_of_view(const core_tensor *output)
+{
+    return output->base ? CORE__OUTPUT_VIEW : CORE__OUTPUT_DETACHED;
+}
+
 static core_status describe_output(core__trace *trace,
                                    core_tensor *const *stand_ins,
                                    core_tensor *const *outputs, uint32_t i)
@@ -193,7 +199,7 @@ static core_status describe_output(core__trace *trace,
         return core__error_memory(sizeof *output);
     output->type = traced->views[view].type;
     output->offset = traced->views[view].offset - traced->views[0].offset;
-    output->view = view != 0;
+    output->view = view ? kind_of_view(outputs[i]) : CORE__OUTPUT_WHOLE;
     output->index = traced->index;
     while (same < i && outputs[same] != outputs[i])
         same++;
@@ -203,18 +209,22 @@ static core_status describe_output(core__trace *trace,
     } else if (!(outputs[i]->flags & CORE__TENSOR_TRACED)) {
         output->kind = traced->kind == CORE__TRACED_HIDDEN ? CORE__OUTPUT_HIDDEN
                                                            : CORE__OUTPUT_INPUT;
-        output->view = true;
+        output->view =
+            output->kind == CORE__OUTPUT_HIDDEN &&
+                    program->hidden[traced->index].tensor == outputs[i]
+                ? CORE__OUTPUT_VIEW
+                : kind_of_view(outputs[i]);
         output->tensor = outputs[i];
         core__tensor_retain(outputs[i]);
     } else if (traced->kind == CORE__TRACED_RESULT) {
         output->kind = CORE__OUTPUT_VALUE;
         output->index = traced->views[0].value;
         /* One of several tensors with the same layout is the value itself. */
-        for (uint32_t k = 0; k < i; k++)
-            output->view =
-                output->view || (program->outputs[k].kind == output->kind &&
-                                 program->outputs[k].index == output->index &&
-                                 !program->outputs[k].view);
+        for (uint32_t k = 0; k < i && !output->view; k++)
+            if (program->outputs[k].kind == output->kind &&
+                program->outputs[k].index == output->index &&
+                !program->outputs[k].view)
+                output->view = kind_of_view(outputs[i]);
     } else {
         output->kind = CORE__OUTPUT_INPUT;
         /* The input itself, or a view of another one that is an input, too. */
@@ -222,10 +232,10 @@ static core_status describe_output(core__trace *trace,
             if (stand_ins[k] == outputs[i]) {
                 output->index = k;
                 output->offset = 0;
-                output->view = false;
+                output->view = CORE__OUTPUT_WHOLE;
                 return CORE_OK;
             }
-        output->view = true;
+        output->view = kind_of_view(outputs[i]);
     }
     return CORE_OK;
 }

@@ -715,9 +715,60 @@ START_TEST(a_child_process_calls_and_records)
 }
 END_TEST
 
+/* A detached input and hidden input; a result, itself detached, and a view of
+ * it. */
+COMPILED_FUNCTION(detaches)
+{
+    core_status status = core_detach(x[0], &out[0]);
+
+    *noutputs = 5;
+    if (status == CORE_OK)
+        status = core_detach(w->hidden[0], &out[1]);
+    if (status == CORE_OK)
+        status = core_mul(x[0], x[0], &out[2]);
+    if (status == CORE_OK)
+        status = core_detach(out[2], &out[3]);
+    return status == CORE_OK ? core_transpose(out[2], 0, 1, &out[4]) : status;
+}
+
+START_TEST(detached_results_have_no_base)
+{
+    for (int grad = 0; grad < 2; grad++) {
+        world w = {.device = program_device, .ninputs = 1, .nhidden = 1};
+        core_compile_options options = {.struct_size = sizeof options,
+                                        .flags = CORE_COMPILE_FULLGRAPH};
+        core_compiled *compiled;
+
+        w.inputs[0] = NUMBERS(&w, 1, 3, 4);
+        w.hidden[0] = NUMBERS(&w, 40, 2);
+        OK(core_tensor_set_requires_grad(w.inputs[0], grad));
+        OK(core_compile(detaches, &w, &options, &compiled));
+        for (int call = 0; call < 3; call++) {
+            core_tensor *out[5];
+
+            OK(core_compiled_call(compiled, w.inputs, 1, out, 5));
+            for (int i = 0; i < 4; i++)
+                ck_assert_msg(!core_tensor_base(out[i]), "result %d of call %d",
+                              i, call);
+            ck_assert_ptr_eq(core_tensor_base(out[4]), out[2]);
+            ck_assert_ptr_eq(out[3]->storage, out[2]->storage);
+            ck_assert(!core_tensor_requires_grad(out[0]));
+            ck_assert(!core_tensor_requires_grad(out[3]));
+            OK(core_mul_scalar_(out[0], core_float(2)));
+            OK(core_mul_scalar_(out[1], core_float(2)));
+            OK(core_mul_scalar_(out[3], core_float(2)));
+            for (int i = 0; i < 5; i++)
+                core_tensor_release(out[i]);
+        }
+        core_compiled_release(compiled);
+    }
+}
+END_TEST
+
 SUITE_ON_CPU_AND_SIM(
-    "compile/compiled", a_function_is_recorded_at_its_first_call,
-    arguments_are_checked, what_is_not_supported_yet_is_refused_by_name,
+    "compile/compiled", detached_results_have_no_base,
+    a_function_is_recorded_at_its_first_call, arguments_are_checked,
+    what_is_not_supported_yet_is_refused_by_name,
     a_function_that_cannot_be_recorded_runs_as_it_is,
     with_fullgraph_a_break_is_an_error, a_change_of_a_generator_is_a_break,
     data_of_the_host_are_constants_of_a_program,
