@@ -161,7 +161,7 @@ core_status core__custom_function_run(core_node *node, core_tensor **grads,
     uint32_t flags;
 
     if (!core__node_begin_use(node))
-        return core__node_released_error(node);
+        return core__error(CORE_ERROR_AUTOGRAD, CORE__RAN_ALREADY);
     flags = node->u.custom->flags;
     status = flags & CORE_FUNCTION_NO_ZEROS
                  ? CORE_OK

@@ -123,10 +123,7 @@ static inline void destroy_one(core__thread *self, core_node *node,
  * that one's list: `destroying` of the thread points to it. */
 core_status core__node_released_error(const core_node *node)
 {
-    return core__error(CORE_ERROR_AUTOGRAD,
-                       "%s already ran in an earlier backward, which released "
-                       "its saved tensors; pass CORE_RETAIN_GRAPH to that "
-                       "backward to run the graph again",
+    return core__error(CORE_ERROR_AUTOGRAD, "%s " CORE__RAN_ALREADY,
                        node->name);
 }
 

@@ -138,6 +138,9 @@ void core__node_release_saved(core_node *node);
  * formulas and program functions, which run without a lock.  Returns false if
  * the node was released. */
 static inline bool core__node_begin_use(core_node *node);
+#define CORE__RAN_ALREADY                                           \
+    "already ran in an earlier backward, which released its saved " \
+    "tensors; pass CORE_RETAIN_GRAPH to that backward to run the graph again"
 core_status core__node_released_error(
     const core_node *node); /* returns the error */
 static inline void core__node_end_use(core_node *node);

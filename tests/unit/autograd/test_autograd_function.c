@@ -479,7 +479,27 @@ START_TEST(invalid_function_steps_are_refused)
 }
 END_TEST
 
-SUITE("autograd/autograd_function",
+START_TEST(a_second_backward_names_the_function_once)
+{
+    core_tensor *inputs[2] = {leaf(VECTOR(2, 2, 3)), leaf(VECTOR(2, 4, 5))};
+    core_tensor *y, *grad = NULL;
+    const char *message, *name;
+
+    inputs[0] = mul(inputs[0], inputs[1]);
+    OK(core_function_apply(&product, inputs, 2, &y, 1));
+    keep(y);
+    OK(core_grad(&y, 1, (core_tensor *[]){inputs[0]}, inputs + 1, 1, 0, &grad));
+    keep(grad);
+    FAILS(
+        core_grad(&y, 1, (core_tensor *[]){inputs[0]}, inputs + 1, 1, 0, &grad),
+        CORE_ERROR_AUTOGRAD, "product", "already ran");
+    message = core_error_message();
+    name = strstr(message, "product");
+    ck_assert_msg(!strstr(name + 1, "product"), "%s", message);
+}
+END_TEST
+
+SUITE("autograd/autograd_function", a_second_backward_names_the_function_once,
       backward_runs_even_if_all_gradients_are_undefined,
       function_applied_in_steps_has_gradients_of_any_order,
       output_marked_non_differentiable_requires_no_grad,
