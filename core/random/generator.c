@@ -204,6 +204,7 @@ core_status core_generator_create(uint64_t seed, core_generator **out_generator)
     core_generator *generator;
 
     CORE__NOT_NULL(out_generator);
+    is_recording(__func__); /* a program would not start it again */
     generator = core__alloc_zero(sizeof *generator);
     *out_generator = generator;
     if (!generator)

@@ -25,6 +25,11 @@
 extern "C" {
 #endif
 
+/* A program that is recorded (compile.h, compiled.h) can draw from generators,
+ * but not create or seed them: in a function that is being recorded,
+ * core_generator_create makes the recording fail, and so do core_seed,
+ * core_generator_seed and core_generator_set_state, which then change nothing. */
+
 /* Seeds the default generators of the process and of devices, which random
  * operators without a generator argument use. */
 void core_seed(uint64_t seed);

@@ -267,6 +267,12 @@ static void set_one(world *w)
     core_generator_set_state(w->generator, 7, 8);
 }
 
+static void create_one(world *w)
+{
+    core_generator_release(w->generator);
+    OK(core_generator_create(9, &w->generator));
+}
+
 static void (*seed_world)(world *w);
 
 COMPILED_FUNCTION(seeds_and_draws)
@@ -286,7 +292,8 @@ START_TEST(a_change_of_a_generator_is_a_break)
         const char *name;
     } cases[] = {{seed_all, "core_seed"},
                  {seed_one, "core_generator_seed"},
-                 {set_one, "core_generator_set_state"}};
+                 {set_one, "core_generator_set_state"},
+                 {create_one, "core_generator_create"}};
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         world eager = two_inputs(), traced = two_inputs();
