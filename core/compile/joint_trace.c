@@ -134,7 +134,7 @@ static core_status output_of_root(joint_trace *j, uint32_t i, core_tensor *root,
 
     CORE_TRY(core__traced_find(j->trace, NULL, root, &of_root, &whole));
     if (of_root != traced)
-        return refuse_view(i, "of something that is no result");
+        return refuse_view(i, "of a tensor that is not a result");
     CORE_TRY(find_steps(j, traced, view, whole, i, out));
     out->kind = CORE__JOINT_ROOT;
     out->alias = root != j->outputs[i] && out->nsteps == 0;
@@ -155,7 +155,7 @@ static core_status output_of_input(joint_trace *j, uint32_t i,
     while (input < j->joint->ninputs && j->stand_ins[input] != root)
         input++;
     if (input == j->joint->ninputs)
-        return refuse_view(i, "of something that is no input");
+        return refuse_view(i, "of a tensor that is not an input");
     CORE_TRY(core__traced_find(j->trace, NULL, j->stand_ins[input], &of_root,
                                &whole));
     CORE_TRY(find_steps(j, traced, view, whole, i, out));

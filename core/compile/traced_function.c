@@ -139,7 +139,7 @@ static core_status check_sources(const core_program *program,
             !refers_to(program, joint->sources[i].tensor))
             return core__error(CORE_ERROR_UNSUPPORTED,
                                "the function makes a tensor that requires grad "
-                               "from one that is no input, which cannot be "
+                               "from one that is not an input, which cannot be "
                                "compiled");
     return CORE_OK;
 }

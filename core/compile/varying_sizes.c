@@ -475,7 +475,7 @@ static bool find_varying(core__size_pattern *p, const core_program *program,
 {
     p->varying = core__alloc_zero((count + 1) * sizeof *p->varying);
     if (!p->varying)
-        return differs(text, size, "there is no memory");
+        return differs(text, size, "out of memory");
     for (uint32_t i = 0; i < count; i++) {
         varying *v = &p->varying[p->nvarying];
 
@@ -524,7 +524,7 @@ static core__size_pattern *pattern_new(core__compiled_entry *base,
                        p->nsymbols ? "more than 8 sizes differ"
                                    : "the strides of inputs, not their sizes");
     } else {
-        core__format(text, size, "there is no memory");
+        core__format(text, size, "out of memory");
     }
     good = good && count_a == count_b &&
            find_varying(p, program, a, b, count_a, text, size);
