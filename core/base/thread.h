@@ -180,6 +180,9 @@ struct core__thread {
     /* What kernels are noted in instead of launched, or NULL
      * (dispatch/launch_log.h). */
     struct core__launch_log *launch_log;
+    /* The data of core_tensor_from_data while it is recorded
+     * (transfer/recorded_data.h). */
+    const struct core__recorded_data *recorded_data;
     core__thread *next; /* list of all threads, under a lock */
     core__thread *previous;
 };

@@ -12,7 +12,7 @@
 #include "autograd/graph/saved.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "base/thread.h"
+#include "base/thread_modes.h"
 #include "dispatch/operator.h"
 #include "ops_ids.h"
 #include "random/generator.h"
@@ -169,10 +169,7 @@ bool core__training_equal(core__training *a, core__training *b, char *text,
 typedef struct call_record {
     core_compiled *compiled;     /* held */
     core__compiled_entry *entry; /* with a reference */
-    uint64_t included, excluded;
-    uint8_t autocast[CORE__SLOTS];
-    core_device *device;
-    uint32_t call_flags;
+    core__thread_modes modes;
     uint32_t ninputs;
     core__generators *random; /* NULL: the function draws no numbers */
     uint32_t *versions;       /* of hidden inputs */
@@ -221,11 +218,7 @@ static core_status record_new(core_compiled *compiled,
     record->compiled = core__compiled_hold(compiled);
     (void)core__entry_retain(entry);
     record->entry = entry;
-    record->included = self->included;
-    record->excluded = self->excluded;
-    memcpy(record->autocast, self->autocast, sizeof record->autocast);
-    record->device = self->device;
-    record->call_flags = self->call_flags;
+    record->modes = core__thread_modes_get(self);
     record->versions = (uint32_t *)(void *)(record->inputs + ninputs);
     if (!entry->training->random)
         return CORE_OK;
@@ -298,41 +291,6 @@ static core_status restore_inputs(core_node *node, call_record *record,
     return CORE_OK;
 }
 
-/* The thread state that the function depends on. */
-typedef struct state {
-    uint64_t included, excluded;
-    uint8_t autocast[CORE__SLOTS];
-    core_device *device;
-    uint32_t call_flags;
-    bool no_grad, inference, autocast_cached;
-} state;
-
-static state state_of(const core__thread *self)
-{
-    state now = {.included = self->included,
-                 .excluded = self->excluded,
-                 .device = self->device,
-                 .call_flags = self->call_flags,
-                 .no_grad = self->no_grad,
-                 .inference = self->inference,
-                 .autocast_cached = self->autocast_cached};
-
-    memcpy(now.autocast, self->autocast, sizeof now.autocast);
-    return now;
-}
-
-static void state_set(core__thread *self, const state *to)
-{
-    self->included = (uint32_t)to->included;
-    self->excluded = (uint32_t)to->excluded;
-    memcpy(self->autocast, to->autocast, sizeof self->autocast);
-    self->autocast_cached = to->autocast_cached;
-    self->device = to->device;
-    self->call_flags = to->call_flags;
-    self->no_grad = to->no_grad;
-    self->inference = to->inference;
-}
-
 /* Calls the function in the state of the first call, but with the modes of the
  * backward. */
 static core_status call_again(const call_record *record,
@@ -343,28 +301,21 @@ static core_status call_again(const call_record *record,
     uint32_t errors = core__error_sequence();
     size_t noutputs = record->entry->training->described.noutputs;
     size_t count = noutputs;
-    state was = state_of(self), then = was;
+    core__thread_modes was = core__thread_modes_get(self);
+    core__thread_modes then = core__thread_modes_again(&record->modes, &was);
     uint64_t region = core__autocast_mark(self);
     core__generators random;
     core_status status;
 
-    then.included = (record->included & ~CORE__KEYS_MODE) |
-                    (was.included & CORE__KEYS_MODE);
-    then.excluded = record->excluded;
-    memcpy(then.autocast, record->autocast, sizeof then.autocast);
-    then.autocast_cached = false;
-    then.device = record->device;
-    then.call_flags = record->call_flags;
-    then.no_grad = then.inference = false;
     if (record->random) {
         core__generators_save(&random);
         core__generators_restore(record->random, true);
     }
-    state_set(self, &then);
+    core__thread_modes_set(self, &then);
     status = compiled->function(compiled->context, inputs, record->ninputs,
                                 outputs, &count);
     core__autocast_unwind(self, region);
-    state_set(self, &was);
+    core__thread_modes_set(self, &was);
     if (record->random)
         core__generators_restore(&random, false);
     status = core__callback_status(errors, status, NULL);

@@ -398,7 +398,7 @@ static core_tensor *whole_of(core_tensor *tensor)
 /* Notes that a hidden input is what core_tensor_from_data makes. */
 static void note_data(core__program_hidden *hidden)
 {
-    const core__recorded_data *recorded = core__recorded_data_find();
+    const core__recorded_data *recorded = core__thread_self()->recorded_data;
     core__checksum sum;
 
     if (!recorded || recorded->tensor != hidden->tensor)

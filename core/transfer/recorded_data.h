@@ -9,14 +9,12 @@
 
 #include "tensor/tensor.h"
 
-/* A tensor that the program alone will have, and its content. */
+/* A tensor that the program alone will have, and its content: `recorded_data` of
+ * the thread. */
 typedef struct core__recorded_data {
     const core_tensor *tensor;
     const void *data;
     size_t size;
 } core__recorded_data;
-
-/* What this thread records now; NULL: no data. */
-const core__recorded_data *core__recorded_data_find(void);
 
 #endif

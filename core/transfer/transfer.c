@@ -4,6 +4,7 @@
 #include "transfer/transfer.h"
 
 #include "base/memory.h"
+#include "base/thread.h"
 #include "transfer/recorded_data.h"
 #include "transfer/copy.h"
 #include "device/device.h"
@@ -346,13 +347,6 @@ static core_status fill(core_tensor *tensor, const void *data)
     return status;
 }
 
-static _Thread_local const core__recorded_data *recorded_data;
-
-const core__recorded_data *core__recorded_data_find(void)
-{
-    return recorded_data;
-}
-
 /* While a program is recorded: the tensor becomes a constant of the program,
  * and what is returned a copy, so that no run changes the constant. */
 static core_status record_copy(core_tensor **tensor, const void *data)
@@ -362,9 +356,9 @@ static core_status record_copy(core_tensor **tensor, const void *data)
     core_value copy = {0};
     core_status status;
 
-    recorded_data = &recorded;
+    core__thread_self()->recorded_data = &recorded;
     status = core__call(&core__operators[CORE_OP_CLONE], args, 2, &copy, 1);
-    recorded_data = NULL;
+    core__thread_self()->recorded_data = NULL;
     CORE_TRY(status);
     core__tensor_release(*tensor);
     *tensor = copy.u.tensor;

@@ -12,7 +12,7 @@
 #include "autograd/graph/function.h"
 #include "autograd/graph/saved.h"
 #include "base/memory.h"
-#include "base/thread.h"
+#include "base/thread_modes.h"
 #include "quant/checkpoint_scales.h"
 #include "random/generator.h"
 #include "tensor/batched.h"
@@ -26,10 +26,7 @@ typedef struct frame {
     /* The first run: how many tensors it saved, and the state it ran in. */
     size_t count;
     core__generators random;
-    uint64_t included, excluded;
-    uint8_t autocast[CORE__SLOTS];
-    core_device *device;
-    uint32_t call_flags;
+    core__thread_modes modes;
     uint64_t level; /* of the core_vmap around it; 0: none */
     size_t ninputs, noutputs;
     core__saved *inputs;
@@ -117,46 +114,28 @@ static void drop_round(void *context)
     core__free(round);
 }
 
-/* The thread state that a run of the function depends on. */
-typedef struct modes {
-    uint64_t included, excluded;
+/* What a run of the function depends on. */
+typedef struct state {
+    core__thread_modes modes;
     core__generators random;
     core__saved_hooks *hooks;
-    core_device *device;
-    uint8_t autocast[CORE__SLOTS];
-    uint32_t call_flags;
-    bool no_grad, inference, autocast_cached;
     bool past; /* that of the first run */
-} modes;
+} state;
 
-static modes modes_of(const core__thread *self)
+static state state_of(const core__thread *self)
 {
-    modes modes = {.included = self->included,
-                   .excluded = self->excluded,
-                   .hooks = self->saved_hooks,
-                   .device = self->device,
-                   .no_grad = self->no_grad,
-                   .inference = self->inference,
-                   .call_flags = self->call_flags,
-                   .autocast_cached = self->autocast_cached};
+    state now = {.modes = core__thread_modes_get(self),
+                 .hooks = self->saved_hooks};
 
-    memcpy(modes.autocast, self->autocast, sizeof modes.autocast);
-    core__generators_save(&modes.random);
-    return modes;
+    core__generators_save(&now.random);
+    return now;
 }
 
-static void modes_set(core__thread *self, const modes *modes)
+static void state_set(core__thread *self, const state *to)
 {
-    self->included = modes->included;
-    self->excluded = modes->excluded;
-    memcpy(self->autocast, modes->autocast, sizeof self->autocast);
-    self->autocast_cached = modes->autocast_cached;
-    self->saved_hooks = modes->hooks;
-    self->device = modes->device;
-    self->no_grad = modes->no_grad;
-    self->inference = modes->inference;
-    self->call_flags = modes->call_flags;
-    core__generators_restore(&modes->random, modes->past);
+    core__thread_modes_set(self, &to->modes);
+    self->saved_hooks = to->hooks;
+    core__generators_restore(&to->random, to->past);
 }
 
 /* The inputs as they were in the first run, with their history. */
@@ -193,24 +172,16 @@ static core_status recompute_call(frame *frame, round *round,
     core__thread *self = core__thread_self();
     uint32_t errors = self->error.sequence;
     size_t noutputs = frame->noutputs;
-    modes was = modes_of(self), then = was;
+    state was = state_of(self), then = was;
     uint64_t region = core__autocast_mark(self);
     core__checkpoint_scales_run again;
     core__error_record earlier;
     core_status status;
 
-    /* The modes are those of the backward. */
-    then.included =
-        (frame->included & ~CORE__KEYS_MODE) | (was.included & CORE__KEYS_MODE);
-    then.excluded = frame->excluded;
-    memcpy(then.autocast, frame->autocast, sizeof then.autocast);
-    then.autocast_cached = false;
-    then.device = frame->device;
-    then.call_flags = frame->call_flags;
-    then.no_grad = then.inference = false;
+    then.modes = core__thread_modes_again(&frame->modes, &was.modes);
     then.random = frame->random;
     then.past = true;
-    modes_set(self, &then);
+    state_set(self, &then);
     core__checkpoint_scales_begin(&again, &frame->quantized, true);
     core__error_save(&earlier);
     status = frame->info.function(frame->info.context, inputs, frame->ninputs,
@@ -218,7 +189,7 @@ static core_status recompute_call(frame *frame, round *round,
     core__checkpoint_scales_end(&again);
     /* Ends regions that the function, if it was stopped early, left open. */
     core__autocast_unwind(self, region);
-    modes_set(self, &was);
+    state_set(self, &was);
     release_all(outputs, frame->noutputs);
     if (round->recomputed == round->count) {
         /* Perhaps stopped early, as intended. */
@@ -396,11 +367,7 @@ static core_status frame_new(const core_checkpoint_info *info,
     frame->inputs = core__alloc_zero(ninputs * sizeof *frame->inputs + 1);
     if (!frame->inputs)
         return core__error_memory(ninputs * sizeof *frame->inputs);
-    frame->included = self->included;
-    frame->excluded = self->excluded;
-    memcpy(frame->autocast, self->autocast, sizeof frame->autocast);
-    frame->device = self->device;
-    frame->call_flags = self->call_flags;
+    frame->modes = core__thread_modes_get(self);
     frame->level = self->batching ? self->batching->level : 0;
     frame->noutputs = noutputs;
     core__generators_save(&frame->random);
