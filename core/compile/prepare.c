@@ -565,7 +565,9 @@ static core_status prepare_kernel(preparing *p, const core__program_node *node,
     CORE_TRY(set_buffers(p, node, CORE__SOURCE_ARENA));
     CORE_TRY(take_log(p, node));
     return p->to->nnumber_places - before < count_numbers(node)
-               ? refuse(p, "a kernel does not take a number that is read at each run")
+               ? refuse(
+                     p,
+                     "a kernel does not take a number that is read at each run")
                : CORE_OK;
 }
 
