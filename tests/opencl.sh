@@ -13,6 +13,8 @@ number=0
 
 # shellcheck source=tests/support/tap.sh
 . "$LIBCORE_SOURCE/tests/support/tap.sh"
+# shellcheck source=tests/support/train.sh
+. "$LIBCORE_SOURCE/tests/support/train.sh"
 
 says() { # pattern, command...
     pattern=$1
@@ -545,43 +547,11 @@ unset LIBCORE_OPENCL_CACHE
 
 # --------------------------------------------------------------- training
 
-number_bytes() {
-    printf '\000\000'
-    # shellcheck disable=SC2059 # the format has the escapes
-    printf "$(printf '\\%03o\\%03o' $(($1 / 256)) $(($1 % 256)))"
-}
-
-# Images with a bright band, whose position is the label.
-bands() {
-    mkdir -p "$work/bands"
-    for half in train:160 t10k:32; do
-        n=${half#*:}
-        {
-            printf '\000\000\010\003'
-            number_bytes "$n"
-            number_bytes 28
-            number_bytes 28
-            awk -v n="$n" 'BEGIN {
-                for (i = 0; i < n; i++)
-                    for (r = 0; r < 28; r++)
-                        for (c = 0; c < 28; c++)
-                            printf int(r / 3) == i * 7 % 10 ? "~" : " " }'
-        } >"$work/bands/${half%:*}-images-idx3-ubyte"
-        {
-            printf '\000\000\010\001'
-            number_bytes "$n"
-            # shellcheck disable=SC2059
-            printf "$(awk -v n="$n" 'BEGIN {
-                for (i = 0; i < n; i++) printf "\\%03o", i * 7 % 10 }')"
-        } >"$work/bands/${half%:*}-labels-idx1-ubyte"
-    done
-}
-
 # learns SHARE ARGUMENT…: the last loss is below SHARE of the first.
 learns() {
     share=$1
     shift
-    "$LIBCORE_BUILD/core-train" --device opencl --log 1 "$@" >"$work/out" 2>&1
+    "$train" --device opencl --log 1 "$@" >"$work/out" 2>&1
     status=$?
     cat "$work/out"
     [ $status = 0 ] || return
@@ -592,7 +562,7 @@ learns() {
         END { exit !(first > 0 && last < share * first) }' "$work/out"
 }
 
-bands
+data_set idx_bands "$work/bands" 160 32
 seq 1000 1400 >"$work/text"
 ok 'an MLP learns' learns 0.5 --data "$work/bands" --batch 32 \
     --steps 15

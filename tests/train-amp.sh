@@ -4,45 +4,15 @@
 
 # core-train --amp: mixed precision learns like f32, resumes bit for bit with
 # the loss scale, and refuses wrong options and checkpoints.
-train=$LIBCORE_BUILD/core-train
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 number=0
 data=$work/data
-mkdir "$data"
 
 # shellcheck source=tests/support/tap.sh
 . "$LIBCORE_SOURCE/tests/support/tap.sh"
-
-# bands HALF COUNT: images with a bright band whose position is the label.
-bands() {
-    high=$(printf '\\%03o\\%03o' $(($2 / 256)) $(($2 % 256)))
-    {
-        # shellcheck disable=SC2059 # the format is intended
-        printf '\000\000\010\003\000\000'"$high"'\000\000\000\034\000\000\000\034'
-        awk -v n="$2" 'BEGIN {
-            for (i = 0; i < n; i++)
-                for (r = 0; r < 28; r++)
-                    for (c = 0; c < 28; c++)
-                        printf int(r / 3) == i * 7 % 10 ? "~" : " " }'
-    } >"$data/$1-images-idx3-ubyte"
-    {
-        # shellcheck disable=SC2059
-        printf '\000\000\010\001\000\000'"$high"
-        # shellcheck disable=SC2059
-        printf "$(awk -v n="$2" 'BEGIN {
-            for (i = 0; i < n; i++) printf "\\%03o", i * 7 % 10 }')"
-    } >"$data/$1-labels-idx1-ubyte"
-}
-
-# run ARGUMENT…: trains; stores the last line of the output in $last.
-run() {
-    "$train" --json "$@" >"$work/out" 2>"$work/err" || {
-        cat "$work/err"
-        return 1
-    }
-    last=$(tail -n 1 "$work/out")
-}
+# shellcheck source=tests/support/train.sh
+. "$LIBCORE_SOURCE/tests/support/train.sh"
 
 # Each model on small data.
 mlp() {
@@ -56,20 +26,10 @@ gpt() {
         --width 32 --batch 16 --warmup 5 --lr 0.01 --sample 8 "$@"
 }
 
-# of NAME: prints a value of $last.
-of() {
-    printf '%s\n' "$last" | sed -n "s/.*\"$1\": \"\{0,1\}\([^,\"}]*\).*/\1/p"
-}
-
 # weights MODEL ARGUMENT…: prints a hash of all bits of the parameters.
 weights() {
     "$@" || return
     of weights
-}
-
-same() {
-    echo "$1 $2"
-    [ -n "$1" ] && [ "$1" = "$2" ]
 }
 
 below() { # NUMBER BOUND
@@ -262,8 +222,7 @@ within_a_point() {
     awk -v a="$(of test_accuracy)" -v b="$plain" 'BEGIN { exit !(a > b - 0.01) }'
 }
 
-bands train 300
-bands t10k 100
+data_set idx_bands "$data" 300 100
 seq 1000 2000 >"$work/text"
 if [ -n "${LIBCORE_TEST_LONG-}" ]; then
     echo 1..19

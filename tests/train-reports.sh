@@ -4,40 +4,17 @@
 
 # Reports of core-train: the profile, the plot of the losses, the confusion
 # matrix.
-train=$LIBCORE_BUILD/core-train
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 number=0
 data=$work/data
-mkdir "$data"
 
 # shellcheck source=tests/support/tap.sh
 . "$LIBCORE_SOURCE/tests/support/tap.sh"
+# shellcheck source=tests/support/train.sh
+. "$LIBCORE_SOURCE/tests/support/train.sh"
 
-# images COUNT FILE, labels COUNT FILE: write data; COUNT is below 256.
-images() {
-    {
-        printf '\000\000\010\003\000\000\000'
-        # shellcheck disable=SC2059 # the format is intended
-        printf "\\$(printf %03o "$1")"
-        printf '\000\000\000\034\000\000\000\034'
-        seq 100000 200000 | head -c $(($1 * 784))
-    } >"$2"
-}
-labels() {
-    {
-        printf '\000\000\010\001\000\000\000'
-        # shellcheck disable=SC2059
-        printf "\\$(printf %03o "$1")"
-        # shellcheck disable=SC2059
-        printf "$(awk -v n="$1" 'BEGIN {
-            for (i = 0; i < n; i++) printf "\\%03o", i * 7 % 10 }')"
-    } >"$2"
-}
-images 200 "$data/train-images-idx3-ubyte"
-labels 200 "$data/train-labels-idx1-ubyte"
-images 100 "$data/t10k-images-idx3-ubyte"
-labels 100 "$data/t10k-labels-idx1-ubyte"
+data_set idx_images "$data" 200 100
 
 small() {
     "$train" --data "$data" --batch 10 "$@"

@@ -4,7 +4,6 @@
 
 # core-train on a small generated data set: it resumes bit for bit, gives the
 # same bits with any number of threads and devices, and refuses wrong input.
-train=$LIBCORE_BUILD/core-train
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 number=0
@@ -14,56 +13,18 @@ mkdir "$data" "$places"
 
 # shellcheck source=tests/support/tap.sh
 . "$LIBCORE_SOURCE/tests/support/tap.sh"
-
-# idx_images COUNT ROWS FILE, idx_labels COUNT FILE: write valid files; the
-# pixels are arbitrary but differ.  COUNT is below 65536.
-number_bytes() {
-    printf '\000\000'
-    # shellcheck disable=SC2059 # the format is intended
-    printf "$(printf '\\%03o\\%03o' $(($1 / 256)) $(($1 % 256)))"
-}
-idx_images() {
-    {
-        printf '\000\000\010\003'
-        number_bytes "$1"
-        number_bytes "$2"
-        number_bytes 28
-        seq 100000 200000 | head -c $(($1 * $2 * 28))
-    } >"$3"
-}
-idx_labels() {
-    {
-        printf '\000\000\010\001'
-        number_bytes "$1"
-        # shellcheck disable=SC2059
-        printf "$(awk -v n="$1" 'BEGIN {
-            for (i = 0; i < n; i++) printf "\\%03o", i * 7 % 10 }')"
-    } >"$2"
-}
-
-make_data() {
-    idx_images 300 28 "$data/train-images-idx3-ubyte"
-    idx_labels 300 "$data/train-labels-idx1-ubyte"
-    idx_images 100 28 "$data/t10k-images-idx3-ubyte"
-    idx_labels 100 "$data/t10k-labels-idx1-ubyte"
-}
+# shellcheck source=tests/support/train.sh
+. "$LIBCORE_SOURCE/tests/support/train.sh"
 
 # Trains on the small set; stores the last line of the output in $last.
 small() {
-    "$train" --data "$data" --batch 64 --json "$@" >"$work/out" || return
-    last=$(tail -n 1 "$work/out")
+    run --data "$data" --batch 64 "$@"
 }
 
 # weights ARGUMENT…: prints a hash of all bits of the parameters.
 weights() {
     small "$@" || return
-    printf '%s\n' "$last" | sed -n 's/.*"weights": "\([0-9a-f]*\)".*/\1/p'
-}
-
-# same A B: two equal, non-empty texts.
-same() {
-    echo "$1 $2"
-    [ -n "$1" ] && [ "$1" = "$2" ]
+    of weights
 }
 
 # refuses STATUS PATTERN ARGUMENT…: checks the exit status, the message, and
@@ -210,48 +171,22 @@ complete_already() {
 
 # -------------------------------------------------------- the other models
 
-# of LINE NAME: prints a number of a JSON object.
-of() {
-    printf '%s\n' "$1" | sed -n "s/.*\"$2\": \(-\{0,1\}[0-9.e+-]*\).*/\1/p"
-}
-
 # text ARGUMENT…: trains a small transformer; stores the last line of the output
 # in $last and all lines in out.
 text() {
     [ -f "$work/text" ] || seq 1000 2000 >"$work/text"
-    "$train" --model gpt --text "$work/text" --json --context 16 --layers 2 \
-        --heads 2 --width 32 --batch 16 --warmup 5 --sample 20 "$@" \
-        >"$work/out" || return
-    last=$(tail -n 1 "$work/out")
-    text_weights=$(printf '%s\n' "$last" |
-        sed -n 's/.*"weights": "\([0-9a-f]*\)".*/\1/p')
-}
-
-# Images with a bright band whose position is the label.
-bands() {
-    mkdir -p "$work/bands" && cp "$data"/*labels* "$work/bands" || return
-    for half in train:300 t10k:100; do
-        {
-            printf '\000\000\010\003'
-            number_bytes "${half#*:}"
-            number_bytes 28
-            number_bytes 28
-            awk -v n="${half#*:}" 'BEGIN {
-                for (i = 0; i < n; i++)
-                    for (r = 0; r < 28; r++)
-                        for (c = 0; c < 28; c++)
-                            printf int(r / 3) == i * 7 % 10 ? "~" : " " }'
-        } >"$work/bands/${half%:*}-images-idx3-ubyte"
-    done
+    run --model gpt --text "$work/text" --context 16 --layers 2 --heads 2 \
+        --width 32 --batch 16 --warmup 5 --sample 20 "$@" || return
+    text_weights=$(of weights)
 }
 
 convolutions() {
-    bands || return
+    data_set idx_bands "$work/bands" 300 100 || return
     small --model cnn --epochs 6 --lr 0.003 --warmup 5 --batch 32 \
         --data "$work/bands" || return
     cat "$work/out"
     # Two convolutions, fewer than 100,000 parameters, and a low loss.
-    awk -v n="$(of "$last" parameters)" -v loss="$(of "$last" train_loss)" \
+    awk -v n="$(of parameters)" -v loss="$(of train_loss)" \
         'BEGIN { exit !(n > 50000 && n < 100000 && loss < 1) }'
 }
 
@@ -267,7 +202,7 @@ writes_text() {
     text --epochs 4 --lr 0.01 --seed 3 --log 10 || return
     cat "$work/out"
     # Less than the entropy of ten independent digits and an end of line.
-    awk -v loss="$(of "$last" validation_loss)" \
+    awk -v loss="$(of validation_loss)" \
         'BEGIN { exit !(loss < 2.3) }' || return
     printf '%s\n' "$last" |
         grep -E '"sample": "([0-9]|\\n){20}"' || return
@@ -595,19 +530,13 @@ helps() {
 
 # The accuracy that the larger model must reach on the real data set.
 learns_to_see() {
-    "$train" --json --model cnn --epochs 20 --seed 1 >"$work/out" \
-        2>"$work/err" || {
-        cat "$work/err"
-        return 1
-    }
-    tail -n 1 "$work/out"
-    tail -n 1 "$work/out" | tr ',{}' '\n' | awk -F: '
-        /"test_accuracy"/ { accuracy = $2 }
-        /"parameters"/ { parameters = $2 }
-        END { exit !(accuracy >= 0.915 && parameters < 100000) }'
+    run --model cnn --epochs 20 --seed 1 || return
+    printf '%s\n' "$last"
+    awk -v accuracy="$(of test_accuracy)" -v n="$(of parameters)" \
+        'BEGIN { exit !(accuracy >= 0.915 && n < 100000) }'
 }
 
-make_data
+data_set idx_images "$data" 300 100
 if [ -n "${LIBCORE_TEST_LONG-}" ]; then
     echo 1..49
 else

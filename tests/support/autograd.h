@@ -60,6 +60,12 @@ static inline void drop_all(void)
         core_tensor_release(pool[--pooled]);
 }
 
+static inline void release_tensors(core_tensor **tensors, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        core_tensor_release(tensors[i]);
+}
+
 static inline core_tensor *typed(core_dtype dtype, size_t ndim,
                                  const int64_t *sizes, const double *values)
 {

@@ -35,28 +35,33 @@ static inline core_compile_counts compile_counts(void)
     return counts;
 }
 
+/* Calls the function, or its compiled form if that is not NULL. */
+static inline size_t call_world(core_tensor_function function, world *w,
+                                core_compiled *compiled, size_t count,
+                                core_tensor **out)
+{
+    core_seed(17);
+    if (compiled)
+        OK(core_compiled_call(compiled, w->inputs, w->ninputs, out, count));
+    else
+        OK(function(w, w->inputs, w->ninputs, out, &count));
+    return count;
+}
+
 /* Calls the function and its compiled form, each in its world, and compares all
  * tensors. */
 static inline void same_call(core_tensor_function function, world *eager,
                              core_compiled *compiled, world *traced)
 {
     core_tensor *a[WORLD_OUTPUTS] = {NULL}, *b[WORLD_OUTPUTS] = {NULL};
-    size_t noutputs = WORLD_OUTPUTS;
-    uint64_t seeds[2], offsets[2];
+    size_t count = call_world(function, eager, NULL, WORLD_OUTPUTS, a);
+    uint64_t offset = random_offset();
 
-    core_seed(17);
-    OK(function(eager, eager->inputs, eager->ninputs, a, &noutputs));
-    core_generator_state(NULL, &seeds[0], &offsets[0]);
-    core_seed(17);
-    OK(core_compiled_call(compiled, traced->inputs, traced->ninputs, b,
-                          noutputs));
-    core_generator_state(NULL, &seeds[1], &offsets[1]);
-    ck_assert_uint_eq(offsets[0], offsets[1]);
-    same_worlds(eager, a, traced, b, noutputs);
-    for (size_t i = 0; i < noutputs; i++) {
-        core_tensor_release(a[i]);
-        core_tensor_release(b[i]);
-    }
+    call_world(function, traced, compiled, count, b);
+    ck_assert_uint_eq(offset, random_offset());
+    same_worlds(eager, a, traced, b, count);
+    release_tensors(a, count);
+    release_tensors(b, count);
 }
 
 /* True if the JSON text of a compiled function contains a text. */

@@ -43,25 +43,6 @@ static inline core_compiled *compile_fully(core_tensor_function function,
     return compiled;
 }
 
-/* Calls the function, or its compiled form if that is not NULL. */
-static inline size_t call_world(core_tensor_function function, world *w,
-                                core_compiled *compiled, size_t count,
-                                core_tensor **out)
-{
-    core_seed(17);
-    if (compiled)
-        OK(core_compiled_call(compiled, w->inputs, w->ninputs, out, count));
-    else
-        OK(function(w, w->inputs, w->ninputs, out, &count));
-    return count;
-}
-
-static inline void release_tensors(core_tensor **tensors, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        core_tensor_release(tensors[i]);
-}
-
 /* A backward of the outputs in `used`, a set of bits, that require grad. */
 static inline void backward_of(core_tensor *const *outputs, size_t count,
                                unsigned used, uint32_t flags)

@@ -79,6 +79,23 @@ static void bench_end(bench *self)
     plugin_free(self->plugin, &self->d);
 }
 
+/* Ends what worked behind a gate; graph and stream may be NULL. */
+static void bench_end_gated(bench *self, stream_gate *hold, void *graph,
+                            void *stream, outcome *out)
+{
+    plugin_tables *p = self->plugin;
+
+    stream_gate_open(hold);
+    if (p)
+        plugin_wait(p, out);
+    if (graph)
+        self->table->destroy(p->device, graph);
+    if (stream)
+        p->streams.destroy(p->device, stream);
+    bench_end(self);
+    stream_gate_destroy(hold);
+}
+
 /* A graph of two copies: b = a, c = b. */
 static bool capture(bench *self, void **out_graph, outcome *out)
 {
@@ -101,7 +118,7 @@ static bool capture(bench *self, void **out_graph, outcome *out)
 static bool destroy_during_launch(suite *self, outcome *out)
 {
     static bench b;
-    void *graph = NULL, *other = NULL;
+    void *graph = NULL;
     stream_gate hold;
     bool good, held = false;
 
@@ -124,21 +141,13 @@ static bool destroy_during_launch(suite *self, outcome *out)
             &b, out, &b.c, 1,
             "a graph that was destroyed during its launch did not complete it"))
         goto done;
-    if (capture(&b, &other, out) && put(&b, out, &b.a, 9) &&
+    if (capture(&b, &graph, out) && put(&b, out, &b.a, 9) &&
         expect_plugin_ok(
-            out, b.table->launch(b.plugin->device, other, b.plugin->stream),
+            out, b.table->launch(b.plugin->device, graph, b.plugin->stream),
             "launching a graph"))
         holds(&b, out, &b.c, 9, "a graph created after one was destroyed");
 done:
-    stream_gate_open(&hold);
-    if (b.plugin)
-        plugin_wait(b.plugin, out);
-    if (graph)
-        b.table->destroy(b.plugin->device, graph);
-    if (other)
-        b.table->destroy(b.plugin->device, other);
-    bench_end(&b);
-    stream_gate_destroy(&hold);
+    bench_end_gated(&b, &hold, graph, NULL, out);
     return held;
 }
 
@@ -278,15 +287,7 @@ static bool launch_beside_gate(suite *self, outcome *out)
               "that was captured is blocked");
     }
 done:
-    stream_gate_open(&hold);
-    if (b.plugin)
-        plugin_wait(b.plugin, out);
-    if (graph)
-        b.table->destroy(b.plugin->device, graph);
-    if (stream)
-        b.plugin->streams.destroy(b.plugin->device, stream);
-    bench_end(&b);
-    stream_gate_destroy(&hold);
+    bench_end_gated(&b, &hold, graph, stream, out);
     return held;
 }
 
@@ -329,13 +330,7 @@ static bool launch_behind_gate(suite *self, outcome *out)
                   "a copy behind the launch of a graph does not wait for it");
     }
 done:
-    stream_gate_open(&hold);
-    if (b.plugin)
-        plugin_wait(b.plugin, out);
-    if (graph)
-        b.table->destroy(b.plugin->device, graph);
-    bench_end(&b);
-    stream_gate_destroy(&hold);
+    bench_end_gated(&b, &hold, graph, NULL, out);
     return held;
 }
 

@@ -79,6 +79,7 @@ static const char *const interfaces[] = {
     "core.allocator",      "core.ipc",
     "core.hotplug",        "core.profiler",
     "core.layout",         "core.ranges",
+    "core.codegen",
 };
 
 static void interfaces_are_stable(suite *self, outcome *out, const test *one)

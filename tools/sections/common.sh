@@ -79,14 +79,26 @@ unoptimized_kernels() {
 }
 
 # The sources as a tarball has them, in a folder that is then built in itself.
+# `make dist` renews the times of what is generated from ops.yaml, which nearly
+# everything includes; with those of the first build, a second run compiles only
+# what has changed.
 copy_sources() { # folder
     rm -rf "$1.sources"
-    make -C "$main" distdir distdir="$1.sources" && mkdir -p "$1" &&
-        cp -Rp "$1.sources/." "$1" && rm -rf "$1.sources"
+    make -C "$main" distdir distdir="$1.sources" || return
+    (
+        cd "$main" || exit
+        for file in core/ops/generated/* include/libcore/ops*.h; do
+            [ ! -f "$file" ] || [ ! -f "$1.sources/$file" ] ||
+                touch -r "$file" "$1.sources/$file" || exit
+        done
+    ) && mkdir -p "$1" && cp -Rp "$1.sources/." "$1" && rm -rf "$1.sources"
 }
 
-# Configures a tree, where that was not done, and builds it.  The programs of
-# $tools are installed with it: all if it is not set.
+# The programs under tools/ that are built with the library and the plugins; all
+# of them if it is empty.
+tools=
+
+# Configures a tree, where that was not done, and builds it.
 build() { # what, folder, configure's arguments...
     build_what=$1
     build_dir=$2
@@ -96,7 +108,7 @@ build() { # what, folder, configure's arguments...
         cd "$build_dir" || exit 1
         configure=./configure
         [ -x configure ] || configure=$source/configure
-        [ -f Makefile ] || $configure -q "$@" || exit 1
+        [ -f Makefile ] || "$configure" -q "$@" || exit 1
         [ "$build_dir" = "$main" ] || [ $copy_images = no ] ||
             copy_kernel_images "$build_dir"
         # shellcheck disable=SC2046 # empty or one option

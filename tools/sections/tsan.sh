@@ -13,8 +13,8 @@ section_tsan() {
     # blocks between threads, are left out.
     kernel_sets=
     [ $full = yes ] || kernel_sets=--disable-x86-isa
-    # shellcheck disable=SC2086 # a list, and empty or one option
     tools='core-info core-train'
+    # shellcheck disable=SC2086 # a list, and empty or one option
     build "thread sanitizer" "$work/tsan" --enable-sanitize=thread \
         --disable-opencl $kernel_sets $unoptimized || return
     use_build "$work/tsan"

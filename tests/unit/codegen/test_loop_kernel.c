@@ -172,6 +172,28 @@ static core__loop_kernel *square_sum(core_dtype type)
     return built();
 }
 
+/* What square_sum computes. */
+static core_tensor *square_sum_of(core_tensor *a, core_tensor *b)
+{
+    return CALL(add, a, CALL(mul, b, b), core_int(1));
+}
+
+/* out = a / b of i32, or the remainder. */
+static core__loop_kernel *division(uint32_t opcode)
+{
+    uint32_t a = load(CORE_I32, 0), b = load(CORE_I32, 0);
+
+    store(write_op(opcode, CORE_I32, (uint32_t[3]){a, b}), 0);
+    return built();
+}
+
+/* out = -a of f32. */
+static core_loop_program *negation(void)
+{
+    store(OP(NEG, F32, load(CORE_F32, 0)), 0);
+    return written();
+}
+
 /* ------------------------------------------------------------- elements -- */
 
 START_TEST(tails_are_computed)
@@ -186,7 +208,7 @@ START_TEST(tails_are_computed)
         core_tensor *tensors[] = {made(CORE_F32, 1, &n), a, b};
 
         OK(RUN(kernel, 1, 0, n));
-        equal(tensors[0], CALL(add, a, CALL(mul, b, b), core_int(1)));
+        equal(tensors[0], square_sum_of(a, b));
     }
     core__loop_kernel_release(kernel);
 }
@@ -203,15 +225,14 @@ START_TEST(strides_and_broadcast_are_followed)
     core_tensor *tensors[] = {out, turned, b};
 
     OK(RUN(kernel, 2, 0, 30, 40));
-    equal(out, CALL(add, turned, CALL(mul, b, b), core_int(1)));
+    equal(out, square_sum_of(turned, b));
     equal(CALL(slice, wide, 0, &(int64_t){1}, &(int64_t){60}, 2),
           CALL(slice, before, 0, &(int64_t){1}, &(int64_t){60}, 2));
     tensors[0] = MADE(CORE_F64, 2, 3, 4);
     tensors[1] = NUMBERED(CORE_F64, 3, 1);
     tensors[2] = NUMBERED(CORE_F64, 2, 1, 4);
     OK(RUN(kernel, 3, 0, 2, 3, 4));
-    equal(tensors[0], CALL(add, tensors[1], CALL(mul, tensors[2], tensors[2]),
-                           core_int(1)));
+    equal(tensors[0], square_sum_of(tensors[1], tensors[2]));
     tensors[0] = MADE(CORE_F64, 1);
     tensors[1] = tensors[2] = NUMBERED(CORE_F64, 1);
     OK(run(kernel, 0, NULL, 0,
@@ -227,7 +248,7 @@ START_TEST(an_output_may_be_an_input)
 {
     core__loop_kernel *kernel = square_sum(CORE_F32);
     core_tensor *a = NUMBERED(CORE_F32, 300);
-    core_tensor *expected = CALL(add, a, CALL(mul, a, a), core_int(1));
+    core_tensor *expected = square_sum_of(a, a);
     core_tensor *tensors[] = {a, a, a};
 
     OK(RUN(kernel, 1, 0, 300));
@@ -436,7 +457,7 @@ START_TEST(work_outlives_its_kernel)
 {
     core__loop_kernel *kernel = square_sum(CORE_F32);
     core_tensor *a = NUMBERED(CORE_F32, 100);
-    core_tensor *expected = CALL(add, a, CALL(mul, a, a), core_int(1));
+    core_tensor *expected = square_sum_of(a, a);
     core_tensor *tensors[] = {MADE(CORE_F32, 100), a, a};
 
     OK(core_device_synchronize(sim));
@@ -499,13 +520,10 @@ END_TEST
 
 START_TEST(integers_divided_by_zero_set_the_streams_error)
 {
-    uint32_t a = load(CORE_I32, 0), b = load(CORE_I32, 0);
-    core__loop_kernel *kernel;
+    core__loop_kernel *kernel = division(CORE_LOOP_DIV);
     core_tensor *tensors[] = {MADE(CORE_I32, 9), NUMBERED(CORE_I32, 9),
                               MADE(CORE_I32, 9)};
 
-    store(OP(DIV, I32, a, b), 0);
-    kernel = built();
     OK(core_zero_(tensors[2]));
     OK(core_device_synchronize(sim));
     OK(RUN(kernel, 1, 0, 9));
@@ -544,15 +562,12 @@ START_TEST(wrong_tensors_are_refused)
 }
 END_TEST
 
-START_TEST(devices_without_the_interface_are_told)
+START_TEST(devices_without_the_interface_are_reported)
 {
     core_device *meta = device_of("meta");
-    uint32_t a = load(CORE_F32, 0);
-    core_loop_program *program;
+    core_loop_program *program = negation();
     core__loop_kernel *kernel;
 
-    store(OP(NEG, F32, a), 0);
-    program = written();
     FAILS(core__loop_kernel_accepts(meta, program), CORE_ERROR_UNSUPPORTED,
           "core.codegen");
     FAILS(core__loop_kernel_build(meta, program, NULL, &kernel),
@@ -565,13 +580,10 @@ END_TEST
 
 START_TEST(failures_of_the_plugin_are_reported)
 {
-    uint32_t a = load(CORE_F32, 0);
     core_tensor *tensors[] = {MADE(CORE_F32, 4), NUMBERED(CORE_F32, 4)};
-    core_loop_program *program;
+    core_loop_program *program = negation();
     core__loop_kernel *kernel;
 
-    store(OP(NEG, F32, a), 0);
-    program = written();
     OK(control->fault(0, SIM_FAULT_PLAN, 1));
     FAILS(core__loop_kernel_build(sim, program, NULL, &kernel),
           CORE_ERROR_INTERNAL, "injected");
@@ -596,7 +608,7 @@ START_TEST(the_interface_can_be_wrapped)
     void *data;
 
     OK(RUN(kernel, 1, 0, 4));
-    equal(tensors[0], CALL(add, a, CALL(mul, a, a), core_int(1)));
+    equal(tensors[0], square_sum_of(a, a));
     OK(core__loop_kernel_save(kernel, &data, &size));
     OK(core__loop_kernel_load(sim, kernel->program, data, size, &loaded));
     core__loop_kernel_release(loaded);
@@ -669,7 +681,7 @@ START_TEST(large_loops_are_shared_by_threads)
         core_tensor *tensors[] = {made(CORE_F64, 1, &n), a, b};
 
         OK(RUN(kernel, 1, 0, n));
-        equal(tensors[0], CALL(add, a, CALL(mul, b, b), core_int(1)));
+        equal(tensors[0], square_sum_of(a, b));
     }
     core_tensor_release(a);
     core_tensor_release(b);
@@ -679,13 +691,10 @@ END_TEST
 
 START_TEST(integers_divided_by_zero_are_an_error)
 {
-    uint32_t a = load(CORE_I32, 0), b = load(CORE_I32, 0);
-    core__loop_kernel *kernel;
+    core__loop_kernel *kernel = division(CORE_LOOP_REMAINDER);
     core_tensor *tensors[] = {MADE(CORE_I32, 9), NUMBERED(CORE_I32, 9),
                               MADE(CORE_I32, 9)};
 
-    store(OP(REMAINDER, I32, a, b), 0);
-    kernel = built();
     OK(core_zero_(tensors[2]));
     FAILS(RUN(kernel, 1, 0, 9), CORE_ERROR_INVALID_ARGUMENT, "divided by zero");
     OK(core_fill_(tensors[2], core_int(3)));
@@ -726,7 +735,7 @@ START_TEST(saved_kernels_are_loaded)
     OK(core__loop_kernel_save(kernel, &data, &size));
     OK(core__loop_kernel_load(sim, kernel->program, data, size, &loaded));
     OK(RUN(loaded, 1, 0, 50));
-    equal(tensors[0], CALL(add, a, CALL(mul, a, a), core_int(1)));
+    equal(tensors[0], square_sum_of(a, a));
     core__loop_kernel_release(loaded);
     for (size_t i = 0; i < size; i++) {
         ((unsigned char *)data)[i] ^= 1;
@@ -752,8 +761,7 @@ START_TEST(kernels_of_other_programs_are_not_loaded)
     void *data;
 
     core__loop_writer_begin(&w, 0);
-    store(OP(NEG, F32, load(CORE_F32, 0)), 0);
-    other = written();
+    other = negation();
     OK(core__loop_kernel_save(kernel, &data, &size));
     FAILS(core__loop_kernel_load(sim, other, data, size, &loaded),
           CORE_ERROR_INCOMPATIBLE, "another program");
@@ -800,7 +808,7 @@ int main(void)
         saved_kernels_are_loaded,
         kernels_of_other_programs_are_not_loaded,
     };
-    const TTest *const without[] = {devices_without_the_interface_are_told};
+    const TTest *const without[] = {devices_without_the_interface_are_reported};
     const TTest *const cpu[] = {
         tails_are_computed,
         strides_and_broadcast_are_followed,

@@ -5,7 +5,7 @@
  * recorded from them, run operator by operator and by prepared calls: the same
  * bits. */
 
-#include "support/samples.h"
+#include "support/sample_calls.h"
 
 #include "compile/prepared.h"
 #include "dispatch/operator.h"
@@ -13,74 +13,6 @@
 #include <libcore/compile.h>
 #include <libcore/device.h>
 #include <libcore/random.h>
-
-enum { TENSORS_MAX = 64 };
-
-/* A call whose tensors are the inputs of a function. */
-typedef struct sample_call {
-    const sample *s;
-    arguments a;
-    core_tensor *inputs[TENSORS_MAX];
-    size_t ninputs;
-    bool gradient;
-} sample_call;
-
-static void add_input(sample_call *c, core_tensor *tensor)
-{
-    ck_assert_uint_lt(c->ninputs, TENSORS_MAX);
-    c->inputs[c->ninputs++] = tensor;
-}
-
-static void make_call(sample_call *c, const sample *s, bool gradient)
-{
-    *c = (sample_call){.s = s, .gradient = gradient};
-    parse_sample(&c->a, s, s->words);
-    make_positive(&c->a);
-    for (uint32_t i = 0; i < c->a.count; i++) {
-        const core_value *value = &c->a.values[i];
-
-        if (value->tag == CORE_VALUE_TENSOR)
-            add_input(c, value->u.tensor);
-        if (value->tag != CORE_VALUE_TENSOR_LIST)
-            continue;
-        for (uint32_t k = 0; k < value->count; k++)
-            if (value->u.tensors[k])
-                add_input(c, value->u.tensors[k]);
-    }
-}
-
-/* The arguments with other tensors. */
-static void replace_tensors(const sample_call *c, core_tensor *const *x,
-                            core_value *values, core_tensor **lists)
-{
-    memcpy(values, c->a.values, c->a.count * sizeof *values);
-    for (uint32_t i = 0; i < c->a.count; i++) {
-        core_value *value = &values[i];
-
-        if (value->tag == CORE_VALUE_TENSOR)
-            value->u.tensor = *x++;
-        if (value->tag != CORE_VALUE_TENSOR_LIST)
-            continue;
-        for (uint32_t k = 0; k < value->count; k++)
-            lists[k] = value->u.tensors[k] ? *x++ : NULL;
-        value->u.tensors = lists;
-        lists += value->count;
-    }
-}
-
-static void take_results(core_value *results, core_tensor **out, size_t *count)
-{
-    for (int i = 0; i < RESULTS; i++) {
-        core_value *result = &results[i];
-
-        if (result->tag == CORE_VALUE_TENSOR)
-            out[(*count)++] = core_tensor_retain(result->u.tensor);
-        if (result->tag == CORE_VALUE_TENSOR_LIST)
-            for (uint32_t k = 0; k < result->count; k++)
-                out[(*count)++] = core_tensor_retain(result->u.tensors[k]);
-        core_value_release(result);
-    }
-}
 
 /* The gradients of the sum of all outputs. */
 static core_status add_gradients(const sample_call *c, core_tensor *const *x,
@@ -102,66 +34,41 @@ static core_status add_gradients(const sample_call *c, core_tensor *const *x,
                            CORE_ALLOW_UNUSED, grads);
     else
         nleaves = 0;
-    for (size_t i = 0; i < nsums; i++)
-        core_tensor_release(sums[i]);
+    release_tensors(sums, nsums);
     for (size_t i = 0; i < nleaves && status == CORE_OK; i++)
         if (grads[i])
             out[(*count)++] = grads[i];
     return status;
 }
 
-static core_status call_sample(void *context, core_tensor *const *x,
-                               size_t ninputs, core_tensor **out,
-                               size_t *noutputs)
+/* The functions that are recorded. */
+static core_status call_plainly(void *context, core_tensor *const *x,
+                                size_t ninputs, core_tensor **out,
+                                size_t *noutputs)
 {
-    const sample_call *c = context;
-    core_value values[ARGUMENTS], results[RESULTS] = {{0}};
-    core_tensor *lists[TENSORS_MAX];
-    bool before = core_grad_mode_set(c->gradient);
-    core_status status;
-    size_t count = 0;
+    bool before = core_grad_mode_set(false);
+    core_status status = run_sample_call(context, x, out, noutputs);
 
     (void)ninputs;
-    replace_tensors(c, x, values, lists);
-    status = core_op_call(c->a.op, values, c->a.count, results, RESULTS);
-    if (status == CORE_OK) {
-        take_results(results, out, &count);
-        if (c->gradient)
-            status = add_gradients(c, x, out, &count);
-    }
     core_grad_mode_set(before);
-    *noutputs = count;
+    return status;
+}
+
+static core_status call_and_differentiate(void *context, core_tensor *const *x,
+                                          size_t ninputs, core_tensor **out,
+                                          size_t *noutputs)
+{
+    bool before = core_grad_mode_set(true);
+    core_status status = run_sample_call(context, x, out, noutputs);
+
+    (void)ninputs;
+    if (status == CORE_OK)
+        status = add_gradients(context, x, out, noutputs);
+    core_grad_mode_set(before);
     return status;
 }
 
 /* -------------------------------------------------------------- compared -- */
-
-static void same_content(const sample *s, const char *what, size_t index,
-                         core_tensor *a, core_tensor *b)
-{
-    size_t size =
-        (size_t)core_tensor_numel(a) * core_dtype_size(core_tensor_dtype(a));
-    char *bits_a = malloc(size + 1), *bits_b = malloc(size + 1);
-    bool equal = core_tensor_dtype(a) == core_tensor_dtype(b) &&
-                 core_tensor_ndim(a) == core_tensor_ndim(b) &&
-                 core_tensor_numel(a) == core_tensor_numel(b);
-
-    if (equal) {
-        OK(core_tensor_read(a, bits_a, size));
-        OK(core_tensor_read(b, bits_b, size));
-        equal = strstr(s->op, "empty") || memcmp(bits_a, bits_b, size) == 0;
-    }
-    free(bits_a);
-    free(bits_b);
-    ck_assert_msg(equal, "%s(%s): %s %zu differs", s->op, s->words, what,
-                  index);
-}
-
-static void release_all(core_tensor **tensors, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        core_tensor_release(tensors[i]);
-}
 
 /* Calls the program and compares with the outputs and inputs of the call of the
  * operator. */
@@ -185,10 +92,11 @@ static void compare_run(const sample_call *eager, core_tensor *const *a,
     for (size_t i = 0; i < eager->ninputs; i++)
         same_content(s, prepared ? "input of a prepared call," : "input", i,
                      eager->inputs[i], traced->inputs[i]);
-    release_all(b, noutputs);
+    release_tensors(b, noutputs);
 }
 
-/* Operators of the programs, and how many of them are called as operators. */
+/* Operators of the programs, and how many of them are called as operators.  With
+ * PREPARED_REASONS in the environment the reasons are printed. */
 static uint32_t operators, called;
 
 static void count_operators(const sample *s, core_program *program)
@@ -220,27 +128,28 @@ static void are_prepared(void)
     ck_assert_uint_lt(called, operators / 20);
 }
 
-static void compare_runs(const sample *s, bool gradient, sample_call *eager,
+static void compare_runs(core_tensor_function function, sample_call *eager,
                          sample_call *traced, core_program *program)
 {
+    const sample *s = eager->s;
     core_tensor *a[TENSORS_MAX] = {NULL};
     core_program_counts counts = {.struct_size = sizeof counts};
     size_t noutputs = TENSORS_MAX;
     sample_call other;
 
     core_seed(3);
-    OK(call_sample(eager, eager->inputs, eager->ninputs, a, &noutputs));
+    OK(function(eager, eager->inputs, eager->ninputs, a, &noutputs));
     OK(core_program_get_counts(program, &counts));
     ck_assert_msg(counts.outputs == noutputs, "%s(%s): %llu outputs", s->op,
                   s->words, (unsigned long long)counts.outputs);
     compare_run(eager, a, noutputs, traced, program, false);
     /* The second call has other memory than that which was prepared. */
     for (int i = 0; i < 2; i++) {
-        make_call(&other, s, gradient);
+        make_sample_call(&other, s);
         compare_run(eager, a, noutputs, &other, program, true);
     }
     count_operators(s, program);
-    release_all(a, noutputs);
+    release_tensors(a, noutputs);
 }
 
 /* Operators that read data on the host, or have results of unknown size, in
@@ -296,15 +205,15 @@ static void is_expected(const sample *s, const char *message)
 
 static int refused, compared;
 
-static void compare_sample(const sample *s, bool gradient)
+static void compare_sample(const sample *s, core_tensor_function function)
 {
     sample_call eager, traced;
     core_program *program;
     core_status status;
 
-    make_call(&eager, s, gradient);
-    make_call(&traced, s, gradient);
-    status = core_program_trace(call_sample, &traced, traced.inputs,
+    make_sample_call(&eager, s);
+    make_sample_call(&traced, s);
+    status = core_program_trace(function, &traced, traced.inputs,
                                 traced.ninputs, TENSORS_MAX, &program);
     if (status == CORE_ERROR_UNSUPPORTED) {
         is_expected(s, core_error_message());
@@ -316,7 +225,7 @@ static void compare_sample(const sample *s, bool gradient)
     status = core_program_verify(program);
     ck_assert_msg(status == CORE_OK, "%s(%s): %s", s->op, s->words,
                   core_error_message());
-    compare_runs(s, gradient, &eager, &traced, program);
+    compare_runs(function, &eager, &traced, program);
     core_program_release(program);
     compared++;
 }
@@ -326,7 +235,7 @@ START_TEST(every_operator_computes_the_same_in_a_program)
     refused = compared = 0;
     operators = called = 0;
     for (size_t i = 0; i < SAMPLES; i++) {
-        compare_sample(&samples[i], false);
+        compare_sample(&samples[i], call_plainly);
         drop_all();
     }
     ck_assert_int_le(refused, 60);
@@ -343,7 +252,7 @@ START_TEST(every_gradient_is_the_same_in_a_program)
         if (samples[i].flags & (SAMPLE_NO_GRADIENT | SAMPLE_FORWARD_ONLY) ||
             is_in_place(&samples[i]))
             continue;
-        compare_sample(&samples[i], true);
+        compare_sample(&samples[i], call_and_differentiate);
         drop_all();
     }
     ck_assert_int_le(refused, 30);

@@ -239,7 +239,7 @@ COMPILED_FUNCTION(same_number)
     return finish();
 }
 
-START_TEST(a_number_that_no_size_explains_is_told)
+START_TEST(a_number_that_no_size_explains_is_reported)
 {
     core_compiled *compiled =
         compile_sizes(same_number, CORE_COMPILE_DYNAMIC_AUTO);
@@ -287,5 +287,5 @@ SUITE_ON_CPU_AND_SIM("compile/varying_sizes",
                      functions_that_do_something_else_stay_apart,
                      sizes_of_0_and_1_do_not_hinder_others,
                      each_size_is_recorded_if_that_is_requested,
-                     a_number_that_no_size_explains_is_told,
+                     a_number_that_no_size_explains_is_reported,
                      many_sizes_take_no_more_memory)
