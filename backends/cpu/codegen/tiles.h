@@ -6,8 +6,8 @@
  * A kernel is a list of steps.  Each computes a tile of elements at a time, with
  * the row of the operator that its instruction is defined by; values stay in
  * blocks in the cache, which later values take over.  A tile is CPU_BLOCK
- * elements, or, in a program with reductions, a row or a piece of a long one.  There is no compiler and no
- * executable memory. */
+ * elements; in a program with reductions it is a row, or a part of a long row.
+ * Steps are interpreted: no code is generated at run time. */
 
 #ifndef CPU_TILES_H
 #define CPU_TILES_H
