@@ -63,8 +63,8 @@ static const name_of_opcode names[] = {
 /* The interpreter's own instructions. */
 static bool is_own(uint32_t opcode)
 {
-    return opcode < CORE_LOOP_ADD || opcode == CORE_LOOP_PHILOX32 ||
-           opcode == CORE_LOOP_PHILOX64 ||
+    return (opcode >= CORE_LOOP_LOAD && opcode <= CORE_LOOP_ROW_SIZE) ||
+           opcode == CORE_LOOP_PHILOX32 || opcode == CORE_LOOP_PHILOX64 ||
            (opcode >= CORE_LOOP_REDUCE_SUM && opcode <= CORE_LOOP_REDUCE_MIN);
 }
 
