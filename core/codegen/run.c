@@ -184,7 +184,8 @@ static bool is_contiguous(const run *r)
     return r->loop.ndim <= 1;
 }
 
-/* Also in dimensions of which no tensor has memory, because all are broadcast. */
+/* Also in dimensions of which no tensor has memory, because all are
+ * broadcast. */
 static core_status set_sizes(run *r)
 {
     const core__loop_arguments *a = r->arguments;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Checks loop programs, which may come from anywhere, and loops against them. */
+/* Checks loop programs, which may come from anywhere, and loops against
+ * them. */
 
 #include "base/error.h"
 #include "codegen/loop_program.h"
