@@ -31,9 +31,8 @@ static core_status check_interface(const core_device *device)
                              device->name);
 }
 
-/* A plugin that gives no reason. */
-static core_status with_reason(const core_device *device, core_status status,
-                               uint32_t errors, const char *what)
+core_status core__loop_reason(const core_device *device, core_status status,
+                              uint32_t errors, const char *what)
 {
     return status == CORE_OK || core__thread_self()->error.sequence != errors
                ? status
@@ -49,8 +48,9 @@ core_status core__loop_kernel_accepts(core_device *device,
     uint32_t errors = core__thread_self()->error.sequence;
 
     CORE_TRY(check_interface(device));
-    return with_reason(device, table_of(device)->accepts(device->impl, program),
-                       errors, "accepts");
+    return core__loop_reason(device,
+                             table_of(device)->accepts(device->impl, program),
+                             errors, "accepts");
 }
 
 /* The kernel's struct, without the plugin's part. */
@@ -84,7 +84,7 @@ static core_status complete(core__loop_kernel *kernel, core_status status,
                             uint32_t errors, const char *what,
                             core__loop_kernel **out_kernel)
 {
-    status = with_reason(kernel->device, status, errors, what);
+    status = core__loop_reason(kernel->device, status, errors, what);
     if (status == CORE_OK && !kernel->impl)
         status = core__error(CORE_ERROR_INTERNAL,
                              "loop program: %s of \"%s\" returned no kernel",
@@ -185,7 +185,7 @@ static core_status scratch_size(const core__loop_kernel *kernel,
     *out_size = 0;
     if (!table->scratch_size)
         return CORE_OK;
-    return with_reason(
+    return core__loop_reason(
         kernel->device,
         table->scratch_size(kernel->device->impl, kernel->impl, loop, out_size),
         errors, "scratch_size");
@@ -222,7 +222,7 @@ core_status core__loop_kernel_launch(core__loop_kernel *kernel,
     status = submit(kernel, stream, &launch);
     if (size > 0)
         core__memory_free(device, launch.scratch, capacity, block);
-    status = with_reason(device, status, errors, "launch");
+    status = core__loop_reason(device, status, errors, "launch");
     if (status == CORE_OK)
         core__thread_increment(&self->launches[device->launch_slot]);
     if (device->synchronous)

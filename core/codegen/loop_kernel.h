@@ -33,8 +33,8 @@ core__loop_kernel *core__loop_kernel_retain(core__loop_kernel *kernel);
 void core__loop_kernel_release(core__loop_kernel *kernel);
 
 /* Launches a kernel on the device's current stream.  The loop is as
- * core__loop_program_verify_loop and core_loop_launch (codegen.h) require, which
- * is not checked. */
+ * core__loop_program_verify_loop and core_loop_launch (codegen.h) require,
+ * which is not checked. */
 core_status core__loop_kernel_launch(core__loop_kernel *kernel,
                                      const core_loop *loop);
 

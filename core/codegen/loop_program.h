@@ -33,7 +33,7 @@ enum {
 
 /* What the fields of an instruction are. */
 typedef enum core__loop_form {
-    CORE__LOOP_FORM_NONE, /* no opcode */
+    CORE__LOOP_FORM_NONE, /* an unused number */
     CORE__LOOP_FORM_LOAD,
     CORE__LOOP_FORM_STORE,
     CORE__LOOP_FORM_CONSTANT,
@@ -54,7 +54,7 @@ typedef struct core__loop_opcode {
     uint32_t types; /* accepted dtypes of these, or of the result */
 } core__loop_opcode;
 
-/* NULL: there is no such opcode. */
+/* Returns NULL for an unknown opcode. */
 const core__loop_opcode *core__loop_opcode_of(uint32_t opcode);
 
 /* A function that CORE_LOOP_FUNCTION can name. */
@@ -64,11 +64,11 @@ typedef struct core__loop_function {
     uint32_t types; /* accepted dtypes */
 } core__loop_function;
 
-/* NULL: there is no such function. */
+/* Returns NULL for an unknown function. */
 const core__loop_function *core__loop_function_of(core_string name);
 
-/* The fields of an instruction that are values: a mask, bit 0 for a.  An
- * opcode or name that does not exist has none. */
+/* The fields of an instruction that are values: a mask, bit 0 for a.  Those of
+ * an unknown opcode or function are not values. */
 uint32_t core__loop_values(const core_loop_program *program,
                            const core_loop_instruction *at);
 static inline uint32_t core__loop_field(const core_loop_instruction *at,
@@ -146,7 +146,7 @@ uint32_t core__loop_write_bits(core__loop_writer *self, core_dtype type,
 /* Converts a value, unless it has that dtype. */
 uint32_t core__loop_write_convert(core__loop_writer *self, core_dtype type,
                                   uint32_t value);
-/* The dtype of a value; CORE_DTYPE_NONE after an error. */
+/* Returns the dtype of a value; CORE_DTYPE_NONE after an error. */
 core_dtype core__loop_type_of(const core__loop_writer *self, uint32_t value);
 
 /* Drops values that no STORE needs and operands that nothing uses, puts STOREs

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* operator_programs.h: the element-wise operators of ops.yaml as instructions of
- * loop programs.  tools/gen_operator_programs.py writes the tables from the
+/* operator_programs.h: the element-wise operators of ops.yaml as instructions
+ * of loop programs.  tools/gen_operator_programs.py writes the tables from the
  * expressions that the backends' kernels are generated from. */
 
 #ifndef CORE_CODEGEN_OPERATOR_PROGRAMS_H

@@ -176,7 +176,7 @@ static core_status corrupt(const char *what)
     return core__error(CORE_ERROR_CORRUPT, "loop program: %s", what);
 }
 
-/* Takes an array of `count` elements from the bytes, into aligned memory. */
+/* Copies the next bytes to aligned memory; false if fewer are left. */
 static bool take(const char **at, size_t *left, void *to, size_t size)
 {
     if (size > *left)

@@ -8,6 +8,7 @@
 #include "dispatch/inference.h"
 #include "tensor/dtype.h"
 #include "tensor/layout.h"
+#include "tensor/storage_check.h"
 
 #include <string.h>
 
@@ -64,6 +65,8 @@ static core_status add_tensor(run *r, const core__loop_kernel *kernel,
                            "loop program: operand %u is on \"%s\", and the "
                            "kernel on \"%s\"",
                            k, tensor->device->name, kernel->device->name);
+    if (tensor->storage)
+        CORE_TRY(core__storage_check(tensor->storage));
     if (tensor->ndim > r->arguments->ndim)
         return size_error(r, k, tensor);
     for (uint32_t d = 0; d < r->loop.ndim; d++) {
@@ -181,6 +184,32 @@ static bool is_contiguous(const run *r)
     return r->loop.ndim <= 1;
 }
 
+/* Also in dimensions of which no tensor has memory, because all are
+ * broadcast. */
+static core_status set_sizes(run *r)
+{
+    const core__loop_arguments *a = r->arguments;
+    char text[160];
+    bool fits = true, empty = false;
+
+    for (uint32_t d = 0; d < a->ndim; d++) {
+        r->sizes[d] = a->sizes[a->ndim - 1 - d];
+        empty = empty || r->sizes[d] == 0;
+    }
+    r->loop.numel = empty ? 0 : 1;
+    for (uint32_t d = 0; d < a->ndim && fits; d++)
+        fits =
+            r->sizes[d] >= 0 &&
+            !__builtin_mul_overflow(r->loop.numel, r->sizes[d], &r->loop.numel);
+    return fits ? CORE_OK
+                : core__error(
+                      CORE_ERROR_SHAPE,
+                      "loop program: the loop has sizes %s; at most "
+                      "%lld elements are accepted",
+                      core__sizes_text(a->ndim, a->sizes, text, sizeof text),
+                      (long long)INT64_MAX);
+}
+
 static core_status begin(run *r, const core__loop_kernel *kernel,
                          const core__loop_arguments *a)
 {
@@ -198,14 +227,9 @@ static core_status begin(run *r, const core__loop_kernel *kernel,
                     .noperands = r->program->noperands,
                     .noutputs = r->program->noutputs,
                     .reduced = (uint32_t)((UINT64_C(1) << a->row_ndim) - 1),
-                    .numel = 1,
                     .sizes = r->sizes,
                     .operands = r->operands};
-    for (uint32_t d = 0; d < a->ndim; d++) {
-        r->sizes[d] = a->sizes[a->ndim - 1 - d];
-        r->loop.numel *= r->sizes[d];
-    }
-    return CORE_OK;
+    return set_sizes(r);
 }
 
 core_status core__loop_kernel_run(core__loop_kernel *kernel,

@@ -41,13 +41,15 @@ static core_status fill(header *h, core_device *device,
                         const core_loop_program *program)
 {
     const core_codegen_interface *table = &device->interfaces.codegen;
+    uint32_t errors = core__thread_self()->error.sequence;
     core_string identity = {NULL, 0};
 
     if (!table->identity || !table->save || !table->load)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "loop program: \"%s\" cannot save kernels",
                            device->name);
-    CORE_TRY(table->identity(device->impl, &identity));
+    CORE_TRY(core__loop_reason(device, table->identity(device->impl, &identity),
+                               errors, "identity"));
     memset(h, 0, sizeof *h);
     memcpy(h->magic, magic, sizeof magic);
     h->version = FORMAT;
@@ -61,6 +63,7 @@ static core_status save(core__loop_kernel *kernel, char **out_data,
                         uint64_t *out_size)
 {
     const core_codegen_interface *table = &kernel->device->interfaces.codegen;
+    uint32_t errors = core__thread_self()->error.sequence;
     uint64_t capacity = 0, size = 0;
     char *data = NULL;
 
@@ -78,7 +81,7 @@ static core_status save(core__loop_kernel *kernel, char **out_data,
         core__free(data);
         data = NULL;
         if (status != CORE_OK)
-            return status;
+            return core__loop_reason(kernel->device, status, errors, "save");
         if (size > LARGEST)
             break;
         capacity = size;

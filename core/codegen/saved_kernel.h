@@ -8,6 +8,12 @@
 
 #include "codegen/loop_kernel.h"
 
+/* Returns the status of a plugin's function, and sets a message if the plugin
+ * has failed without one.  errors: the thread's error sequence before the
+ * call. */
+core_status core__loop_reason(const core_device *device, core_status status,
+                              uint32_t errors, const char *what);
+
 /* Makes a kernel with the plugin's `load`, which exists, from the plugin's
  * bytes. */
 core_status core__loop_kernel_restore(core_device *device,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Checks loop programs, which may come from anywhere, and loops against them. */
+/* Checks loop programs, which may come from anywhere, and loops against
+ * them. */
 
 #include "base/error.h"
 #include "codegen/loop_program.h"
@@ -28,7 +29,7 @@ static const char *name_of(core_dtype dtype)
 {
     return dtype < CORE_DTYPE_LIMIT && CORE__LOOP_ANY >> dtype & 1
                ? core__dtype_name(dtype)
-               : "no dtype of loop programs";
+               : "an unsupported dtype";
 }
 
 static bool is_dtype(uint32_t dtype, uint32_t mask)
@@ -49,7 +50,7 @@ wrong(const check *c, const char *format, ...)
     va_end(arguments);
     return core__error(CORE_ERROR_INVALID_ARGUMENT,
                        "loop program: instruction %u (%s): %s", c->at,
-                       opcode ? opcode->name : "no opcode", text);
+                       opcode ? opcode->name : "unknown opcode", text);
 }
 
 static core_status check_counts(const core_loop_program *p)
@@ -104,7 +105,7 @@ static core_status check_operands(const core_loop_program *p)
         if (!is_dtype(p->operands[k].dtype, CORE__LOOP_ANY))
             return core__error(CORE_ERROR_INVALID_ARGUMENT,
                                "loop program: operand %u has dtype %u, which "
-                               "is no dtype of loop programs",
+                               "cannot be used in loop programs",
                                k, p->operands[k].dtype);
         if (flags & ~all || output != (k < p->noutputs) ||
             (number && (output || row)) ||
@@ -126,8 +127,8 @@ static core_status check_names(const core_loop_program *p)
             name->size > CORE_LOOP_MAX_NAME_SIZE ||
             !core__loop_function_of(*name))
             return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                               "loop program: name %u is not that of a "
-                               "function",
+                               "loop program: name %u is not the name of a "
+                               "known function",
                                i);
         for (uint32_t k = 0; k < i; k++)
             if (core__loop_function_of(*name) ==

@@ -51,7 +51,7 @@ uint32_t core__loop_write_name(core__loop_writer *self, const char *name)
     if (!function) {
         self->status =
             core__error(CORE_ERROR_NOT_FOUND,
-                        "loop program: there is no function \"%s\"", name);
+                        "loop program: unknown function \"%s\"", name);
         return CORE__LOOP_NO_VALUE;
     }
     for (uint32_t i = 0; i < self->nnames; i++)

@@ -7,53 +7,29 @@
 #include "compile/region.h"
 
 #include "base/growing_text.h"
-#include "base/memory.h"
-#include "base/text.h"
 #include "device/device.h"
 #include "tensor/dtype.h"
 #include "tensor/layout.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
-/* After a failure it ignores what follows. */
 typedef struct text {
-    core__growing_text text;
-    core_status status;
+    core__text_writer to;
     uint32_t indent; /* of the next line */
 } text;
-
-static void __attribute__((format(printf, 2, 3)))
-add(text *t, const char *format, ...)
-{
-    char piece[256];
-    va_list arguments;
-    int size;
-
-    va_start(arguments, format);
-    size = core__format_list(piece, sizeof piece, format, arguments);
-    va_end(arguments);
-    if (t->status != CORE_OK || size < 0)
-        return;
-    if ((size_t)size >= sizeof piece)
-        size = sizeof piece - 1;
-    if (!core__growing_text_append(&t->text, piece, (size_t)size))
-        t->status = core__error_memory(t->text.size + (size_t)size);
-}
 
 static void add_indent(text *t)
 {
     for (uint32_t i = 0; i < t->indent; i++)
-        add(t, "    ");
+        core__text_write(&t->to, "    ");
 }
 
 static void add_ints(text *t, const int64_t *ints, uint32_t count)
 {
-    add(t, "[");
+    core__text_write(&t->to, "[");
     for (uint32_t i = 0; i < count; i++)
-        add(t, "%s%lld", i ? ", " : "", (long long)ints[i]);
-    add(t, "]");
+        core__text_write(&t->to, "%s%lld", i ? ", " : "", (long long)ints[i]);
+    core__text_write(&t->to, "]");
 }
 
 /* f32[2, 3], and strides that are not row-major. */
@@ -61,54 +37,56 @@ static void add_type(text *t, const core__program_type *type)
 {
     int64_t row_major[CORE_MAX_NDIM];
 
-    add(t, "%s", core__dtype_name(type->dtype));
+    core__text_write(&t->to, "%s", core__dtype_name(type->dtype));
     add_ints(t, core__type_sizes(type), type->ndim);
     core__layout_contiguous(type->ndim, core__type_sizes(type), row_major);
     if (memcmp(row_major, core__type_strides(type),
                type->ndim * sizeof *row_major) != 0) {
-        add(t, " strides ");
+        core__text_write(&t->to, " strides ");
         add_ints(t, core__type_strides(type), type->ndim);
     }
 }
 
 static void add_device(text *t, const core_program *program, uint32_t device)
 {
-    add(t, " on \"%s\"", program->devices[device]->name);
+    core__text_write(&t->to, " on \"%s\"", program->devices[device]->name);
 }
 
 static void add_floats(text *t, const double *floats, uint32_t count)
 {
-    add(t, "[");
+    core__text_write(&t->to, "[");
     for (uint32_t i = 0; i < count; i++)
-        add(t, "%s%.17g", i ? ", " : "", floats[i]);
-    add(t, "]");
+        core__text_write(&t->to, "%s%.17g", i ? ", " : "", floats[i]);
+    core__text_write(&t->to, "]");
 }
 
 static void add_bools(text *t, const uint8_t *bools, uint32_t count)
 {
-    add(t, "[");
+    core__text_write(&t->to, "[");
     for (uint32_t i = 0; i < count; i++)
-        add(t, "%s%s", i ? ", " : "", bools[i] ? "true" : "false");
-    add(t, "]");
+        core__text_write(&t->to, "%s%s", i ? ", " : "",
+                         bools[i] ? "true" : "false");
+    core__text_write(&t->to, "]");
 }
 
 static void add_values(text *t, const uint32_t *values, uint32_t count)
 {
-    add(t, "[");
+    core__text_write(&t->to, "[");
     for (uint32_t i = 0; i < count; i++)
         if (values[i] == CORE__NO_VALUE)
-            add(t, "%snone", i ? ", " : "");
+            core__text_write(&t->to, "%snone", i ? ", " : "");
         else
-            add(t, "%s%%%u", i ? ", " : "", values[i]);
-    add(t, "]");
+            core__text_write(&t->to, "%s%%%u", i ? ", " : "", values[i]);
+    core__text_write(&t->to, "]");
 }
 
 static void add_number(text *t, const core__program_number *number)
 {
-    add(t, "%s of %s, part %u", number->source->numbers[number->number],
-        number->source->name, number->part);
+    core__text_write(&t->to, "%s of %s, part %u",
+                     number->source->numbers[number->number],
+                     number->source->name, number->part);
     if (number->earlier)
-        add(t, ", after %u", number->earlier);
+        core__text_write(&t->to, ", after %u", number->earlier);
 }
 
 static void add_argument(text *t, const core_program *program,
@@ -119,28 +97,28 @@ static void add_argument(text *t, const core_program *program,
         add_number(t, &program->numbers[a->u.i]);
         break;
     case CORE_VALUE_NONE:
-        add(t, "none");
+        core__text_write(&t->to, "none");
         break;
     case CORE_VALUE_TENSOR:
-        add(t, "%%%u", a->u.value);
+        core__text_write(&t->to, "%%%u", a->u.value);
         break;
     case CORE_VALUE_FLOAT:
-        add(t, "%.17g", a->u.f);
+        core__text_write(&t->to, "%.17g", a->u.f);
         break;
     case CORE_VALUE_BOOL:
-        add(t, "%s", a->u.i ? "true" : "false");
+        core__text_write(&t->to, "%s", a->u.i ? "true" : "false");
         break;
     case CORE_VALUE_DTYPE:
-        add(t, "%s", core__dtype_name((core_dtype)a->u.i));
+        core__text_write(&t->to, "%s", core__dtype_name((core_dtype)a->u.i));
         break;
     case CORE_VALUE_DEVICE:
-        add(t, "\"%s\"", program->devices[a->u.device]->name);
+        core__text_write(&t->to, "\"%s\"", program->devices[a->u.device]->name);
         break;
     case CORE_VALUE_GENERATOR:
-        add(t, "generator %u", a->u.generator);
+        core__text_write(&t->to, "generator %u", a->u.generator);
         break;
     case CORE_VALUE_STRING:
-        add(t, "\"%.200s\"", a->u.string);
+        core__text_write(&t->to, "\"%.200s\"", a->u.string);
         break;
     case CORE_VALUE_INT_LIST:
         add_ints(t, a->u.ints, a->count);
@@ -155,7 +133,7 @@ static void add_argument(text *t, const core_program *program,
         add_values(t, a->u.values, a->count);
         break;
     default:
-        add(t, "%lld", (long long)a->u.i);
+        core__text_write(&t->to, "%lld", (long long)a->u.i);
     }
 }
 
@@ -170,7 +148,7 @@ static void add_regions(text *t, const core__program_node *node)
     for (uint32_t i = 0; i < CORE__REGIONS; i++) {
         t->indent++;
         add_indent(t);
-        add(t, "%s\n", (branch ? branches : loop)[i]);
+        core__text_write(&t->to, "%s\n", (branch ? branches : loop)[i]);
         t->indent++;
         add_program(t, node->regions[i]);
         t->indent -= 2;
@@ -182,20 +160,23 @@ static void add_node(text *t, const core_program *program,
 {
     add_indent(t);
     for (uint32_t i = 0; i < node->nvalues; i++)
-        add(t, "%s%%%u", i ? ", " : "", node->first + i);
-    add(t, "%s%.96s(", node->nvalues ? " = " : "", node->name);
+        core__text_write(&t->to, "%s%%%u", i ? ", " : "", node->first + i);
+    core__text_write(&t->to, "%s%.96s(", node->nvalues ? " = " : "",
+                     node->name);
     for (uint32_t i = 0; i < node->nargs; i++) {
-        add(t, "%s%s", i ? ", " : "", node->written >> i & 1 ? "copy of " : "");
+        core__text_write(&t->to, "%s%s", i ? ", " : "",
+                         node->written >> i & 1 ? "copy of " : "");
         add_argument(t, program, &node->args[i]);
     }
-    add(t, ")");
+    core__text_write(&t->to, ")");
     for (uint32_t i = 0; i < node->nvalues; i++) {
-        add(t, "%s", i ? ", " : ": ");
+        core__text_write(&t->to, "%s", i ? ", " : ": ");
         add_type(t, &program->values[node->first + i].type);
     }
     if (node->draws)
-        add(t, ", draws %llu", (unsigned long long)node->draws);
-    add(t, "\n");
+        core__text_write(&t->to, ", draws %llu",
+                         (unsigned long long)node->draws);
+    core__text_write(&t->to, "\n");
     if (node->regions)
         add_regions(t, node);
 }
@@ -207,23 +188,25 @@ static void add_inputs(text *t, const core_program *program)
 
         add_indent(t);
         if (input->base == CORE__NO_VALUE)
-            add(t, "%%%u = input %u: ", input->value, i);
+            core__text_write(&t->to, "%%%u = input %u: ", input->value, i);
         else
-            add(t, "input %u, a view of input %u from element %lld: ", i,
+            core__text_write(
+                &t->to, "input %u, a view of input %u from element %lld: ", i,
                 input->base, (long long)input->offset);
         add_type(t, &input->type);
         add_device(t, program, input->type.device);
-        add(t, "\n");
+        core__text_write(&t->to, "\n");
     }
     for (uint32_t i = 0; i < program->nhidden; i++) {
         const core__program_value *value =
             &program->values[program->hidden[i].value];
 
         add_indent(t);
-        add(t, "%%%u = hidden input %u: ", program->hidden[i].value, i);
+        core__text_write(
+            &t->to, "%%%u = hidden input %u: ", program->hidden[i].value, i);
         add_type(t, &value->type);
         add_device(t, program, value->type.device);
-        add(t, "\n");
+        core__text_write(&t->to, "\n");
     }
 }
 
@@ -235,13 +218,14 @@ static void add_output(text *t, const core__program_output *output, uint32_t i)
                                         "a detached view of "};
 
     add_indent(t);
-    add(t, "output %u: %s%s%u", i, views[output->view], kinds[output->kind],
-        output->index);
+    core__text_write(&t->to, "output %u: %s%s%u", i, views[output->view],
+                     kinds[output->kind], output->index);
     if (output->view) {
-        add(t, " from element %lld: ", (long long)output->offset);
+        core__text_write(&t->to,
+                         " from element %lld: ", (long long)output->offset);
         add_type(t, &output->type);
     }
-    add(t, "\n");
+    core__text_write(&t->to, "\n");
 }
 
 static void add_program(text *t, const core_program *program)
@@ -255,23 +239,19 @@ static void add_program(text *t, const core_program *program)
 
 core_status core_program_text(core_program *program, char **out_text)
 {
-    text t = {.status = CORE_OK};
+    text t = {.indent = 0};
 
     CORE__NOT_NULL(out_text);
     *out_text = NULL;
     CORE__NOT_NULL(program);
     add_program(&t, program);
     for (uint32_t i = 0; i < program->nwrites; i++)
-        add(&t, "write %s %u: %%%u\n",
-            program->writes[i].hidden ? "hidden input" : "input",
-            program->writes[i].index, program->writes[i].value);
+        core__text_write(&t.to, "write %s %u: %%%u\n",
+                         program->writes[i].hidden ? "hidden input" : "input",
+                         program->writes[i].index, program->writes[i].value);
     for (uint32_t i = 0; i < program->nfinishes; i++)
-        add(&t, "counts a step of %s, part %u\n",
-            program->finishes[i].source->name, program->finishes[i].part);
-    add(&t, "%s", ""); /* of a program without anything */
-    if (t.status != CORE_OK)
-        core__free(t.text.data);
-    else
-        *out_text = t.text.data;
-    return t.status;
+        core__text_write(&t.to, "counts a step of %s, part %u\n",
+                         program->finishes[i].source->name,
+                         program->finishes[i].part);
+    return core__text_writer_finish(&t.to, out_text);
 }

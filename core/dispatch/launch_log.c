@@ -146,6 +146,7 @@ static void begin(core__launch_log *log, core__error_record *saved)
     if (!self->streams)
         self->streams = no_streams;
     log->refusal = NULL;
+    log->random = 0; /* of a call that failed before its launch */
     self->launch_log = log;
     core__thread_enter(self);
 }

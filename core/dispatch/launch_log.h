@@ -46,9 +46,9 @@ typedef struct core__launch_log {
 } core__launch_log;
 
 /* Calls an operator whose tensors are all on `device` with the log: a structured
- * one, or a function that only creates tensors and fills them.  The results are new tensors without content.  UNSUPPORTED: the call cannot be
- * logged, for the reason in log->refusal.  The thread's error record is left as
- * it was. */
+ * one, or a function that only creates tensors and fills them.  The results are
+ * new tensors without content.  UNSUPPORTED: the call cannot be logged, for the
+ * reason in log->refusal.  The thread's error record is left as it was. */
 core_status core__launch_log_call(core__launch_log *log, core_operator *op,
                                   core_device *device, const core_value *args,
                                   uint32_t nargs, core_value *results,

@@ -23,11 +23,12 @@
 typedef struct core__run_source {
     const char *name;
     const char *const *numbers; /* their names */
-    /* A number, if the run makes `earlier` calls for the part before the one that
-     * reads it. */
+    /* A number, if the run makes `earlier` calls for the part before the one
+     * that reads it. */
     core_value (*read)(void *object, uint32_t part, uint32_t number,
                        uint32_t earlier);
-    /* True if the part is still like another one, with which it shares calls. */
+    /* True if the part is still like another one, with which it shares
+     * calls. */
     bool (*alike)(void *object, uint32_t part, uint32_t other);
     /* True once the program that made the object has released it. */
     bool (*released)(void *object);

@@ -80,8 +80,8 @@ struct core_optimizer {
     double learning_rate; /* takes precedence over the one in options */
 };
 
-/* A number of a step of a parameter.  While a program is recorded, *out becomes a
- * number that runs read: it must be argument number `argument` of the next
+/* A number of a step of a parameter.  While a program is recorded, *out becomes
+ * a number that runs read: it must be argument number `argument` of the next
  * call. */
 core_status core__step_number_next(const core_optimizer *optimizer,
                                    const core__parameter *parameter,

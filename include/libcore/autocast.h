@@ -81,10 +81,9 @@ typedef enum core_autocast_rule {
 } core_autocast_rule;
 
 /* Registers the rule of an operator, such as a custom one.  The name is copied.
- * The caller owns
- * *out_registration; until it is released, the newest rule applies.
- * INVALID_ARGUMENT for an operator that changes an argument in place, because
- * the change would apply to the cast only. */
+ * The caller owns *out_registration; until it is released, the newest rule
+ * applies.  INVALID_ARGUMENT for an operator that changes an argument in place,
+ * because the change would apply to the cast only. */
 core_status core_autocast_register(const char *operator_name,
                                    core_autocast_rule rule,
                                    core_registration **out_registration);

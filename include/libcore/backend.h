@@ -156,8 +156,8 @@ typedef struct core_stream_table {
     uint32_t struct_size;
     uint32_t reserved;
 
-    /* Creates a stream.  flags: its kind, CORE_STREAM_….  Until ABI 0.5: 0.  The
-     * core requests CORE_STREAM_COPY only of a device with copy_streams. */
+    /* Creates a stream.  flags: its kind, CORE_STREAM_….  Until ABI 0.5: 0.
+     * The core requests CORE_STREAM_COPY only of a device with copy_streams. */
     core_status (*create)(void *device, uint32_t flags, void **out_stream);
 
     /* Destroys a stream without waiting for it: work that was enqueued runs to
@@ -227,8 +227,8 @@ struct core_backend {
 
     /* Opens a device.  index: below the count that enumerate returned.  If that
      * device is open already, which happens only if the list of devices changed
-     * (core.hotplug), returns BUSY, and the open device stays as it is; the core
-     * then enumerates again. */
+     * (core.hotplug), returns BUSY, and the open device stays as it is; the
+     * core then enumerates again. */
     core_status (*device_open)(void *backend, uint32_t index,
                                void **out_device);
 

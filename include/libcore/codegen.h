@@ -7,7 +7,9 @@
  * A loop program computes several element-wise operators, and reductions along
  * rows, in one pass over memory.  The core makes it, checks it and owns it; a
  * plugin compiles or interprets it.  A plugin without this interface, or one
- * that does not accept a program, runs operator by operator.
+ * that does not accept a program, runs operator by operator.  In this version
+ * core_compile does not make loop programs yet: the interface is used by
+ * core-conformance, which tests it, and not by programs.
  *
  * Values.  A program is a list of instructions, which run in order for each
  * element of a loop (core_loop in kernel.h).  Instruction i defines value i, of
@@ -27,8 +29,8 @@
  *
  * Rows.  A program with reductions runs on a loop of which `reduced` contains
  * the innermost dimensions: bits 0 to k - 1, k >= 1.  The elements of these
- * dimensions are a row.  A value is *uniform* if it is the same for all elements
- * of a row: a CONSTANT, SIZE or ROW_SIZE, a LOAD of an operand with
+ * dimensions are a row.  A value is *uniform* if it is the same for all
+ * elements of a row: a CONSTANT, SIZE or ROW_SIZE, a LOAD of an operand with
  * CORE_LOOP_OPERAND_NUMBER or CORE_LOOP_OPERAND_ROW, a reduction, or a value
  * that other instructions compute from uniform values only.  In a program
  * without reductions, `reduced` is 0 and there are no rows. */
@@ -124,24 +126,24 @@ enum {
     /* where.self: b if a, a bool, is 1, else c.  Any dtype; bits are copied. */
     CORE_LOOP_SELECT = 64,
     /* copy_: a, of another dtype, converted to `type`.  Floats to integers
-     * truncate; a float that an i64 cannot represent, and NaN, becomes the least
-     * i64, or, to i32, the least i32 if it does not fit that; narrower integers
-     * take the low bits.  To bool: 1 if a is not 0 (NaN is not 0).  To floats:
-     * to nearest, ties to even. */
+     * truncate; a float that an i64 cannot represent, and NaN, becomes the
+     * least i64, or, to i32, the least i32 if it does not fit that; narrower
+     * integers take the low bits.  To bool: 1 if a is not 0 (NaN is not 0).  To
+     * floats: to nearest, ties to even. */
     CORE_LOOP_CONVERT = 65,
     /* A function by name: c is an index of the program's `names`, a is its
      * argument, for a function of two arguments b is the second.  Floats, and
-     * integers where the operator has them.  The name is that of an element-wise
-     * operator without other arguments or with these at their defaults ("exp",
-     * "tanh", "erf", "pow.Tensor_Tensor", …), or one of "gelu_tanh" and
-     * "gelu_backward_tanh": gelu and gelu_backward with approximate="tanh".  A
-     * plugin accepts the names that it knows. */
+     * integers where the operator has them.  The name is that of an
+     * element-wise operator without other arguments or with these at their
+     * defaults ("exp", "tanh", "erf", "pow.Tensor_Tensor", …), or one of
+     * "gelu_tanh" and "gelu_backward_tanh": gelu and gelu_backward with
+     * approximate="tanh".  A plugin accepts the names that it knows. */
     CORE_LOOP_FUNCTION = 66,
 
-    /* Random numbers: Philox4x32-10 with the seed a, of element c of a draw that
-     * begins at block b; a, b and c are i64.  The key is the seed, low word
-     * first; the counter is the block's number in the two low words, and zero in
-     * the others.  PHILOX32, an i32: word c mod 4 of block b + c / 4.
+    /* Random numbers: Philox4x32-10 with the seed a, of element c of a draw
+     * that begins at block b; a, b and c are i64.  The key is the seed, low
+     * word first; the counter is the block's number in the two low words, and
+     * zero in the others.  PHILOX32, an i32: word c mod 4 of block b + c / 4.
      * PHILOX64, an i64: words 2 (c mod 2), low, and 2 (c mod 2) + 1, high, of
      * block b + c / 2.  c >= 0. */
     CORE_LOOP_PHILOX32 = 72,
@@ -268,9 +270,9 @@ CORE_STATIC_ASSERT(sizeof(core_loop_launch) == 48, "core_loop_launch");
  *
  * Ownership.  A kernel belongs to the core until `destroy`; each success of
  * build and load is destroyed once.  Work that was launched with it may then
- * still be waiting on a stream or be part of a graph: the plugin keeps what that
- * work needs.  After a reset of the device (core.device_reset) the core launches
- * the kernels from before no more, and destroys them.
+ * still be waiting on a stream or be part of a graph: the plugin keeps what
+ * that work needs.  After a reset of the device (core.device_reset) the core
+ * launches the kernels from before no more, and destroys them.
  *
  * Errors.  UNSUPPORTED from accepts, build or load says that this device runs
  * the program operator by operator, and why; it is not an error of the program.

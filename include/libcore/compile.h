@@ -21,10 +21,10 @@
  *                  place.  They receive their new content at the end of a run.
  *
  * What the function reads otherwise is part of the program: numbers, sizes, and
- * the data of core_tensor_from_data.  Only core_optimizer_step is different: each
- * run reads the learning rate and the number of steps from the optimizer, and
- * counts its steps.  Autograd, autocast and composite operators
- * are resolved: a function that calls core_grad leads to a program with the
+ * the data of core_tensor_from_data.  Only core_optimizer_step is different:
+ * each run reads the learning rate and the number of steps from the optimizer,
+ * and counts its steps.  Autograd, autocast and composite operators are
+ * resolved: a function that calls core_grad leads to a program with the
  * backward in it.  A run is not recorded by autograd.
  *
  * A program is never changed, so several threads may use it at once, and every
@@ -56,18 +56,18 @@ void core_program_release(core_program *program);
  * only; the program keeps references to its hidden inputs and generators.
  *
  * The function gets stand-ins for the inputs, which require grad if the inputs
- * do.  It returns at most max_outputs outputs, and may return none.  It must not
- * keep a stand-in, or a result of one, beyond the call.
+ * do.  It returns at most max_outputs outputs, and may return none.  It must
+ * not keep a stand-in, or a result of one, beyond the call.
  *
  * UNSUPPORTED, with the operator's name and the reason, if the function reads
  * the content of a tensor on the host (core_tensor_item, core_tensor_read),
  * writes it from the host, waits for a device, calls an operator whose result
- * has a size that depends on data, or one of a plugin or program without a shape
- * function, replaces the gradient of a tensor (grads must be allocated before),
- * changes the state of a generator (core_seed, core_generator_set_state), or
- * changes the layout of an input (core_t_).  Inputs may be views of one
- * another, or equal; UNSUPPORTED if two overlap, neither contains the other, and
- * one is written.
+ * has a size that depends on data, or one of a plugin or program without a
+ * shape function, replaces the gradient of a tensor (grads must be allocated
+ * before), makes a generator or changes the state of one
+ * (core_generator_create, core_seed, core_generator_set_state), or changes the
+ * layout of an input (core_t_). Inputs may be views of one another, or equal;
+ * UNSUPPORTED if two overlap, neither contains the other, and one is written.
  *
  * Random operators are recorded, and draw nothing meanwhile: a run draws what
  * the function would have drawn, from the same generators.
@@ -89,34 +89,35 @@ core_status core_program_trace(core_tensor_function function, void *context,
  * SHAPE, DTYPE or DEVICE for an input that differs.  INVALID_ARGUMENT if inputs
  * share memory in another way than when the program was recorded, where that
  * makes a difference.  REFUSED if the program steps an optimizer that was
- * released, or whose parameters have had other numbers of steps than one another
- * since.  After an error the inputs are unchanged, except if it
- * occurs while results are copied to written inputs. */
+ * released, or whose parameters have had other numbers of steps than one
+ * another since.  After an error the inputs are unchanged, except if it occurs
+ * while results are copied to written inputs. */
 core_status core_program_run(core_program *program, core_tensor *const *inputs,
                              size_t ninputs, core_tensor **outputs,
                              size_t noutputs);
 
-/* Checks a program: every value is defined before it is used, arguments have the
- * kinds that the schemas require, and shapes and dtypes are those that the
+/* Checks a program: every value is defined before it is used, arguments have
+ * the kinds that the schemas require, and shapes and dtypes are those that the
  * operators infer.  INTERNAL: it does not hold; the message names the value. */
 core_status core_program_verify(core_program *program);
 
-/* Returns a text with one line per input, operator and output.  The caller frees
- * it with core_text_free.  Its form may change between versions. */
+/* Returns a text with one line per input, operator and output.  The caller
+ * frees it with core_text_free.  Its form may change between versions. */
 core_status core_program_text(core_program *program, char **out_text);
 
 /* Saves a program to a file, which replaces an existing one.  It is a
  * safetensors file that contains the hidden inputs.  Generators that operators
- * are given are saved with their current state; the default ones are not.  UNSUPPORTED if a hidden input shares memory with an
- * input, or the program steps an optimizer. */
+ * are given are saved with their current state; the default ones are not.
+ * UNSUPPORTED if a hidden input shares memory with an input, or the program
+ * steps an optimizer. */
 core_status core_program_save(core_program *program, const char *path);
 
 /* Loads a program.  The caller owns *out_program.  device: where what was
  * recorded on the first device of the program is now; NULL: on the devices that
  * the file names.  The file is checked completely, and contains no code.
- * CORRUPT: malformed.  INCOMPATIBLE: of another version.  NOT_FOUND: it contains
- * an operator that this libcore does not have.  INVALID_ARGUMENT: device is
- * "meta". */
+ * CORRUPT: malformed.  INCOMPATIBLE: of another version.  NOT_FOUND: it
+ * contains an operator that this libcore does not have.  INVALID_ARGUMENT:
+ * device is "meta". */
 core_status core_program_load(const char *path, core_device *device,
                               core_program **out_program);
 

@@ -19,20 +19,21 @@
  *                    and requires_grad, and share memory with inputs as before;
  *   the key          bytes of the caller, see core_compile_options.
  *
- * What cannot be recorded, and a call in anomaly mode, is a graph break: the function is then called as it
- * is, each time.  A warning in the log says why, once for the same facts, and
- * core_compiled_explain says how often.  With CORE_COMPILE_FULLGRAPH it is an error.
+ * What cannot be recorded, and a call in anomaly mode, is a graph break: the
+ * function is then called as it is, each time.  A warning in the log says why,
+ * once for the same facts, and core_compiled_explain says how often.  With
+ * CORE_COMPILE_FULLGRAPH it is an error.
  *
  * What the function does besides calling operators, such as counting or
  * printing, happens when it is recorded and not when its program runs.  A call
  * that finds a graph break or an error calls the function twice: to record it,
  * and then as it is.
  *
- * The function is the caller's code, so the core cannot see what it reads besides
- * tensors.  A number that changes from call to call, or a pointer to a tensor
- * that is replaced while the old one stays in use, belongs in the key.  The
- * setting LIBCORE_COMPILE_CHECK=N records every Nth call again, and the call
- * fails if the program differs. */
+ * The function is the caller's code, so the core cannot see what it reads
+ * besides tensors.  A number that changes from call to call, or a pointer to a
+ * tensor that is replaced while the old one stays in use, belongs in the key.
+ * The setting LIBCORE_COMPILE_CHECK=N records every Nth call again, and the
+ * call fails if the program differs. */
 
 #ifndef LIBCORE_COMPILED_H
 #define LIBCORE_COMPILED_H
@@ -80,10 +81,9 @@ enum {
 
 /* core_compile_options.codegen */
 enum {
-    CORE_COMPILE_CODEGEN_AUTO = 0, /* where a device has it: in this version
-                                    * none */
-    CORE_COMPILE_CODEGEN_OFF = 1,
-    CORE_COMPILE_CODEGEN_ON = 2 /* UNSUPPORTED in this version */
+    CORE_COMPILE_CODEGEN_AUTO = 0, /* in this version the same as OFF */
+    CORE_COMPILE_CODEGEN_OFF = 1,  /* kernels run operator by operator */
+    CORE_COMPILE_CODEGEN_ON = 2    /* UNSUPPORTED in this version */
 };
 
 /* The number of programs that a compiled function has at most, unless its
@@ -107,17 +107,17 @@ typedef struct core_compile_options {
     const void *key;
     size_t key_size;
     /* If the tensors that a call saves for its backward take at most this many
-     * bytes, nothing is computed again.  Otherwise as few bytes are saved as can
-     * be, and the backward computes views and element-wise operators again: 0
-     * does so always, UINT64_MAX never. */
+     * bytes, nothing is computed again.  Otherwise as few bytes are saved as
+     * can be, and the backward computes views and element-wise operators again:
+     * 0 does so always, UINT64_MAX never. */
     uint64_t recompute_budget;
 } core_compile_options;
 
 /* Makes a compiled function.  Nothing is recorded before its first call.  The
  * caller owns *out_compiled.  function: as for core_program_trace; it is also
- * called as it is after a graph break.  context: passed to it; must live as long
- * as the compiled function.  options: NULL for all defaults.  UNSUPPORTED for
- * what this version cannot do. */
+ * called as it is after a graph break.  context: passed to it; must live as
+ * long as the compiled function.  options: NULL for all defaults.  UNSUPPORTED
+ * for what this version cannot do. */
 core_status core_compile(core_tensor_function function, void *context,
                          const core_compile_options *options,
                          core_compiled **out_compiled);
@@ -133,17 +133,19 @@ void core_compiled_release(core_compiled *compiled);
  * function returns (else INVALID_ARGUMENT); the caller owns them, and all are
  * NULL on failure.
  *
- * The results are, bit for bit, those of the function itself.  Those that require
- * grad are results of one node of the graph, "compiled function backward", which
- * runs a program, too: the gradients have the bits that they have without
- * compilation, but where a tensor is used by the function several times, and
- * elsewhere as well, its gradients are added in another order.  A backward with
- * CORE_CREATE_GRAPH calls the function again and differentiates that; later calls
- * with the same facts call the function as it is, unless CORE_COMPILE_FULLGRAPH
- * was given.  An error of the function is
- * returned and nothing is recorded.  Several threads may call it at
- * once.  While another function is recorded, the function is called as it is, and
- * so becomes a part of that program.
+ * The results are, bit for bit, those of the function itself.  Those that
+ * require grad are results of one node of the graph, "compiled function
+ * backward", which also runs a program.  Gradients have the bits that they have
+ * without compilation, with one exception: if a tensor is used several times in
+ * the function and also outside of it, its gradients are added in another
+ * order.  A backward with CORE_CREATE_GRAPH calls the function again and
+ * differentiates that; later calls with the same facts call the function as it
+ * is, unless CORE_COMPILE_FULLGRAPH was given.
+ *
+ * An error of the function is returned and nothing is recorded.  Several
+ * threads may call the compiled function at once.  While another function is
+ * recorded, the function is called as it is, and so becomes a part of that
+ * program.
  *
  * UNSUPPORTED at a graph break, with operator and reason, if
  * CORE_COMPILE_FULLGRAPH was given.  REFUSED beyond the limit, if
@@ -153,9 +155,9 @@ core_status core_compiled_call(core_compiled *compiled,
                                core_tensor *const *inputs, size_t ninputs,
                                core_tensor **outputs, size_t noutputs);
 
-/* Returns a JSON text that describes the options, the programs with their facts,
- * why each was recorded, graph breaks with operator, reason and count, and the
- * counters.  The caller frees it with core_text_free. */
+/* Returns a JSON text that describes the options, the programs with their
+ * facts, why each was recorded, graph breaks with operator, reason and count,
+ * and the counters.  The caller frees it with core_text_free. */
 core_status core_compiled_explain(core_compiled *compiled, char **out_json);
 
 /* Counts of all compiled functions of the process since its start. */

@@ -4,15 +4,15 @@
 /* control_flow.h: branches and loops that depend on the content of tensors.
  *
  * A function that reads a tensor on the host and then decides what to compute
- * cannot be recorded (compile.h).  These functions make the decision part of the
- * program.  While nothing is recorded they read the predicate on the host, which
- * waits for its device, and call what it selects.  While a program is recorded
- * they record both branches, or condition and body, and the program decides in
- * each run.
+ * cannot be recorded (compile.h).  These functions make the decision part of
+ * the program.  While nothing is recorded they read the predicate on the host,
+ * which waits for its device, and call what it selects.  While a program is
+ * recorded they record both branches, or condition and body, and the program
+ * decides in each run.
  *
  * The functions compute outputs from inputs and from other tensors that exist,
- * such as weights.  They must not change tensors that exist outside of them.  They
- * may draw random numbers. */
+ * such as weights.  They must not change tensors that exist outside of them.
+ * They may draw random numbers. */
 
 #ifndef LIBCORE_CONTROL_FLOW_H
 #define LIBCORE_CONTROL_FLOW_H
@@ -23,34 +23,34 @@
 extern "C" {
 #endif
 
-/* Calls then_function if the predicate is true, else else_function.  predicate: a
- * tensor of bool with one element.  context and inputs are passed to the
- * function.  It returns noutputs outputs; both return outputs of the same dtypes,
- * sizes and devices, which is checked when they are recorded.  The caller owns
- * the outputs, which are row-major and have memory of their own; all are NULL on
- * failure.  Autograd records the function that is called.  A recorded branch has
- * a gradient for the inputs that require grad, of first order: another branch,
- * whose functions call these again and differentiate.
+/* Calls then_function if the predicate is true, else else_function.  predicate:
+ * a tensor of bool with one element.  context and inputs are passed to the
+ * function.  It returns noutputs outputs; both return outputs of the same
+ * dtypes, sizes and devices, which is checked when they are recorded.  The
+ * caller owns the outputs, which are row-major and have memory of their own;
+ * all are NULL on failure.  Autograd records the function that is called.  A
+ * recorded branch has a gradient for the inputs that require grad, of first
+ * order: another branch, whose functions call these again and differentiate.
  *
  * DTYPE or SHAPE for the predicate.  INVALID_ARGUMENT for another number of
  * outputs.  While a program is recorded also SHAPE, DTYPE or DEVICE for outputs
  * that differ, and UNSUPPORTED, with the reason, if a function changes a tensor
- * that exists outside of it or does what cannot be recorded, or if a gradient is
- * needed and a function draws random numbers or reads a tensor that requires grad
- * and is not an input. */
+ * that exists outside of it or does what cannot be recorded, or if a gradient
+ * is needed and a function draws random numbers or reads a tensor that requires
+ * grad and is not an input. */
 core_status core_cond(core_tensor *predicate,
                       core_tensor_function then_function,
                       core_tensor_function else_function, void *context,
                       core_tensor *const *inputs, size_t ninputs,
                       core_tensor **outputs, size_t noutputs);
 
-/* Calls body as long as condition returns true.  condition: returns one output, a
- * tensor of bool with one element.  body: returns ninputs outputs of the dtypes,
- * sizes and devices of the inputs, which are the inputs of the next calls of
- * condition and body.  outputs: ninputs entries for those of the last call of
- * body, or the inputs if there was none; the caller owns them, they are row-major
- * and have memory of their own, and all are NULL on failure.  Inputs that are not
- * row-major are copied before the first call.
+/* Calls body as long as condition returns true.  condition: returns one output,
+ * a tensor of bool with one element.  body: returns ninputs outputs of the
+ * dtypes, sizes and devices of the inputs, which are the inputs of the next
+ * calls of condition and body.  outputs: ninputs entries for those of the last
+ * call of body, or the inputs if there was none; the caller owns them, they are
+ * row-major and have memory of their own, and all are NULL on failure.  Inputs
+ * that are not row-major are copied before the first call.
  *
  * INVALID_ARGUMENT for another number of outputs; SHAPE, DTYPE or DEVICE for
  * outputs that differ from the inputs.  A recorded loop has no gradient:

@@ -56,8 +56,8 @@ typedef enum core_conversion {
 } core_conversion;
 
 /* Returns how often a conversion was made for an operator, in all threads since
- * the process started.  In-place and out variants have their own counts.  0 for a
- * NULL op or an unknown conversion. */
+ * the process started.  In-place and out variants have their own counts.  0 for
+ * a NULL op or an unknown conversion. */
 uint64_t core_op_conversions(const core_operator *op,
                              core_conversion conversion);
 

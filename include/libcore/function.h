@@ -97,9 +97,9 @@ core_status core_function_apply(const core_custom_function *steps,
 /* Registers a gradient (kernel.h) for an operator, under CORE_KEY_AUTOGRAD and
  * for all backends.  The name and the struct are copied; gradient->user is
  * borrowed until the release of the registration and of what was recorded with
- * it.  Arguments that the schema marks as
- * changed, (a!), are treated as dirty.  The caller owns *out_registration.
- * NOT_FOUND if the operator is not registered. */
+ * it.  Arguments that the schema marks as changed, (a!), are treated as dirty.
+ * The caller owns *out_registration.  NOT_FOUND if the operator is not
+ * registered. */
 core_status core_gradient_register(const char *operator_name,
                                    const core_operator_gradient *gradient,
                                    core_registration **out_registration);

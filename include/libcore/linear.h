@@ -18,11 +18,11 @@
  *
  * With quantizers, the products use the dequantized values in f32: those of
  * input and weight in the forward, and that of the output's gradient (usually
- * f8e5m2) in the backward.  The input is saved in 8 bits.  The
- * gradient of the bias is the sum of the output's gradient before that is
- * quantized.  Everything is computed by operators, on any device.  If the device has a kernel for 8-bit
- * products (_scaled_mm) and each factor has one scale, that kernel computes all
- * three products, with its own rounding of sums.
+ * f8e5m2) in the backward.  The input is saved in 8 bits.  The gradient of the
+ * bias is the sum of the output's gradient before that is quantized.
+ * Everything is computed by operators, on any device.  If the device has a
+ * kernel for 8-bit products (_scaled_mm) and each factor has one scale, that
+ * kernel computes all three products, with its own rounding of sums.
  *
  * In an autocast region, core_linear_apply casts input, weight and bias to the
  * region's dtype, as the operator linear does; with quantizers it casts input

@@ -169,16 +169,17 @@ core_status core_memory_pool_end(core_memory_pool *pool);
  * processes order their work themselves: one synchronizes its stream and then
  * sends the other a message.
  *
- * Lifetime.  The exporting process keeps the core_memory_export, which keeps the
- * memory allocated, until the others have released what they imported.  If it
- * releases the export or ends before the memory is imported, the import returns
- * NOT_FOUND where the device can tell.  If it does so later, the content of the
- * imported tensors is undefined, or the device reports DEVICE_LOST; they are
- * released as usual.  The importing process may end at any time.
+ * Lifetime.  The exporting process keeps the core_memory_export, which keeps
+ * the memory allocated, until the others have released what they imported.  If
+ * it releases the export or ends before the memory is imported, the import
+ * returns NOT_FOUND where the device can tell.  If it does so later, the
+ * content of the imported tensors is undefined, or the device reports
+ * DEVICE_LOST; they are released as usual.  The importing process may end at
+ * any time.
  *
  * The same export may be imported several times, also by the process that made
- * it: all these tensors share the memory.  UNSUPPORTED from a plugin that cannot
- * do that. */
+ * it: all these tensors share the memory.  UNSUPPORTED from a plugin that
+ * cannot do that. */
 
 /* What names exported memory in another process: bytes without pointers, to be
  * sent in any way.  Whoever has it can read and write the memory, if the system
@@ -249,11 +250,11 @@ core_status core_host_memory_free(core_device *device, void *data);
 core_status core_host_memory_register(core_device *device, void *data,
                                       size_t size);
 
-/* Ends core_host_memory_register.  data: the first byte of the registered range.
- * Waits until the copies that use the memory are done; afterwards no graph that
- * contains such a copy may be launched.  INVALID_ARGUMENT if no range that
- * begins there is registered for the device; BUSY if a copy cannot be waited
- * for because work of the device is being captured. */
+/* Ends core_host_memory_register.  data: the first byte of the registered
+ * range.  Waits until the copies that use the memory are done; afterwards no
+ * graph that contains such a copy may be launched.  INVALID_ARGUMENT if no
+ * range that begins there is registered for the device; BUSY if a copy cannot
+ * be waited for because work of the device is being captured. */
 core_status core_host_memory_unregister(core_device *device, void *data);
 
 /* Creates an uninitialised, row-major tensor on "cpu" in pinned memory of a

@@ -99,10 +99,10 @@ typedef void (*core_mode_write)(void *context, const char *line);
  *     mm(f32[2, 3] cpu, f32[2, 3] cpu) -> CORE_ERROR_SHAPE
  *
  * A call for which the caller has no use of results has no arrow.  Lines are
- * cut at 1023 bytes.  write: called in the thread that makes the call; with write
- * NULL the lines go to the log (core_log_set_sink in settings.h), at any level,
- * with the component "mode".  context: passed to write; borrowed until the mode
- * is popped. */
+ * cut at 1023 bytes.  write: called in the thread that makes the call; with
+ * write NULL the lines go to the log (core_log_set_sink in settings.h), at any
+ * level, with the component "mode".  context: passed to write; borrowed until
+ * the mode is popped. */
 core_status core_mode_push_logging(uint32_t level, core_mode_write write,
                                    void *context, core_mode **out_mode);
 

@@ -57,8 +57,8 @@ typedef struct core_vmap_options {
      * sample, and is returned once.  NULL: 0 for all. */
     const int64_t *out_dims;
     /* Samples that are computed at once, to limit memory; 0: all.  The function
-     * is called once for each chunk; an output that is not mapped is that of the
-     * first one. */
+     * is called once for each chunk; an output that is not mapped is that of
+     * the first one. */
     int64_t chunk;
 } core_vmap_options;
 
@@ -70,9 +70,10 @@ typedef struct core_vmap_options {
  * outputs: belong to the caller; NULL on failure.  An output that does not
  * depend on the sample is repeated.
  *
- * Errors are those of the function, and INDEX for a dimension that a tensor does
- * not have, SHAPE for different numbers of samples or none, REFUSED for random
- * numbers without the option randomness, and INVALID_ARGUMENT for the rest. */
+ * Errors are those of the function, and INDEX for a dimension that a tensor
+ * does not have, SHAPE for different numbers of samples or none, REFUSED for
+ * random numbers without the option randomness, and INVALID_ARGUMENT for the
+ * rest. */
 core_status core_vmap(core_tensor_function function, void *user,
                       const core_vmap_options *options,
                       core_tensor *const *inputs, size_t ninputs,

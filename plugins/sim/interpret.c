@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The reference interpreter of loop programs.  An instruction computes a tile of
- * up to SIM_TILE elements at a time, with the CPU's kernel of the operator that
- * the instruction is defined by, so its bits are those of the operator.
+/* The reference interpreter of loop programs.  An instruction computes a tile
+ * of up to SIM_TILE elements at a time, with the CPU's kernel of the operator
+ * that the instruction is defined by, so its bits are those of the operator.
  *
  * A program with reductions runs row by row.  Each reduction computes the
  * instructions before it for all tiles of the row, then its value is known; the
@@ -63,8 +63,8 @@ static const name_of_opcode names[] = {
 /* The interpreter's own instructions. */
 static bool is_own(uint32_t opcode)
 {
-    return opcode < CORE_LOOP_ADD || opcode == CORE_LOOP_PHILOX32 ||
-           opcode == CORE_LOOP_PHILOX64 ||
+    return (opcode >= CORE_LOOP_LOAD && opcode <= CORE_LOOP_ROW_SIZE) ||
+           opcode == CORE_LOOP_PHILOX32 || opcode == CORE_LOOP_PHILOX64 ||
            (opcode >= CORE_LOOP_REDUCE_SUM && opcode <= CORE_LOOP_REDUCE_MIN);
 }
 

@@ -384,8 +384,8 @@ static core_status place(cpu_tile_kernel *kernel, blocks *b, uint32_t at)
     return CORE_OK;
 }
 
-/* Gives each value a block, which a later value takes over when nothing reads it
- * any more.  Constants and uniform values keep theirs: they are not computed
+/* Gives each value a block, which a later value takes over when nothing reads
+ * it any more.  Constants and uniform values keep theirs: they are not computed
  * again for each piece of a row. */
 static core_status place_blocks(cpu_tile_kernel *kernel)
 {

@@ -195,8 +195,8 @@ enum {
     PARTS = 16 * LANES /* elements that are added in the dtype itself */
 };
 
-/* In lanes, whose order depends on n alone.  An extreme is NaN if an element is:
- * that is kept, because comparisons with it are false. */
+/* In lanes, whose order depends on n alone.  An extreme is NaN if an element
+ * is: that is kept, because comparisons with it are false. */
 #define REDUCE(TYPE, WIDE, PART)                                      \
     static WIDE sum_##TYPE(const TYPE *x, int64_t n)                  \
     {                                                                 \
@@ -409,8 +409,8 @@ static void compute_piece(tile *t, uint32_t end)
             compute(t, i);
 }
 
-/* A row that blocks do not hold: for each reduction all pieces are computed up to
- * it, and in the end once more. */
+/* A row that blocks do not hold: for each reduction all pieces are computed up
+ * to it, and in the end once more. */
 static void run_pieces(tile *t)
 {
     const cpu_tile_kernel *kernel = t->r->kernel;

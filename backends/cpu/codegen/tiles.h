@@ -3,11 +3,11 @@
 
 /* tiles.h: kernels of loop programs (core.codegen).
  *
- * A kernel is a list of steps.  Each computes a tile of elements at a time, with
- * the row of the operator that its instruction is defined by; values stay in
- * blocks in the cache, which later values take over.  A tile is CPU_BLOCK
- * elements, or, in a program with reductions, a row or a piece of a long one.  There is no compiler and no
- * executable memory. */
+ * A kernel is a list of steps.  Each computes a tile of elements at a time,
+ * with the row of the operator that its instruction is defined by; values stay
+ * in blocks in the cache, which later values take over.  A tile is CPU_BLOCK
+ * elements; in a program with reductions it is a row, or a part of a long row.
+ * Steps are interpreted: no code is generated at run time. */
 
 #ifndef CPU_TILES_H
 #define CPU_TILES_H
@@ -71,8 +71,8 @@ typedef struct cpu_tile_kernel {
     cpu_tile_step *steps;
 } cpu_tile_kernel;
 
-/* Runs a kernel on a loop.  *out_failed: an integer was divided by zero.  False:
- * no memory. */
+/* Runs a kernel on a loop.  *out_failed: an integer was divided by zero.
+ * False: no memory. */
 typedef bool cpu_tiles_function(const cpu_tile_kernel *kernel,
                                 const core_loop *loop, bool *out_failed);
 cpu_tiles_function cpu_tiles_run_baseline;

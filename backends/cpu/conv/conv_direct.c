@@ -6,10 +6,11 @@
  *
  * A tile is a few output rows of one image and group; its input is rearranged
  * once for all filters.  Where there are fewer positions than filters, the
- * weights are used in place and the patches are rearranged instead.  The gradient of the input is a convolution of the
- * output's gradient with the flipped kernel; the gradient of the weights sums
- * over positions instead of taps and channels.  The order of summation does not
- * depend on the number of threads. */
+ * weights are used in place and the patches are rearranged instead.  The
+ * gradient of the input is a convolution of the output's gradient with the
+ * flipped kernel; the gradient of the weights sums over positions instead of
+ * taps and channels.  The order of summation does not depend on the number of
+ * threads. */
 
 #include "conv_direct.h"
 

@@ -4,9 +4,9 @@
 /* reduce.c: the driver of reductions, and their kernels.
  *
  * A reduction is divided into units: one output each if rows are reduced, some
- * if the rows are short, a block of adjacent outputs if columns are.  If that leaves few units of
- * many elements, the reduced elements are divided into chunks too, whose
- * states are merged in order at the end.
+ * if the rows are short, a block of adjacent outputs if columns are.  If that
+ * leaves few units of many elements, the reduced elements are divided into
+ * chunks too, whose states are merged in order at the end.
  *
  * Dimensions of size 1 make no difference, to the bits of results either: a
  * loop that has some is replaced by one without them. */

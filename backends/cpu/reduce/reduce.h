@@ -50,8 +50,8 @@ typedef struct cpu_reducer {
     /* Turns the states of n outputs into the results: word 0 for the first
      * output, word 1 for the second.  May be NULL. */
     void (*finish)(cpu_states *s, int64_t n, const cpu_reduction *reduction);
-    /* Does what run does, with the same bits, for `runs` <= CPU_REDUCE_RUNS runs
-     * of 17 to CPU_BLOCK elements, one per output.  May be NULL. */
+    /* Does what run does, with the same bits, for `runs` <= CPU_REDUCE_RUNS
+     * runs of 17 to CPU_BLOCK elements, one per output.  May be NULL. */
     void (*runs)(cpu_states *s, const void *const *x, int runs, int64_t n,
                  const cpu_reduction *reduction);
 } cpu_reducer;

@@ -169,9 +169,8 @@ static core_status check_all(visit *v, const boundary *b, size_t noutputs,
             return core__error(
                 CORE_ERROR_UNSUPPORTED,
                 "the function uses a tensor whose gradient leads to a leaf "
-                "that "
-                "the function does not use itself, in a way that cannot be "
-                "recorded");
+                "that the function does not use itself, in a way that cannot "
+                "be recorded");
         for (uint32_t k = 0; k < node->nedges; k++)
             CORE_TRY(visit_node(v, node->edges[k].node));
     }

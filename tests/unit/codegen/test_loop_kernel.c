@@ -643,6 +643,39 @@ START_TEST(kernels_from_before_a_reset_are_lost)
 }
 END_TEST
 
+START_TEST(tensors_from_before_a_reset_are_lost)
+{
+    core__loop_kernel *kernel;
+    core_tensor *a = NUMBERED(CORE_F32, 4);
+    core_tensor *tensors[] = {NULL, a, a};
+
+    OK(control->lose(0));
+    OK(core_device_reset(sim));
+    kernel = square_sum(CORE_F32);
+    tensors[0] = MADE(CORE_F32, 4);
+    FAILS(RUN(kernel, 1, 0, 4), CORE_ERROR_DEVICE_LOST, "");
+    tensors[1] = tensors[2] = NUMBERED(CORE_F32, 4);
+    OK(RUN(kernel, 1, 0, 4));
+    core__loop_kernel_release(kernel);
+}
+END_TEST
+
+/* The inputs are broadcast, and the output has one element for each row. */
+START_TEST(too_many_elements_are_refused)
+{
+    core__loop_kernel *kernel;
+    core_tensor *tensors[2];
+
+    store(OP(REDUCE_SUM, F32, load(CORE_F32, 0)), CORE_LOOP_OPERAND_ROW);
+    kernel = built();
+    tensors[0] = MADE(CORE_F32, 1, 1);
+    tensors[1] = NUMBERED(CORE_F32, 1, 1);
+    FAILS(RUN(kernel, 2, 2, INT64_C(1) << 40, INT64_C(1) << 40),
+          CORE_ERROR_SHAPE, "1099511627776");
+    core__loop_kernel_release(kernel);
+}
+END_TEST
+
 /* ------------------------------------------------------------- the CPU's -- */
 
 /* An output is written before all inputs that share its memory were read. */
@@ -753,6 +786,39 @@ START_TEST(saved_kernels_are_loaded)
 }
 END_TEST
 
+static core_status save_without_reason(void *device, void *kernel, void *data,
+                                       uint64_t capacity, uint64_t *out_size)
+{
+    (void)device, (void)kernel, (void)data, (void)capacity, (void)out_size;
+    return CORE_ERROR_INTERNAL;
+}
+
+static core_status identity_without_reason(void *device, core_string *out_text)
+{
+    (void)device, (void)out_text;
+    return CORE_ERROR_INTERNAL;
+}
+
+START_TEST(saving_without_a_reason_is_reported)
+{
+    core__loop_kernel *kernel = square_sum(CORE_F32);
+    core_codegen_interface *table = &sim->interfaces.codegen;
+    const core_codegen_interface before = *table;
+    size_t size;
+    void *data;
+
+    table->save = save_without_reason;
+    FAILS(core__loop_kernel_save(kernel, &data, &size), CORE_ERROR_INTERNAL,
+          "save of \"sim\"", "gave no reason");
+    ck_assert_ptr_null(data);
+    table->identity = identity_without_reason;
+    FAILS(core__loop_kernel_save(kernel, &data, &size), CORE_ERROR_INTERNAL,
+          "identity of \"sim\"", "gave no reason");
+    *table = before;
+    core__loop_kernel_release(kernel);
+}
+END_TEST
+
 START_TEST(kernels_of_other_programs_are_not_loaded)
 {
     core__loop_kernel *kernel = square_sum(CORE_F32), *loaded;
@@ -805,7 +871,10 @@ int main(void)
         wrong_tensors_are_refused,
         failures_of_the_plugin_are_reported,
         kernels_from_before_a_reset_are_lost,
+        tensors_from_before_a_reset_are_lost,
+        too_many_elements_are_refused,
         saved_kernels_are_loaded,
+        saving_without_a_reason_is_reported,
         kernels_of_other_programs_are_not_loaded,
     };
     const TTest *const without[] = {devices_without_the_interface_are_reported};

@@ -270,7 +270,7 @@ START_TEST(wrong_operands_and_names_are_refused)
           "nothing uses name 1");
     names[1] = (core_string){"system", 6};
     FAILS(core__loop_program_copy(&other, &copy), CORE_ERROR_INVALID_ARGUMENT,
-          "name 1 is not that of a function");
+          "name 1 is not the name of a known function");
     other.names = NULL;
     FAILS(core__loop_program_copy(&other, &copy), CORE_ERROR_INVALID_ARGUMENT,
           "2 names at NULL");

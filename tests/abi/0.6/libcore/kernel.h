@@ -69,15 +69,15 @@ CORE_STATIC_ASSERT(sizeof(core_view) == 64, "core_view");
  * (core_host.call_view_content).  A kernel that computes something from an
  * operand and keeps it also keeps the two numbers and the view's memory, dtype,
  * sizes and strides.  If a later call has a view for which all of these are
- * equal, the operand has not changed.  This holds for work on the call's stream;
- * another stream must wait for what the kernel computed.
+ * equal, the operand has not changed.  This holds for work on the call's
+ * stream; another stream must wait for what the kernel computed.
  *
  * Equal numbers mean equal content; different numbers do not mean that it
- * changed.  The numbers never match those of an earlier call for an operand that
- * the core converted or copied for the call.  For a view without elements they
- * have no meaning.  Memory keeps its number as long as it exists.  Only a small
- * tensor on a synchronous device can get a new number at each query, so that
- * nothing kept for it is found again.
+ * changed.  The numbers never match those of an earlier call for an operand
+ * that the core converted or copied for the call.  For a view without elements
+ * they have no meaning.  Memory keeps its number as long as it exists.  Only a
+ * small tensor on a synchronous device can get a new number at each query, so
+ * that nothing kept for it is found again.
  *
  * A change counts when it is enqueued: in-place operators, copies, and results
  * written to the memory, also through other views.  Each launch of a graph

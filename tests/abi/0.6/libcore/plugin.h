@@ -352,7 +352,13 @@ typedef struct core_host {
     /* Registers a function for an operator, built in or registered, under a
      * dispatch key.  key: CORE_KEY_….  backend: a device type for
      * CORE_KEY_BACKEND; a device type, or empty for all, for
-     * CORE_KEY_AUTOGRAD; empty for other keys.  user: passed as call->user. */
+     * CORE_KEY_AUTOGRAD; empty for other keys.  The texts are copied.  user:
+     * passed as call->user.
+     *
+     * The function takes the place of what the core has under the key:
+     * dispatch.h describes it for each (core_function_register).  Under
+     * CORE_KEY_AUTOGRAD an operator that has a gradient loses it;
+     * register_gradient replaces it by another one. */
     core_status (*register_function)(core_registry *registry,
                                      core_string operator_name, uint32_t key,
                                      core_string backend,
@@ -517,10 +523,10 @@ typedef struct core_host {
      * (core_view_content in kernel.h), for a kernel that keeps what it computed
      * from an operand, such as a packed weight.  view: a view among the
      * arguments or results of the running call, not a copy; it may have no
-     * elements.  The kernel sets out_content->struct_size before the call.  Only
-     * the thread that runs the kernel calls this, before the kernel returns.
-     * INVALID_ARGUMENT for another view, and if struct_size covers neither
-     * number; out_content is then unchanged. */
+     * elements.  The kernel sets out_content->struct_size before the call.
+     * Only the thread that runs the kernel calls this, before the kernel
+     * returns.  INVALID_ARGUMENT for another view, and if struct_size covers
+     * neither number; out_content is then unchanged. */
     core_status (*call_view_content)(const core_call *call,
                                      const core_view *view,
                                      core_view_content *out_content);
@@ -531,9 +537,9 @@ typedef struct core_host {
      * results, and calls `shape` before any kernel.  On "meta" it is the whole
      * call.  The operator was registered by this init, before; its kernels are
      * registered afterwards.  UNSUPPORTED if a result is not a tensor, if there
-     * are more than four, if an argument is a Device, or if the operator changes
-     * arguments, except in place: name_(Tensor(a!) self, …) -> Tensor(a!).
-     * user: passed to `shape`. */
+     * are more than four, if an argument is a Device, or if the operator
+     * changes arguments, except in place: name_(Tensor(a!) self, …) ->
+     * Tensor(a!).  user: passed to `shape`. */
     core_status (*register_shape)(
         core_registry *registry, core_string operator_name,
         core_status (*shape)(void *user, const core_value *args, uint32_t nargs,

@@ -306,10 +306,10 @@ typedef struct core_sdk_reduction {
     void (*end)(void *context, char *const *data);
 } core_sdk_reduction;
 
-/* Computes a reduction loop: for each output element `begin`, `row` for each row
- * of the elements that are reduced to it, and `end`.  `row` is not called if a
- * reduced dimension is empty; `end` then writes the identity.  The conditions
- * and the error are those of core_sdk_loop_rows. */
+/* Computes a reduction loop: for each output element `begin`, `row` for each
+ * row of the elements that are reduced to it, and `end`.  `row` is not called
+ * if a reduced dimension is empty; `end` then writes the identity.  The
+ * conditions and the error are those of core_sdk_loop_rows. */
 static inline core_status core_sdk_loop_reduce(
     const core_loop *loop, const core_sdk_reduction *reduction, void *context)
 {
