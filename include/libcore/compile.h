@@ -66,7 +66,7 @@ void core_program_release(core_program *program);
  * shape function, replaces the gradient of a tensor (grads must be allocated
  * before), makes a generator or changes the state of one
  * (core_generator_create, core_seed, core_generator_set_state), or changes the
- * layout of an input (core_t_). Inputs may be views of one another, or equal;
+ * layout of an input (core_t_).  Inputs may be views of one another, or equal;
  * UNSUPPORTED if two overlap, neither contains the other, and one is written.
  *
  * Random operators are recorded, and draw nothing meanwhile: a run draws what
