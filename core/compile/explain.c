@@ -5,6 +5,7 @@
 
 #include "compile/compiled_node.h"
 #include "compile/prepared.h"
+#include "compile/replay.h"
 #include "compile/varying_sizes.h"
 
 #include "base/growing_text.h"
@@ -146,6 +147,9 @@ static void write_counts(const core_compiled *compiled, core__json *json)
     core__json_unsigned(json, "invalidated", counts.invalidated);
     core__json_unsigned(json, "checks", counts.checks);
     core__json_unsigned(json, "resized", counts.resized);
+    core__json_unsigned(json, "captures", counts.captures);
+    core__json_unsigned(json, "graph_launches", counts.graph_launches);
+    core__json_unsigned(json, "graph_busy", counts.graph_busy);
     core__json_end(json);
 }
 
@@ -174,6 +178,7 @@ static void write_prepared(core_program *program, core__json *json)
     }
     core__json_end(json);
     core__json_end(json);
+    core__replay_write(program, json);
 }
 
 static void write_program(core_program *program, core__json *json)

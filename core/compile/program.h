@@ -218,6 +218,7 @@ struct core_program {
     uint32_t ndevices, ngenerators, ninputs, nhidden, nknown, naliases, nvalues,
         nnodes, noutputs, nwrites;
     core__prepared_calls *_Atomic prepared; /* NULL until one is made */
+    struct core__replay *_Atomic replay;    /* replay.h; NULL: none */
     core_program *parent;        /* whose arena has parts of this one, with a
                            * reference; NULL: none */
     core__program_block *blocks; /* of the arena */

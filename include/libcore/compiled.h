@@ -50,8 +50,14 @@ typedef struct core_compiled core_compiled;
 /* core_compile_options.mode */
 enum {
     CORE_COMPILE_DEFAULT = 0,
-    CORE_COMPILE_REDUCE_OVERHEAD = 1, /* UNSUPPORTED in this version */
-    CORE_COMPILE_MAX_AUTOTUNE = 2     /* UNSUPPORTED in this version */
+    /* Programs become device graphs (capture.h) on devices that capture: the
+     * second call of each is captured, and later ones launch the graph.  Inputs
+     * that are at another address than in the call before are copied in,
+     * outputs are copied out, and the memory of the graphs is kept until the
+     * function is released.  On other devices the same as DEFAULT.  docs/compile.md
+     * says which programs are captured in part. */
+    CORE_COMPILE_REDUCE_OVERHEAD = 1,
+    CORE_COMPILE_MAX_AUTOTUNE = 2 /* UNSUPPORTED in this version */
 };
 
 /* core_compile_options.flags */
@@ -177,6 +183,12 @@ typedef struct core_compile_counts {
                               * or was released */
     uint64_t checks;         /* of LIBCORE_COMPILE_CHECK */
     uint64_t resized;        /* programs made from those of other sizes */
+    /* Of CORE_COMPILE_REDUCE_OVERHEAD: */
+    uint64_t captures;       /* graphs made */
+    uint64_t graph_launches; /* runs of programs by graphs, forward and backward
+                              * each */
+    uint64_t graph_busy;     /* runs without, because another thread was
+                              * launching a graph of the function */
 } core_compile_counts;
 
 /* Fills in the counts. */
