@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Compiled calls on a simulated device that is lost: at each piece of work of a
+ * call, and before it.  The error is that of the device, nothing is left behind,
+ * and after a reset the function works again on tensors of that time. */
+
+#include "support/compiled.h"
+#include "support/sim_device.h"
+
+#include <libcore/memory.h>
+
+static const uint32_t modes[] = {CORE_COMPILE_DEFAULT,
+                                 CORE_COMPILE_REDUCE_OVERHEAD};
+
+static void begin(void)
+{
+    sim_find("sim");
+    program_device = sim;
+}
+
+static core_compiled *compile(core_tensor_function function, world *w,
+                              uint32_t mode)
+{
+    core_compile_options options = {.struct_size = sizeof options,
+                                    .mode = mode,
+                                    .flags = CORE_COMPILE_FULLGRAPH,
+                                    .key = w->hidden,
+                                    .key_size = sizeof *w->hidden};
+    core_compiled *compiled;
+
+    OK(core_compile(function, w, &options, &compiled));
+    return compiled;
+}
+
+/* Reads a hidden input and random numbers, and writes an input. */
+COMPILED_FUNCTION(writes)
+{
+    core_tensor *product = NULL, *noisy = NULL;
+    core_status status = core_mul(x[0], w->hidden[0], &product);
+
+    if (status == CORE_OK)
+        status = core_dropout(product, .5, true, &noisy);
+    if (status == CORE_OK)
+        status = core_add_(x[1], noisy, core_int(1));
+    if (status == CORE_OK)
+        status = core_tanh(noisy, &out[0]);
+    core_tensor_release(product);
+    core_tensor_release(noisy);
+    *noutputs = 1;
+    return status;
+}
+
+COMPILED_FUNCTION(model)
+{
+    core_tensor *y = NULL, *noisy = NULL;
+    core_status status = core_mul(x[0], w->hidden[0], &y);
+
+    if (status == CORE_OK)
+        status = core_dropout(y, .5, true, &noisy);
+    if (status == CORE_OK)
+        status = core_tanh(noisy, &out[0]);
+    core_tensor_release(y);
+    core_tensor_release(noisy);
+    *noutputs = 1;
+    return status;
+}
+
+static world fresh(bool trains)
+{
+    world w = {.device = sim, .ninputs = 2, .nhidden = 1};
+
+    for (uint32_t i = 0; i < 2; i++)
+        w.inputs[i] = NUMBERS(&w, 1 + 40 * i, 4, 5);
+    w.hidden[0] = NUMBERS(&w, 99, 4, 5);
+    if (trains)
+        leaf(w.inputs[0]);
+    return w;
+}
+
+/* One call, and its backward; *out is a result of each. */
+static core_status call(core_tensor_function function, world *w,
+                        core_compiled *compiled, core_tensor **out)
+{
+    core_tensor *y = NULL;
+    size_t count = 1;
+    core_status status;
+
+    *out = NULL;
+    core_seed(8);
+    status = compiled ? core_compiled_call(compiled, w->inputs, 2, &y, 1)
+                      : function(w, w->inputs, 2, &y, &count);
+    if (status == CORE_OK && function == model) {
+        status = core_grad(&y, 1, &y, w->inputs, 1, 0, out);
+        core_tensor_release(y);
+    } else {
+        *out = y;
+    }
+    return status;
+}
+
+/* Calls on new tensors. */
+static void works(core_tensor_function function, world *w,
+                  core_compiled *compiled)
+{
+    bool trains = function == model;
+    world eager = fresh(trains);
+    core_tensor *expected, *out;
+
+    *w = fresh(trains);
+    for (int i = 0; i < 3; i++) {
+        OK(call(function, &eager, NULL, &expected));
+        OK(call(function, w, compiled, &out));
+        same_bits("result", 0, expected, out);
+        core_tensor_release(expected);
+        core_tensor_release(out);
+    }
+    same_bits("input", 1, eager.inputs[1], w->inputs[1]);
+    OK(core_device_synchronize(sim));
+}
+
+static void nothing_left(core_compiled *compiled)
+{
+    sim_counters counters;
+
+    core_compiled_release(compiled);
+    drop_all();
+    OK(core_device_synchronize(sim));
+    OK(core_memory_empty_cache(sim));
+    counters = counters_of(0);
+    ck_assert_uint_eq(counters.graphs, 0);
+    ck_assert_uint_eq(counters.bytes, 0);
+    ck_assert_uint_eq(counters.bad_frees, 0);
+}
+
+/* Loses the device at work nth of a call that was made `calls` times before.
+ * False: the call has less work. */
+static bool lose_in_call(core_tensor_function function, uint32_t mode,
+                         int calls, uint64_t nth)
+{
+    world w = fresh(function == model);
+    core_compiled *compiled = compile(function, &w, mode);
+    core_tensor *out;
+    core_status status;
+    uint64_t before;
+
+    for (int i = 0; i < calls; i++) {
+        OK(call(function, &w, compiled, &out));
+        core_tensor_release(out);
+    }
+    OK(core_device_synchronize(sim));
+    before = counters_of(0).faults;
+    OK(control->fault(0, SIM_FAULT_LOST, nth));
+    status = call(function, &w, compiled, &out);
+    if (status == CORE_OK)
+        status = core_device_synchronize(sim);
+    OK(control->fault(0, SIM_FAULT_LOST, 0));
+    if (counters_of(0).faults == before) {
+        OK(status);
+        core_tensor_release(out);
+        nothing_left(compiled);
+        return false;
+    }
+    ck_assert_int_eq(status, CORE_ERROR_DEVICE_LOST);
+    ck_assert_ptr_nonnull(strstr(core_error_message(), "\"sim\" is lost"));
+    core_tensor_release(out);
+    FAILS(call(function, &w, compiled, &out), CORE_ERROR_DEVICE_LOST, "lost");
+    ck_assert_ptr_null(out);
+    OK(core_device_reset(sim));
+    FAILS(call(function, &w, compiled, &out), CORE_ERROR_DEVICE_LOST, "reset");
+    ck_assert_ptr_null(out);
+    works(function, &w, compiled);
+    nothing_left(compiled);
+    return true;
+}
+
+static void lose_in_each_work(core_tensor_function function)
+{
+    for (size_t m = 0; m < sizeof modes / sizeof *modes; m++)
+        for (int calls = 0; calls < 3; calls++) {
+            uint64_t nth = 1;
+
+            while (lose_in_call(function, modes[m], calls, nth))
+                nth++;
+            ck_assert_uint_ge(nth, 4);
+        }
+}
+
+START_TEST(a_device_that_is_lost_in_a_call_works_after_its_reset)
+{
+    lose_in_each_work(writes);
+}
+END_TEST
+
+START_TEST(a_device_that_is_lost_in_forward_or_backward_works_after_its_reset)
+{
+    lose_in_each_work(model);
+}
+END_TEST
+
+/* The second call is another one that is captured. */
+START_TEST(a_device_that_is_lost_between_calls_is_reported_by_the_next)
+{
+    for (size_t m = 0; m < sizeof modes / sizeof *modes; m++)
+        for (int calls = 0; calls < 3; calls++) {
+            world w = fresh(false);
+            core_compiled *compiled = compile(writes, &w, modes[m]);
+            core_tensor *out;
+
+            for (int i = 0; i < calls; i++) {
+                OK(call(writes, &w, compiled, &out));
+                core_tensor_release(out);
+            }
+            OK(control->lose(0));
+            (void)core_device_synchronize(sim);
+            FAILS(call(writes, &w, compiled, &out), CORE_ERROR_DEVICE_LOST,
+                  "\"sim\"", "lost");
+            ck_assert_ptr_null(out);
+            OK(core_device_reset(sim));
+            works(writes, &w, compiled);
+            nothing_left(compiled);
+        }
+}
+END_TEST
+
+/* The graph is released while its device is lost. */
+START_TEST(a_function_is_released_while_its_device_is_lost)
+{
+    world w = fresh(false);
+    core_compiled *compiled = compile(writes, &w, CORE_COMPILE_REDUCE_OVERHEAD);
+    core_tensor *out;
+
+    for (int i = 0; i < 3; i++) {
+        OK(call(writes, &w, compiled, &out));
+        core_tensor_release(out);
+    }
+    OK(control->lose(0));
+    (void)core_device_synchronize(sim);
+    core_compiled_release(compiled);
+    drop_all();
+    OK(core_device_reset(sim));
+    compiled = compile(writes, &w, CORE_COMPILE_REDUCE_OVERHEAD);
+    works(writes, &w, compiled);
+    nothing_left(compiled);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        a_device_that_is_lost_in_a_call_works_after_its_reset,
+        a_device_that_is_lost_in_forward_or_backward_works_after_its_reset,
+        a_device_that_is_lost_between_calls_is_reported_by_the_next,
+        a_function_is_released_while_its_device_is_lost,
+    };
+    const test_suite suite = {
+        .name = "compile/device_loss",
+        .setup = begin,
+        .teardown = drop_all,
+        SUITE_TESTS(tests),
+    };
+
+    return suite_run(&suite, 1);
+}
