@@ -139,8 +139,6 @@ static core_status check_options(const core_compile_options *options)
         return core__error_null("core_compile", "options.key");
     if (options->mode == CORE_COMPILE_MAX_AUTOTUNE)
         return unsupported("CORE_COMPILE_MAX_AUTOTUNE");
-    if (options->flags & CORE_COMPILE_FREEZE)
-        return unsupported("CORE_COMPILE_FREEZE");
     if (options->codegen == CORE_COMPILE_CODEGEN_ON)
         return unsupported("CORE_COMPILE_CODEGEN_ON");
     return CORE_OK;
@@ -507,7 +505,9 @@ static core_status describe_cause(const core_compiled *compiled,
                                entry->guard_size, text, sizeof text);
     core__thread_leave(self);
     if (changed)
-        core__format(text, sizeof text, "a hidden input changed");
+        core__format(text, sizeof text, "a %shidden input changed",
+                     compiled->options.flags & CORE_COMPILE_FREEZE ? "frozen "
+                                                                   : "");
     entry->why = core__strdup(text);
     return entry->why ? CORE_OK : core__error_memory(strlen(text) + 1);
 }
@@ -646,7 +646,8 @@ static core_status after_failure(call *c, uint64_t ns)
 
 static bool joins_sizes(const core_compiled *compiled)
 {
-    return compiled->options.dynamic != CORE_COMPILE_DYNAMIC_NEVER;
+    return compiled->options.dynamic != CORE_COMPILE_DYNAMIC_NEVER &&
+           !(compiled->options.flags & CORE_COMPILE_FREEZE);
 }
 
 /* The newest entry with the facts of a call but for sizes, with a reference. */

@@ -92,6 +92,8 @@ typedef struct core__kept_tensor {
     bool checks_grad; /* the program uses its gradient: */
     core_tensor *grad;
     int64_t *dims; /* sizes and strides */
+    bool frozen;   /* its content must not change: */
+    uint32_t version;
 } core__kept_tensor;
 
 typedef struct core__training core__training; /* compiled_node.h */

@@ -62,9 +62,17 @@ enum {
 
 /* core_compile_options.flags */
 enum {
-    CORE_COMPILE_FULLGRAPH = 1u << 0,   /* a graph break is an error */
-    CORE_COMPILE_FREEZE = 1u << 1,      /* hidden inputs are constants:
-                                         * UNSUPPORTED in this version */
+    CORE_COMPILE_FULLGRAPH = 1u << 0, /* a graph break is an error */
+    /* Hidden inputs that the function does not write are constants: what
+     * depends on them alone, such as the cast of a weight, is computed when the
+     * function is recorded, and kept.  The content of these tensors is one of
+     * the facts: after a change in place (core_tensor_version) the function is
+     * recorded again, and computed with the new content.  The core does not see
+     * changes that other libraries make.  Programs for other sizes are
+     * recorded, not made (core_compile_options.dynamic has no effect).  Has no
+     * effect on calls whose results require grad: call in no-grad or inference
+     * mode. */
+    CORE_COMPILE_FREEZE = 1u << 1,
     CORE_COMPILE_LIMIT_ERROR = 1u << 2, /* a call that needs more programs than
                                          * the limit fails with REFUSED */
     CORE_COMPILE_FLAGS = (1u << 3) - 1

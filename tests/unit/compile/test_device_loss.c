@@ -66,14 +66,49 @@ COMPILED_FUNCTION(model)
     return status;
 }
 
-static world fresh(bool trains)
+/* The program of before the reset serves calls after it. */
+COMPILED_FUNCTION(chain)
+{
+    core_tensor *product = NULL, *noisy = NULL;
+    core_status status = core_mul(x[0], x[1], &product);
+
+    if (status == CORE_OK)
+        status = core_dropout(product, .5, true, &noisy);
+    if (status == CORE_OK)
+        status = core_tanh(noisy, &out[0]);
+    core_tensor_release(product);
+    core_tensor_release(noisy);
+    *noutputs = 1;
+    return status;
+}
+
+/* Nothing but the reset shows that its graph is gone. */
+COMPILED_FUNCTION(draws)
+{
+    core_tensor *noise = NULL;
+    core_status status =
+        core_rand((int64_t[]){4, 5}, 2, NULL, CORE_F32, sim, &noise);
+
+    if (status == CORE_OK)
+        status = core_tanh(noise, &out[0]);
+    core_tensor_release(noise);
+    *noutputs = 1;
+    return status;
+}
+
+static world fresh(core_tensor_function function)
 {
     world w = {.device = sim, .ninputs = 2, .nhidden = 1};
 
     for (uint32_t i = 0; i < 2; i++)
         w.inputs[i] = NUMBERS(&w, 1 + 40 * i, 4, 5);
-    w.hidden[0] = NUMBERS(&w, 99, 4, 5);
-    if (trains)
+    if (function == draws)
+        w.ninputs = 0;
+    if (function == chain || function == draws)
+        w.nhidden = 0;
+    else
+        w.hidden[0] = NUMBERS(&w, 99, 4, 5);
+    if (function == model)
         leaf(w.inputs[0]);
     return w;
 }
@@ -88,8 +123,9 @@ static core_status call(core_tensor_function function, world *w,
 
     *out = NULL;
     core_seed(8);
-    status = compiled ? core_compiled_call(compiled, w->inputs, 2, &y, 1)
-                      : function(w, w->inputs, 2, &y, &count);
+    status = compiled
+                 ? core_compiled_call(compiled, w->inputs, w->ninputs, &y, 1)
+                 : function(w, w->inputs, w->ninputs, &y, &count);
     if (status == CORE_OK && function == model) {
         status = core_grad(&y, 1, &y, w->inputs, 1, 0, out);
         core_tensor_release(y);
@@ -103,11 +139,10 @@ static core_status call(core_tensor_function function, world *w,
 static void works(core_tensor_function function, world *w,
                   core_compiled *compiled)
 {
-    bool trains = function == model;
-    world eager = fresh(trains);
+    world eager = fresh(function);
     core_tensor *expected, *out;
 
-    *w = fresh(trains);
+    *w = fresh(function);
     for (int i = 0; i < 3; i++) {
         OK(call(function, &eager, NULL, &expected));
         OK(call(function, w, compiled, &out));
@@ -115,7 +150,8 @@ static void works(core_tensor_function function, world *w,
         core_tensor_release(expected);
         core_tensor_release(out);
     }
-    same_bits("input", 1, eager.inputs[1], w->inputs[1]);
+    if (w->ninputs)
+        same_bits("input", 1, eager.inputs[1], w->inputs[1]);
     OK(core_device_synchronize(sim));
 }
 
@@ -138,7 +174,7 @@ static void nothing_left(core_compiled *compiled)
 static bool lose_in_call(core_tensor_function function, uint32_t mode,
                          int calls, uint64_t nth)
 {
-    world w = fresh(function == model);
+    world w = fresh(function);
     core_compiled *compiled = compile(function, &w, mode);
     core_tensor *out;
     core_status status;
@@ -189,6 +225,7 @@ static void lose_in_each_work(core_tensor_function function)
 START_TEST(a_device_that_is_lost_in_a_call_works_after_its_reset)
 {
     lose_in_each_work(writes);
+    lose_in_each_work(chain);
 }
 END_TEST
 
@@ -198,35 +235,41 @@ START_TEST(a_device_that_is_lost_in_forward_or_backward_works_after_its_reset)
 }
 END_TEST
 
-/* The second call is another one that is captured. */
+static void lose_after(core_tensor_function function, uint32_t mode, int calls)
+{
+    world w = fresh(function);
+    core_compiled *compiled = compile(function, &w, mode);
+    core_tensor *out;
+
+    for (int i = 0; i < calls; i++) {
+        OK(call(function, &w, compiled, &out));
+        core_tensor_release(out);
+    }
+    OK(control->lose(0));
+    (void)core_device_synchronize(sim);
+    FAILS(call(function, &w, compiled, &out), CORE_ERROR_DEVICE_LOST, "\"sim\"",
+          "lost");
+    ck_assert_ptr_null(out);
+    OK(core_device_reset(sim));
+    works(function, &w, compiled);
+    nothing_left(compiled);
+}
+
 START_TEST(a_device_that_is_lost_between_calls_is_reported_by_the_next)
 {
-    for (size_t m = 0; m < sizeof modes / sizeof *modes; m++)
-        for (int calls = 0; calls < 3; calls++) {
-            world w = fresh(false);
-            core_compiled *compiled = compile(writes, &w, modes[m]);
-            core_tensor *out;
+    const core_tensor_function functions[] = {writes, chain, draws};
 
-            for (int i = 0; i < calls; i++) {
-                OK(call(writes, &w, compiled, &out));
-                core_tensor_release(out);
-            }
-            OK(control->lose(0));
-            (void)core_device_synchronize(sim);
-            FAILS(call(writes, &w, compiled, &out), CORE_ERROR_DEVICE_LOST,
-                  "\"sim\"", "lost");
-            ck_assert_ptr_null(out);
-            OK(core_device_reset(sim));
-            works(writes, &w, compiled);
-            nothing_left(compiled);
-        }
+    for (size_t m = 0; m < sizeof modes / sizeof *modes; m++)
+        for (size_t f = 0; f < sizeof functions / sizeof *functions; f++)
+            for (int calls = 0; calls < 3; calls++)
+                lose_after(functions[f], modes[m], calls);
 }
 END_TEST
 
 /* The graph is released while its device is lost. */
 START_TEST(a_function_is_released_while_its_device_is_lost)
 {
-    world w = fresh(false);
+    world w = fresh(writes);
     core_compiled *compiled = compile(writes, &w, CORE_COMPILE_REDUCE_OVERHEAD);
     core_tensor *out;
 
