@@ -146,6 +146,11 @@ core_status core__prepare(core_program *program, core_tensor *const *inputs,
                           const char **out_reason);
 void core__prepared_free(core__prepared *prepared);
 
+/* The stream of a call that need not be run operator by operator; NULL: it is
+ * observed, or its memory is special. */
+core_stream *core__program_plain_stream(core__thread *self,
+                                        const core_program *program);
+
 /* What explain tells about the prepared calls of a program. */
 typedef struct core__prepared_facts {
     uint32_t nodes, launches;

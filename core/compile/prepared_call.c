@@ -606,10 +606,8 @@ static core_status run_set(core__prepared *set, core_tensor *const *inputs,
 
 /* ----------------------------------------------------------------- calls -- */
 
-/* The stream of a call that need not be run operator by operator; NULL: it is
- * observed, or its memory is special. */
-static core_stream *plain_stream(core__thread *self,
-                                 const core_program *program)
+core_stream *core__program_plain_stream(core__thread *self,
+                                        const core_program *program)
 {
     const uint32_t observed = (uint32_t)(CORE__KEY_TRACE | CORE__KEY_PROFILER |
                                          CORE__KEYS_MODE | CORE__KEYS_TRACED);
@@ -649,7 +647,7 @@ core_status core__program_run_checked(core_program *program,
                                       core_tensor **outputs)
 {
     core__thread *self = core__thread_self();
-    core_stream *stream = plain_stream(self, program);
+    core_stream *stream = core__program_plain_stream(self, program);
     uint32_t excluded = self->excluded;
     bool no_grad = self->no_grad, done = false;
     core_status status = CORE_OK;

@@ -217,7 +217,10 @@ struct core_program {
     uint32_t nnumbers, nfinishes;
     uint32_t ndevices, ngenerators, ninputs, nhidden, nknown, naliases, nvalues,
         nnodes, noutputs, nwrites;
+    bool frozen;      /* freeze.h */
+    uint32_t nfolded; /* nodes that were computed when it was frozen */
     core__prepared_calls *_Atomic prepared; /* NULL until one is made */
+    struct core__replay *_Atomic replay;    /* replay.h; NULL: none */
     core_program *parent;        /* whose arena has parts of this one, with a
                            * reference; NULL: none */
     core__program_block *blocks; /* of the arena */
