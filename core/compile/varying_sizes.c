@@ -671,6 +671,7 @@ static core_status copy_tensors(core_program *to, const core_program *from)
 static core_status copy_program(core_program *to, const core_program *from,
                                 core_tensor *const *inputs)
 {
+    to->recomputes = from->recomputes;
     CORE_TRY(copy_tensors(to, from));
     COPY_ARRAY(to, from, inputs, ninputs);
     COPY_ARRAY(to, from, values, nvalues);

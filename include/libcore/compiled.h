@@ -109,7 +109,9 @@ typedef struct core_compile_options {
     /* If the tensors that a call saves for its backward take at most this many
      * bytes, nothing is computed again.  Otherwise as few bytes are saved as
      * can be, and the backward computes views and element-wise operators again:
-     * 0 does so always, UINT64_MAX never. */
+     * 0 does so always, UINT64_MAX never.  A function that contains the backward
+     * computes layer norms again where that saves memory, unless it is
+     * UINT64_MAX. */
     uint64_t recompute_budget;
 } core_compile_options;
 
