@@ -68,8 +68,7 @@ enum {
 enum {
     /* Programs for further sizes of inputs are made from two recordings with
      * different sizes, if these differ only in numbers that follow from sizes.
-     * They serve sizes between those that were recorded.  Not for functions
-     * whose results require grad. */
+     * They serve sizes between those that were recorded. */
     CORE_COMPILE_DYNAMIC_AUTO = 0,
     /* Each set of sizes is recorded.  For functions that do something else for
      * some sizes, such as multiples of 8. */
