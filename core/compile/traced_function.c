@@ -176,6 +176,7 @@ core_status core__compiled_trace(const core_compiled *compiled,
         core_program_release(joint);
         return status;
     }
+    joint->recomputes = compiled->options.recompute_budget != UINT64_MAX;
     *out_program = joint;
     return CORE_OK;
 }

@@ -34,30 +34,30 @@ enum { LANES = 64, FEW = 16, FOLDED = 4 };
         lanes[j] = COMBINE(lanes[j], lanes[j + HALF]);
 
 /* The first FOLDED lanes of n > FEW elements of x. */
-#define FILL_LANES(MAP, COMBINE)                                \
-    if (n < LANES) {                                            \
-        for (k = 0; k < FEW; k++)                               \
-            lanes[k] = MAP(x[k]);                               \
-        for (k = FEW; k + FEW <= n; k += FEW)                   \
-            for (j = 0; j < FEW; j++)                           \
-                lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));    \
-        for (j = 0; j < n - k; j++)                             \
-            lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));        \
-    } else {                                                    \
-        for (k = 0; k < LANES; k++)                             \
-            lanes[k] = MAP(x[k]);                               \
-        for (k = LANES; k + LANES <= n; k += LANES) {           \
-            TAKE_IN(0, COMBINE, MAP)                            \
-            TAKE_IN(FEW, COMBINE, MAP)                          \
-            TAKE_IN(2 * FEW, COMBINE, MAP)                      \
-            TAKE_IN(3 * FEW, COMBINE, MAP)                      \
-        }                                                       \
-        for (j = 0; j < n - k; j++)                             \
-            lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));        \
-        FOLD(LANES / 2, COMBINE)                                \
-        FOLD(LANES / 4, COMBINE)                                \
-    }                                                           \
-    FOLD(FEW / 2, COMBINE)                                      \
+#define FILL_LANES(MAP, COMBINE)                             \
+    if (n < LANES) {                                         \
+        for (k = 0; k < FEW; k++)                            \
+            lanes[k] = MAP(x[k]);                            \
+        for (k = FEW; k + FEW <= n; k += FEW)                \
+            for (j = 0; j < FEW; j++)                        \
+                lanes[j] = COMBINE(lanes[j], MAP(x[k + j])); \
+        for (j = 0; j < n - k; j++)                          \
+            lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));     \
+    } else {                                                 \
+        for (k = 0; k < LANES; k++)                          \
+            lanes[k] = MAP(x[k]);                            \
+        for (k = LANES; k + LANES <= n; k += LANES) {        \
+            TAKE_IN(0, COMBINE, MAP)                         \
+            TAKE_IN(FEW, COMBINE, MAP)                       \
+            TAKE_IN(2 * FEW, COMBINE, MAP)                   \
+            TAKE_IN(3 * FEW, COMBINE, MAP)                   \
+        }                                                    \
+        for (j = 0; j < n - k; j++)                          \
+            lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));     \
+        FOLD(LANES / 2, COMBINE)                             \
+        FOLD(LANES / 4, COMBINE)                             \
+    }                                                        \
+    FOLD(FEW / 2, COMBINE)                                   \
     FOLD(FEW / 4, COMBINE)
 
 /* Defines run, rows and merge of a reducer named NAME_TYPE.
@@ -150,9 +150,8 @@ static inline void copy_padded(float *to, const float *x, int64_t n,
                                float neutral)
 {
 #if defined(__AVX512F__)
-    _mm512_storeu_ps(to,
-                     _mm512_mask_loadu_ps(_mm512_set1_ps(neutral),
-                                          (__mmask16)((1 << n) - 1), x));
+    _mm512_storeu_ps(to, _mm512_mask_loadu_ps(_mm512_set1_ps(neutral),
+                                              (__mmask16)((1 << n) - 1), x));
 #elif defined(__AVX2__)
     static const int32_t ones_and_zeros[2 * FEW] = {
         -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};

@@ -216,9 +216,9 @@ START_TEST(short_rows_have_their_largest_element_anywhere)
         in[2 * w - 1] = 0; /* the last ones of rows 0 and 1 */
         for (int64_t k = 2 * w; k < 3 * w; k++)
             in[k] = -INFINITY;
-        ck_assert_int_eq(CORE_OK, reduce("amax", (int64_t[]){w, ROWS, 1}, 1, in,
-                                         CORE_F32, got, CORE_F32, NULL, NULL,
-                                         0));
+        ck_assert_int_eq(CORE_OK,
+                         reduce("amax", (int64_t[]){w, ROWS, 1}, 1, in,
+                                CORE_F32, got, CORE_F32, NULL, NULL, 0));
         for (int r = 0; r < ROWS; r++) {
             float want = largest_of(in + r * w, w);
 
@@ -234,7 +234,7 @@ END_TEST
 START_TEST(short_rows_have_the_bits_of_single_ones)
 {
     static const char *const names[] = {"sum", "mean", "amax", "amin"};
-    static const int64_t widths[] = {33, 40,  48,  63,  64, 70,
+    static const int64_t widths[] = {33, 40,  48,  63,  64,  70,
                                      90, 100, 127, 200, 512, 513};
     enum { ROWS = 37, WIDEST = 513 };
     float *in = random_floats(ROWS * WIDEST);
