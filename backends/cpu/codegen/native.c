@@ -373,7 +373,7 @@ static vector_value lower(lowering *l, const cpu_tile_step *step)
     return x == VECTOR_NONE ? x : fit(l, step->type, x);
 }
 
-static bool can_lower(const cpu_tile_kernel *kernel, const cpu_tile_step *step)
+static bool can_lower(const cpu_tile_kernel *kernel, cpu_tile_step *step)
 {
     vector_instruction instructions[256];
     vector_code code = {.at = instructions,
@@ -388,7 +388,10 @@ static bool can_lower(const cpu_tile_kernel *kernel, const cpu_tile_step *step)
     for (uint32_t k = 0; k < step->ninputs; k++)
         if (!(SUPPORTED >> kernel->steps[step->inputs[k]].type & 1))
             return false;
-    return lower(&l, step) != VECTOR_NONE && !code.full;
+    if (lower(&l, step) == VECTOR_NONE || code.full)
+        return false;
+    step->latency = (uint16_t)vector_latency(&code);
+    return true;
 }
 
 /* -------------------------------------------------------------- groups -- */
@@ -442,25 +445,42 @@ static bool write_code(compiler *c, cpu_native_group *group, vector_code *code)
     return !code->full;
 }
 
+/* Two vectors at a time hide the latency of instructions, if there are enough
+ * registers. */
+static bool make_machine_code(compiler *c, const vector_code *code,
+                              x86_result *out)
+{
+    vector_code twice = *code;
+
+    twice.at = c->instructions + VECTOR_MOST;
+    twice.count = 0;
+    c->out.size = 0;
+    c->out.full = false;
+    if (2 * code->count <= VECTOR_MOST && vector_unroll(code, &twice) &&
+        x86_compile(&twice, &c->out, out) && out->spills == 0)
+        return true;
+    c->out.size = 0;
+    c->out.full = false;
+    return x86_compile(code, &c->out, out);
+}
+
 static bool make_code(compiler *c, cpu_native_group *group)
 {
     vector_code code = {.at = c->instructions,
                         .capacity = VECTOR_MOST,
                         .mask_registers = cpu_isa >= CPU_ISA_AVX512,
                         .last_constant = VECTOR_NONE};
-    uint32_t entry;
+    x86_result result;
     char *bytes;
 
-    c->out.size = 0;
-    c->out.full = false;
-    if (!write_code(c, group, &code) ||
-        !x86_compile(&code, &c->out, &entry, &group->elements))
+    if (!write_code(c, group, &code) || !make_machine_code(c, &code, &result))
         return false;
+    group->elements = result.elements;
     bytes = cpu_code_add(c->out.bytes, c->out.size);
     c->refused = bytes == NULL;
     group->memory = bytes;
     /* A function pointer, which C does not convert from others. */
-    bytes = bytes == NULL ? NULL : bytes + entry;
+    bytes = bytes == NULL ? NULL : bytes + result.entry;
     memcpy(&group->function, &bytes, sizeof group->function);
     return bytes != NULL;
 }
@@ -510,12 +530,12 @@ static uint32_t stage_of(const cpu_tile_step *step, const uint16_t *keys)
 
 /* The key of a step is twice its stage, and one more in a group.  Stores come
  * last.  Returns how many keys there are. */
-static uint32_t find_keys(const cpu_tile_kernel *kernel, uint16_t *keys)
+static uint32_t find_keys(cpu_tile_kernel *kernel, uint16_t *keys)
 {
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < kernel->nsteps; i++) {
-        const cpu_tile_step *step = &kernel->steps[i];
+        cpu_tile_step *step = &kernel->steps[i];
         uint32_t most = stage_of(step, keys);
 
         if (step->kind == CPU_TILE_STORE)
@@ -572,6 +592,42 @@ void cpu_native_free(cpu_tile_kernel *kernel)
         kernel->steps[i].group = 0;
 }
 
+enum {
+    /* Cycles that a processor works ahead, roughly: as many instructions as it
+     * keeps in flight, some 320, times those that it needs for one: vectors of
+     * 512 bits take most processors twice as long. */
+    LATENCY = 100,
+    LATENCY_512 = 200
+};
+
+/* Compiles the steps of a stage, in groups that are not limited by latency:
+ * iterations of a short loop overlap, those of a long one do not. */
+static bool compile_stage(compiler *c, uint32_t first, uint32_t end)
+{
+    const uint32_t most =
+        cpu_isa >= CPU_ISA_AVX512 ? LATENCY_512 : LATENCY;
+    cpu_tile_step *steps = c->kernel->steps;
+    bool ok = true;
+
+    for (uint32_t i = first; ok && i < end; i++) {
+        uint32_t own = steps[i].latency, before = 0;
+
+        for (uint32_t k = 0; k < steps[i].ninputs; k++) {
+            uint32_t number = steps[i].inputs[k];
+
+            if (number >= first && steps[number].latency > before)
+                before = steps[number].latency;
+        }
+        if (before > 0 && before + own > most) {
+            ok = compile(c, first, i);
+            first = i;
+            before = 0;
+        }
+        steps[i].latency = (uint16_t)(before + own); /* from the first step */
+    }
+    return ok && (first == end || compile(c, first, end));
+}
+
 static void compile_groups(compiler *c)
 {
     cpu_tile_kernel *kernel = c->kernel;
@@ -585,8 +641,7 @@ static void compile_groups(compiler *c)
         ok = begins != NULL && sort_steps(kernel, keys, count, begins);
     }
     for (uint32_t k = 1; ok && k < count; k += 2)
-        if (begins[k] < begins[k + 1])
-            ok = compile(c, begins[k], begins[k + 1]);
+        ok = compile_stage(c, begins[k], begins[k + 1]);
     if (!ok)
         cpu_native_free(kernel);
     free(keys);

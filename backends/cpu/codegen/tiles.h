@@ -55,6 +55,7 @@ typedef struct cpu_tile_step {
     cpu_row row;
     vector_function *function; /* FUNCTION: as vector code; NULL: none */
     cpu_parameters parameters; /* of the row */
+    uint16_t latency;          /* of its vector code, in cycles */
     uint32_t last;             /* the last step that reads its value */
     uint32_t store; /* the only STORE of its value, into whose output the row or
                        group may write directly; 0: none */

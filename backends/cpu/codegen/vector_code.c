@@ -160,6 +160,55 @@ vector_value vector_masks(vector_code *code, uint32_t op, vector_value a,
         code->mask_registers ? op : op - VECTOR_MASK_AND + VECTOR_AND, a, b);
 }
 
+static uint32_t latency_of(uint32_t op)
+{
+    switch (op) {
+    case VECTOR_CONSTANT:
+    case VECTOR_UNIFORM:
+        return 0;
+    case VECTOR_DIV:
+        return 12;
+    case VECTOR_SQRT:
+        return 18;
+    case VECTOR_ADD:
+    case VECTOR_SUB:
+    case VECTOR_MUL:
+    case VECTOR_FMA:
+    case VECTOR_ROUND:
+    case VECTOR_COMPARE:
+    case VECTOR_INT_OF_FLOAT:
+    case VECTOR_FLOAT_OF_INT:
+    case VECTOR_INT_MUL:
+        return 4;
+    case VECTOR_ROUND_F16:
+    case VECTOR_BITS_OF_F16:
+        return 10;
+    default:
+        return 1;
+    }
+}
+
+uint32_t vector_latency(const vector_code *code)
+{
+    uint16_t *known = calloc(code->count + 1u, sizeof *known);
+    uint32_t most = 0;
+
+    for (uint32_t i = 0; known && i < code->count; i++) {
+        const vector_instruction *now = &code->at[i];
+        const vector_value inputs[] = {now->a, now->b, now->c};
+        uint32_t first = 0;
+
+        for (uint32_t k = 0; k < vector_inputs(now->op); k++)
+            if (known[inputs[k]] > first)
+                first = known[inputs[k]];
+        known[i] = (uint16_t)(first + latency_of(now->op));
+        if (known[i] > most)
+            most = known[i];
+    }
+    free(known);
+    return most;
+}
+
 bool vector_unroll(const vector_code *code, vector_code *out)
 {
     vector_value (*copies)[2] = malloc(code->count * sizeof *copies);

@@ -145,6 +145,8 @@ vector_value vector_not(vector_code *code, vector_value mask);
 /* op: VECTOR_MASK_AND, VECTOR_MASK_OR or VECTOR_MASK_XOR. */
 vector_value vector_masks(vector_code *code, uint32_t op, vector_value a,
                           vector_value b);
+/* Estimates how many cycles pass until the last value is known. */
+uint32_t vector_latency(const vector_code *code);
 /* Makes code that computes two vectors at a time; false if it does not fit. */
 bool vector_unroll(const vector_code *code, vector_code *out);
 

@@ -51,6 +51,7 @@ typedef struct emitter {
     file files[2]; /* vectors, masks */
     uint32_t now;  /* the instruction */
     int32_t frame;
+    uint32_t spills;
     uint32_t lanes;
     bool evex;
     uint32_t npointers;
@@ -97,6 +98,7 @@ static void evict(emitter *e, file *f, uint8_t reg)
     if (!w->in_code && !w->on_stack) {
         w->on_stack = true;
         w->offset = new_slot(e);
+        e->spills++;
         if (f == &e->files[1])
             x86_vector(e->out, X86_KMOVW_TO, mask_form, reg, X86_NONE,
                        x86_memory(X86_RSP, w->offset));
@@ -653,8 +655,8 @@ static void emit_end(emitter *e, uint32_t loop, uint32_t elements)
     x86_bytes(e->out, &ret, 1);
 }
 
-bool x86_compile(const vector_code *code, x86_code *out, uint32_t *out_entry,
-                 uint32_t *out_elements)
+bool x86_compile(const vector_code *code, x86_code *out,
+                 x86_result *out_result)
 {
     emitter e = {.code = code,
                  .out = out,
@@ -678,14 +680,15 @@ bool x86_compile(const vector_code *code, x86_code *out, uint32_t *out_entry,
     find_uses(&e);
     put_constants(&e);
     choose_pointers(&e);
-    *out_entry = out->size;
+    out_result->entry = out->size;
     frame = emit_begin(&e);
     loop = out->size;
     for (e.now = 0; e.now < code->count; e.now++)
         if (is_used(&e, e.now))
             emit(&e, &code->at[e.now]);
-    *out_elements = vectors * e.lanes;
-    emit_end(&e, loop, *out_elements);
+    out_result->elements = vectors * e.lanes;
+    out_result->spills = e.spills;
+    emit_end(&e, loop, out_result->elements);
     if (!out->full) {
         int32_t size = -((e.frame + 63) / 64 * 64);
 

@@ -15,11 +15,16 @@ typedef void x86_function(char *const *pointers, int64_t n);
 
 enum { X86_CODE_ALIGNMENT = 64 /* of the code in memory */ };
 
+typedef struct x86_result {
+    uint32_t entry;    /* where the function begins */
+    uint32_t elements; /* that it computes at a time */
+    uint32_t spills;   /* values that are put on the stack in the loop */
+} x86_result;
+
 /* Appends constants and code to `out`, which is empty.  With mask registers it
- * is AVX-512 (F, BW, DQ, VL), else AVX2 with FMA and F16C.  out_entry: where
- * the function begins.  out_elements: how many it computes at a time.  False if
- * it does not fit, or there is no memory. */
-bool x86_compile(const vector_code *code, x86_code *out, uint32_t *out_entry,
-                 uint32_t *out_elements);
+ * is AVX-512 (F, BW, DQ, VL), else AVX2 with FMA and F16C.  False if it does not
+ * fit, or there is no memory. */
+bool x86_compile(const vector_code *code, x86_code *out,
+                 x86_result *out_result);
 
 #endif
