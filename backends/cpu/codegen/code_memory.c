@@ -192,8 +192,6 @@ bool cpu_code_refused(void)
     return true;
 }
 
-void cpu_code_shutdown(void)
-{
-}
+void cpu_code_shutdown(void) {}
 
 #endif

@@ -128,8 +128,7 @@ static void set_parameters(const cpu_elementwise *self, cpu_parameters *out)
  * known of the step. */
 static core_status add_row(maker *m, const char *name, int variant,
                            const uint32_t *values, uint32_t count,
-                           uint32_t type, cpu_tile_step now,
-                           uint16_t *out_step)
+                           uint32_t type, cpu_tile_step now, uint16_t *out_step)
 {
     core_dtype dtypes[4] = {type};
     const cpu_elementwise *self;

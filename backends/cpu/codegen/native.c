@@ -127,15 +127,13 @@ static vector_value outside(lowering *l, uint16_t number, bool bits)
     vector_element element = element_of(step->type, bits);
 
     if (l->attempt)
-        return step->type == CORE_BOOL
-                   ? vector_uniform(l->code, 0, VECTOR_BOOL)
-                   : vector_bits(l->code, 0);
+        return step->type == CORE_BOOL ? vector_uniform(l->code, 0, VECTOR_BOOL)
+                                       : vector_bits(l->code, 0);
     if (step->kind == CPU_TILE_FILL && step->operand == CPU_TILE_NONE)
         return constant(l, step, bits);
     if (step->constant || step->uniform)
-        return vector_uniform(l->code,
-                              pointer_to(l, number, CPU_NATIVE_UNIFORM),
-                              element);
+        return vector_uniform(
+            l->code, pointer_to(l, number, CPU_NATIVE_UNIFORM), element);
     return vector_load(l->code, pointer_to(l, number, CPU_NATIVE_INPUT),
                        element);
 }
@@ -425,8 +423,7 @@ static void find_needed(const compiler *c, const cpu_native_group *group)
 static bool write_code(compiler *c, cpu_native_group *group, vector_code *code)
 {
     const cpu_tile_kernel *kernel = c->kernel;
-    lowering l = {
-        .kernel = kernel, .code = code, .group = group, .of = c->of};
+    lowering l = {.kernel = kernel, .code = code, .group = group, .of = c->of};
 
     memset(c->of, 0xff, kernel->nsteps * sizeof *c->of);
     find_needed(c, group);
@@ -540,8 +537,8 @@ static uint32_t find_keys(cpu_tile_kernel *kernel, uint16_t *keys)
 
         if (step->kind == CPU_TILE_STORE)
             continue;
-        keys[i] = (uint16_t)(can_lower(kernel, step) ? most | 1
-                                                     : (most + 1) & ~1u);
+        keys[i] =
+            (uint16_t)(can_lower(kernel, step) ? most | 1 : (most + 1) & ~1u);
         if (keys[i] >= count)
             count = keys[i] + 1u;
     }
@@ -604,8 +601,7 @@ enum {
  * iterations of a short loop overlap, those of a long one do not. */
 static bool compile_stage(compiler *c, uint32_t first, uint32_t end)
 {
-    const uint32_t most =
-        cpu_isa >= CPU_ISA_AVX512 ? LATENCY_512 : LATENCY;
+    const uint32_t most = cpu_isa >= CPU_ISA_AVX512 ? LATENCY_512 : LATENCY;
     cpu_tile_step *steps = c->kernel->steps;
     bool ok = true;
 

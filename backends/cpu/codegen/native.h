@@ -34,7 +34,7 @@
 typedef struct cpu_native_group {
     uint32_t first, end; /* steps */
     x86_function *function;
-    void *memory; /* of its code */
+    void *memory;      /* of its code */
     uint32_t elements; /* that it computes at a time */
     uint32_t npointers;
     /* What the function's pointers are: the elements of these steps' values. */

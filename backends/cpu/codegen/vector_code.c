@@ -60,12 +60,12 @@ vector_value vector_add(vector_code *code, uint32_t op, uint32_t immediate,
         code->full = true;
         return 0;
     }
-    code->at[code->count] = (vector_instruction){.op = (uint8_t)op,
-                                                 .immediate =
-                                                     (uint8_t)immediate,
-                                                 .a = a,
-                                                 .b = b,
-                                                 .c = c};
+    code->at[code->count] =
+        (vector_instruction){.op = (uint8_t)op,
+                             .immediate = (uint8_t)immediate,
+                             .a = a,
+                             .b = b,
+                             .c = c};
     return (vector_value)code->count++;
 }
 
@@ -156,8 +156,8 @@ vector_value vector_masks(vector_code *code, uint32_t op, vector_value a,
                           vector_value b)
 {
     return vector_2(
-        code,
-        code->mask_registers ? op : op - VECTOR_MASK_AND + VECTOR_AND, a, b);
+        code, code->mask_registers ? op : op - VECTOR_MASK_AND + VECTOR_AND, a,
+        b);
 }
 
 static uint32_t latency_of(uint32_t op)
@@ -211,7 +211,7 @@ uint32_t vector_latency(const vector_code *code)
 
 bool vector_unroll(const vector_code *code, vector_code *out)
 {
-    vector_value (*copies)[2] = malloc(code->count * sizeof *copies);
+    vector_value(*copies)[2] = malloc(code->count * sizeof *copies);
 
     for (uint32_t i = 0; copies && i < code->count; i++) {
         const vector_instruction *from = &code->at[i];

@@ -19,8 +19,8 @@ typedef uint16_t vector_value;
 
 enum {
     VECTOR_NONE = UINT16_MAX,
-    VECTOR_MOST = 4096,    /* instructions */
-    VECTOR_POINTERS = 64   /* that code may use */
+    VECTOR_MOST = 4096,  /* instructions */
+    VECTOR_POINTERS = 64 /* that code may use */
 };
 
 typedef enum vector_op {

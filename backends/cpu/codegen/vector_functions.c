@@ -55,8 +55,8 @@ static value horner(code *c, value x, const float *coefficients, int count)
         q = FMA(q, x, FLOAT(coefficients[k]));
     return q;
 }
-#define HORNER(x, ...)                           \
-    horner(c, x, (const float[]){__VA_ARGS__},   \
+#define HORNER(x, ...)                         \
+    horner(c, x, (const float[]){__VA_ARGS__}, \
            (int)(sizeof((const float[]){__VA_ARGS__}) / sizeof(float)))
 
 /* -------------------------------------------------------- exponentials -- */
@@ -162,8 +162,7 @@ static value sinh_of(code *c, value x)
 {
     value a = absolute(c, x), e = exp_shifted(c, a, -1);
     value t = expm1_of(c, at_most(c, a, 2));
-    value small =
-        MUL(FLOAT(0.5f), ADD(t, DIV(t, ADD(t, FLOAT(1)))));
+    value small = MUL(FLOAT(0.5f), ADD(t, DIV(t, ADD(t, FLOAT(1)))));
     value big = SUB(e, DIV(FLOAT(0.25f), e));
 
     return copy_sign(c, SELECT(COMPARE(a, LT, FLOAT(1)), small, big), x);
@@ -185,8 +184,7 @@ static value tanh_of(code *c, value x)
     value power = exp_normal(c, ADD(bounded, bounded));
     value big = SUB(FLOAT(1), DIV(FLOAT(2), ADD(power, FLOAT(1))));
 
-    return copy_sign(
-        c, SELECT(COMPARE(a, GE, FLOAT(0.625f)), big, small), x);
+    return copy_sign(c, SELECT(COMPARE(a, GE, FLOAT(0.625f)), big, small), x);
 }
 
 static value sigmoid_of(code *c, value x)
@@ -225,8 +223,8 @@ static value log_special(code *c, value x, value result)
 {
     result = SELECT(COMPARE(x, GT, FLOAT(0x1.fffffep127f)), x, result);
     result = SELECT(COMPARE(x, EQ, FLOAT(0)), FLOAT(-__builtin_inff()), result);
-    result = SELECT(COMPARE(x, LT, FLOAT(0)), FLOAT(__builtin_nanf("")),
-                    result);
+    result =
+        SELECT(COMPARE(x, LT, FLOAT(0)), FLOAT(__builtin_nanf("")), result);
     return SELECT(COMPARE(x, UNORDERED, x), FLOAT(__builtin_nanf("")), result);
 }
 
@@ -274,9 +272,9 @@ static value erf_of(code *c, value x)
     value p = HORNER(s, 0x1.496a28p-14f, -0x1.a3f6fcp-11f, 0x1.5405b2p-8f,
                      -0x1.b7f90cp-6f, 0x1.ce2cf8p-4f, -0x1.81273ep-2f,
                      0x1.06eba8p-3f);
-    value q = HORNER(t, -0x1.87b378p-13f, 0x1.82e8cp-9f, -0x1.66181cp-6f,
-                     0x1.a67e88p-4f, 0x1.46b432p-1f, 0x1.208b1ap0f,
-                     0x1.5cd7bep-12f);
+    value q =
+        HORNER(t, -0x1.87b378p-13f, 0x1.82e8cp-9f, -0x1.66181cp-6f,
+               0x1.a67e88p-4f, 0x1.46b432p-1f, 0x1.208b1ap0f, 0x1.5cd7bep-12f);
     value small = FMA(p, x, x);
     value big = SUB(FLOAT(1), exp_normal(c, negative(c, q)));
 
@@ -323,8 +321,8 @@ static value gelu_of(code *c, value x)
 
 static value gelu_tanh_of(code *c, value x)
 {
-    value w = MUL(x, FMA(MUL(x, x), FLOAT(0x1.a5a7dp-4f),
-                         FLOAT(0x1.26aec2p1f)));
+    value w =
+        MUL(x, FMA(MUL(x, x), FLOAT(0x1.a5a7dp-4f), FLOAT(0x1.26aec2p1f)));
 
     w = at_least(c, at_most(c, w, 126), -128.25f);
     return DIV(x, ADD(FLOAT(1), half_power(c, w, 0)));

@@ -36,11 +36,11 @@ typedef struct file {
 } file;
 
 typedef struct where {
-    uint8_t reg;     /* X86_NONE: in none */
-    bool in_code;    /* a constant, at `offset` of the code */
-    bool on_stack;   /* at `offset` */
+    uint8_t reg;   /* X86_NONE: in none */
+    bool in_code;  /* a constant, at `offset` of the code */
+    bool on_stack; /* at `offset` */
     int32_t offset;
-    uint16_t next; /* the next instruction that uses it */
+    uint16_t next;     /* the next instruction that uses it */
     uint16_t after[3]; /* of an instruction: the next use of each operand */
 } where;
 
@@ -266,8 +266,8 @@ static const simple unaries[VECTOR_OPS] = {
 static x86_form form_of_op(const emitter *e, const vector_instruction *i)
 {
     static const uint8_t relations[] = {
-        [VECTOR_EQ] = 0,    [VECTOR_NE] = 4,    [VECTOR_LT] = 0x11,
-        [VECTOR_LE] = 0x12, [VECTOR_GT] = 0x1e, [VECTOR_GE] = 0x1d,
+        [VECTOR_EQ] = 0,       [VECTOR_NE] = 4,    [VECTOR_LT] = 0x11,
+        [VECTOR_LE] = 0x12,    [VECTOR_GT] = 0x1e, [VECTOR_GE] = 0x1d,
         [VECTOR_UNORDERED] = 3};
 
     switch (i->op) {
@@ -342,11 +342,10 @@ static void emit_fma(emitter *e, const vector_instruction *i)
             v[k] != v[(k + 1) % 3] && v[k] != v[(k + 2) % 3])
             memory = k;
     for (int k = 0; k < 3; k++)
-        operand[k] = k == memory ? in_memory(e, v[k])
-                                 : x86_register(need(e, v[k]));
+        operand[k] =
+            k == memory ? in_memory(e, v[k]) : x86_register(need(e, v[k]));
     for (int k = 0; k < 3; k++)
-        if (k != memory && dies(e, (uint32_t)k) &&
-            (k == 2 || v[k] != v[2]))
+        if (k != memory && dies(e, (uint32_t)k) && (k == 2 || v[k] != v[2]))
             over = k;
     if (over < 0) { /* all are needed later: a copy of one */
         over = memory == 2 ? 0 : 2;
@@ -431,9 +430,9 @@ static x86_operand elements(emitter *e, const vector_instruction *i)
 static x86_instruction load_of(uint32_t element)
 {
     static const uint8_t loads[] = {
-        [VECTOR_32] = X86_MOVUPS,     [VECTOR_BF16] = X86_PMOVZXWD,
-        [VECTOR_F16] = X86_CVTPH2PS,  [VECTOR_U16] = X86_PMOVZXWD,
-        [VECTOR_I16] = X86_PMOVSXWD,  [VECTOR_U8] = X86_PMOVZXBD,
+        [VECTOR_32] = X86_MOVUPS,    [VECTOR_BF16] = X86_PMOVZXWD,
+        [VECTOR_F16] = X86_CVTPH2PS, [VECTOR_U16] = X86_PMOVZXWD,
+        [VECTOR_I16] = X86_PMOVSXWD, [VECTOR_U8] = X86_PMOVZXBD,
         [VECTOR_I8] = X86_PMOVSXBD};
 
     return loads[element];
@@ -655,8 +654,7 @@ static void emit_end(emitter *e, uint32_t loop, uint32_t elements)
     x86_bytes(e->out, &ret, 1);
 }
 
-bool x86_compile(const vector_code *code, x86_code *out,
-                 x86_result *out_result)
+bool x86_compile(const vector_code *code, x86_code *out, x86_result *out_result)
 {
     emitter e = {.code = code,
                  .out = out,

@@ -101,8 +101,8 @@ void x86_vector(x86_code *code, x86_instruction instruction, x86_form form,
 {
     const row *r = &rows[instruction];
     const uint8_t reg = r->extension >= 0 ? (uint8_t)r->extension : to;
-    const uint32_t first = inverted(reg, 3) << 7 |
-                           extension_bits(&operand, form.evex) | r->map;
+    const uint32_t first =
+        inverted(reg, 3) << 7 | extension_bits(&operand, form.evex) | r->map;
 
     if (form.evex) {
         byte(code, 0x62);
