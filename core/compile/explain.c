@@ -173,6 +173,7 @@ static void write_prepared(core_program *program, core__json *json)
         core__json_end(json);
     }
     core__json_end(json);
+    core__fusion_describe(facts ? facts->fusion : NULL, program, json);
     core__json_end(json);
 }
 

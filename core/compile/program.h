@@ -218,7 +218,8 @@ struct core_program {
     uint32_t ndevices, ngenerators, ninputs, nhidden, nknown, naliases, nvalues,
         nnodes, noutputs, nwrites;
     core__prepared_calls *_Atomic prepared; /* NULL until one is made */
-    core_program *parent;        /* whose arena has parts of this one, with a
+    uint8_t codegen;      /* of its prepared calls: CORE_COMPILE_CODEGEN_… */
+    core_program *parent; /* whose arena has parts of this one, with a
                            * reference; NULL: none */
     core__program_block *blocks; /* of the arena */
     size_t used, capacity;       /* of the newest block */
