@@ -76,18 +76,15 @@ static core_status mode_of(const core_program *program, uint32_t *out_mode)
 
 /* ---------------------------------------------------------------- cost -- */
 
-/* A device that runs the instructions of a loop program one by one needs as many
- * passes over the cache as the operators need over memory: its kernel is faster
- * if the operators' results do not stay in the cache. */
-enum { SAVED_AT_LEAST = 8 << 20 };
+/* A launch of a fused kernel costs a little more than one of an operator's.  From
+ * about 32 KiB on, what is not read and not written takes longer. */
+enum { SAVED_AT_LEAST = 32 << 10 };
 
 static const char *not_worth(const core__fused_group *group, uint32_t mode)
 {
     return mode == CORE_COMPILE_CODEGEN_AUTO &&
                    group->bytes_saved < SAVED_AT_LEAST
-               ? "a kernel is not expected to be faster: the operators' "
-                 "results "
-                 "stay in the cache"
+               ? "a kernel is not expected to be faster: the results are small"
                : NULL;
 }
 
@@ -173,12 +170,13 @@ static core_status build(const core_program *program, core_device *device,
     core_loop_hints hints = hints_of(program, group);
     core__error_record saved;
     core_status status;
+    bool is_new = false;
 
     core__error_save(&saved);
-    status = core__loop_kernel_accepts(device, loop);
-    if (status == CORE_OK)
-        status = core__loop_kernel_build(device, loop, &hints, &group->kernel);
-    count(status == CORE_OK ? &built : &refused);
+    status =
+        core__loop_kernel_share(device, loop, &hints, &group->kernel, &is_new);
+    if (status != CORE_OK || is_new)
+        count(status == CORE_OK ? &built : &refused);
     if (status != CORE_OK)
         status = refuse(group, device, status);
     if (status == CORE_OK)

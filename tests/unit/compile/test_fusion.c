@@ -241,6 +241,22 @@ START_TEST(single_operators_are_left_alone)
 }
 END_TEST
 
+START_TEST(equal_groups_share_a_kernel)
+{
+    core_compiled *first = compare_fused(chain, 2);
+    core_compile_counts before = compile_counts();
+    core_compiled *second = compare_fused(chain, 2);
+
+    ck_assert_uint_eq(facts_of(second)->launches, 1);
+    ck_assert_uint_eq(compile_counts().fused_kernels, before.fused_kernels);
+    core_compiled_release(first);
+    core_compiled_release(second);
+    second = compare_fused(chain, 2);
+    ck_assert_uint_eq(compile_counts().fused_kernels, before.fused_kernels + 1);
+    core_compiled_release(second);
+}
+END_TEST
+
 /* -------------------------------------------------------------- training -- */
 
 COMPILED_FUNCTION(smooth)
@@ -371,6 +387,7 @@ int main(void)
         long_chains_are_several_kernels,
         inputs_are_written_by_the_kernel,
         single_operators_are_left_alone,
+        equal_groups_share_a_kernel,
         forward_and_backward_have_fused_kernels,
         options_and_the_setting_choose,
     };
