@@ -4,6 +4,7 @@
 /* Compiled functions: their options and calls. */
 
 #include "compile/compiled_node.h"
+#include "compile/fusion.h"
 #include "compile/varying_sizes.h"
 
 #include "base/log.h"
@@ -95,6 +96,7 @@ core_status core_compile_get_counts(core_compile_counts *out_counts)
     for (const core_compiled *i = first; i; i = i->next)
         core__compiled_add_counts(i, &counts);
     core__compiled_unlock();
+    core__fusion_add_counts(&counts);
     size = out_counts->struct_size < sizeof counts ? out_counts->struct_size
                                                    : sizeof counts;
     counts.struct_size = size;
@@ -139,8 +141,6 @@ static core_status check_options(const core_compile_options *options)
         return core__error_null("core_compile", "options.key");
     if (options->mode == CORE_COMPILE_MAX_AUTOTUNE)
         return unsupported("CORE_COMPILE_MAX_AUTOTUNE");
-    if (options->codegen == CORE_COMPILE_CODEGEN_ON)
-        return unsupported("CORE_COMPILE_CODEGEN_ON");
     return CORE_OK;
 }
 

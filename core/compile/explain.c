@@ -180,6 +180,7 @@ static void write_prepared(core_program *program, core__json *json)
         core__json_end(json);
     }
     core__json_end(json);
+    core__fusion_describe(facts ? facts->fusion : NULL, json);
     core__json_end(json);
     core__replay_write(program, json);
 }
