@@ -3,7 +3,10 @@
 # Copyright The libcore authors
 
 # core-train --compile: every model ends with the weights of a run without it,
-# all steps run programs, and what cannot be compiled is refused at the start.
+# all steps run programs, with fused kernels, and what cannot be compiled is
+# refused at the start.
+LIBCORE_COMPILE_CODEGEN=on
+export LIBCORE_COMPILE_CODEGEN
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 number=0

@@ -159,6 +159,7 @@ core_status core__compiled_trace(const core_compiled *compiled,
     *out_training = NULL;
     CORE_TRY(core__joint_trace(call_function, &traced, inputs, ninputs,
                                noutputs, &described, &joint));
+    joint->codegen = (uint8_t)compiled->options.codegen;
     status = check_sources(joint, &described);
     if (status == CORE_OK)
         status = core__program_simplify(joint);
@@ -176,6 +177,7 @@ core_status core__compiled_trace(const core_compiled *compiled,
         core_program_release(joint);
         return status;
     }
+    joint->recomputes = compiled->options.recompute_budget != UINT64_MAX;
     *out_program = joint;
     return CORE_OK;
 }

@@ -105,7 +105,6 @@ START_TEST(what_is_not_supported_yet_is_refused_by_name)
         const char *name;
     } cases[] = {
         {{.mode = CORE_COMPILE_MAX_AUTOTUNE}, "MAX_AUTOTUNE"},
-        {{.codegen = CORE_COMPILE_CODEGEN_ON}, "CODEGEN_ON"},
     };
     core_compile_options options;
     core_compiled *compiled;
