@@ -134,10 +134,10 @@ core_status core__nan_check_before(const core_operator *op,
                                    const core_value *args, uint32_t nargs,
                                    bool *out_spoilt)
 {
-    /* An out tensor is only written. */
-    uint32_t changed = op->variant == CORE__VARIANT_OUT
-                           ? 0
-                           : core__operator_changed_arguments(op, nargs);
+    /* A built-in operator only writes an out tensor. */
+    bool reads =
+        op->variant == CORE__VARIANT_INPLACE || op->flags & CORE__OP_CUSTOM;
+    uint32_t changed = reads ? core__operator_changed_arguments(op, nargs) : 0;
     core_tensor *which = NULL;
 
     *out_spoilt = false;
