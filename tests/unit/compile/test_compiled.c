@@ -472,6 +472,7 @@ COMPILED_FUNCTION(gradient)
     return status;
 }
 
+/* The backward in the function calls them. */
 START_TEST(hooks_of_an_input_run_at_each_call)
 {
     world eager = two_inputs(), traced = two_inputs();
