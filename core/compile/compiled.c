@@ -640,7 +640,8 @@ static bool joins_sizes(const core_compiled *compiled)
 
 /* The newest entry with the facts of a call but for sizes, with a reference. */
 static core__compiled_entry *entry_of_other_sizes(core_compiled *compiled,
-                                                  const core__guard *guard)
+                                                  const core__guard *guard,
+                                                  bool training)
 {
     core__thread *self = core__thread_self();
     core__compiled_entry *found = NULL;
@@ -650,7 +651,7 @@ static core__compiled_entry *entry_of_other_sizes(core_compiled *compiled,
 
         core__thread_enter(self);
         entry = atomic_load(&compiled->entries[i]);
-        if (entry && entry->program && !entry->training &&
+        if (entry && entry->program && !entry->training == !training &&
             (!found || entry->recording > found->recording) &&
             core__guard_same_but_sizes(entry->guard, entry->guard_size,
                                        guard->bytes, guard->size) &&
@@ -678,11 +679,11 @@ static core_status learn_sizes(const call *c, const core_program *program,
     bool fails;
 
     *out_joined = false;
-    if (!joins_sizes(compiled) || training)
+    if (!joins_sizes(compiled))
         return CORE_OK;
-    before = entry_of_other_sizes(compiled, &c->guard);
-    *out_joined = core__size_patterns_learn(compiled->patterns, &c->guard,
-                                            c->inputs, program, before);
+    before = entry_of_other_sizes(compiled, &c->guard, training != NULL);
+    *out_joined = core__size_patterns_learn(
+        compiled->patterns, &c->guard, c->inputs, program, training, before);
     if (before && *out_joined)
         before->replaceable = true;
     fails = before && !*out_joined &&
@@ -786,6 +787,7 @@ static core_status record(call *c)
     status = learn_sizes(c, program, training, &joined);
     if (status != CORE_OK) {
         core_program_release(program);
+        core__training_free(training);
         return failed(c, status);
     }
     status = make_entry(c, program, training, ns, NULL, &entry);

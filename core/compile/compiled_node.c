@@ -78,13 +78,31 @@ static uint32_t count_recomputed(const core_program *backward)
     return count;
 }
 
-static core_status make_programs(core__training *t, uint64_t budget)
+/* The partition changes what outputs and roots refer to. */
+static core_status keep_recorded(core__training *t)
+{
+    core__joint *d = &t->described;
+    size_t outputs = d->noutputs * sizeof *d->outputs;
+    size_t roots = d->nroots * sizeof *d->roots;
+    char *copy = core__program_alloc(t->joint, outputs + roots + 1);
+
+    if (!copy)
+        return core__error_memory(outputs + roots);
+    if (outputs)
+        d->outputs = memcpy(copy, d->outputs, outputs);
+    if (roots)
+        d->roots = memcpy(copy + outputs, d->roots, roots);
+    return CORE_OK;
+}
+
+static core_status make_programs(core__training *t)
 {
     size_t size = (t->described.nmasks + 1) * sizeof *t->backwards;
     core__backward *backward;
 
-    CORE_TRY(
-        core__partition_make(t->joint, &t->described, budget, &t->partition));
+    CORE_TRY(keep_recorded(t));
+    CORE_TRY(core__partition_make(t->joint, &t->described, t->budget,
+                                  &t->partition));
     t->forward_nodes = t->partition.forward->nnodes;
     for (uint32_t i = 0; i < t->forward_nodes; i++)
         t->random = t->random || t->partition.forward->nodes[i].draws ||
@@ -116,8 +134,9 @@ core_status core__training_new(core_program *joint,
         return core__error_memory(sizeof *t);
     }
     t->joint = joint;
-    t->described = *described;
-    status = make_programs(t, budget);
+    t->described = t->recorded = *described;
+    t->budget = budget;
+    status = make_programs(t);
     *out_forward = t->partition.forward;
     if (status == CORE_OK)
         return CORE_OK;

@@ -160,6 +160,7 @@ static void write_prepared(core_program *program, core__json *json)
     core__json_object(json, "prepared");
     core__json_unsigned(json, "operators", facts ? facts->nodes : 0);
     core__json_unsigned(json, "of", program->nnodes);
+    core__json_unsigned(json, "computed_again", facts ? facts->recomputed : 0);
     core__json_unsigned(json, "kernels", facts ? facts->launches : 0);
     core__json_unsigned(json, "arena_bytes", facts ? facts->arena_size : 0);
     if (!facts)
@@ -173,7 +174,7 @@ static void write_prepared(core_program *program, core__json *json)
         core__json_end(json);
     }
     core__json_end(json);
-    core__fusion_describe(facts ? facts->fusion : NULL, program, json);
+    core__fusion_describe(facts ? facts->fusion : NULL, json);
     core__json_end(json);
 }
 

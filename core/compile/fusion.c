@@ -32,6 +32,7 @@ void core__fusion_release(core__fusion *fusion)
         core__loop_kernel_release(fusion->groups[i].kernel);
         core__free(fusion->groups[i].reason);
         core__free(fusion->groups[i].values);
+        core__free(fusion->groups[i].operators);
     }
     core__free(fusion->groups);
     core__free(fusion->ends);
@@ -215,6 +216,23 @@ static void note_reads(const core_program *program, const uint32_t *group,
     }
 }
 
+static core_status set_names(const core_program *program, const uint32_t *nodes,
+                             core__fused_group *group)
+{
+    const core__program_type *type =
+        &program->values[program->nodes[nodes[0]].first].type;
+    size_t size = group->count * sizeof *group->operators;
+
+    group->elements =
+        core__type_bytes(type) / (uint64_t)core__dtype_size(type->dtype);
+    group->operators = core__alloc(size);
+    if (!group->operators)
+        return core__error_memory(size);
+    for (uint32_t i = 0; i < group->count; i++)
+        group->operators[i] = program->nodes[nodes[i]].name;
+    return CORE_OK;
+}
+
 /* Programs that are not simplified compute values that nothing reads. */
 static bool has_outputs(const core_program *program, const uint32_t *nodes,
                         const core__fused_group *group, const bool *is_read)
@@ -234,6 +252,7 @@ static core_status make_group(core_program *program, core_device *device,
     core_loop_program *loop;
     core_status status;
 
+    CORE_TRY(set_names(program, nodes, group));
     if (!has_outputs(program, nodes, group, is_read))
         return set_reason(group, "nothing reads its results");
     status = core__fusion_write(program, tensors, nodes, is_read, group, &loop);
@@ -310,6 +329,7 @@ core_status core__fusion_new(core_program *program, core_device *device,
     if (!fusion)
         return core__error_memory(sizeof *fusion);
     atomic_init(&fusion->references, 1);
+    fusion->program = program;
     fusion->device = device;
     fusion->impl = device->impl;
     fusion->registered = atomic_load(&core__registry_generation);

@@ -35,6 +35,8 @@ typedef struct core__fused_group {
     char *reason;
     uint32_t *values; /* by operand of the kernel, outputs first */
     uint32_t noperands, noutputs;
+    const char **operators; /* by node: names, as long as the program */
+    uint64_t elements;      /* of each result */
     uint64_t bytes_saved; /* that are not read and not written, in each call */
 } core__fused_group;
 
@@ -47,6 +49,7 @@ typedef struct core__fusion_end {
 
 typedef struct core__fusion {
     _Atomic uint32_t references;
+    const core_program *program;     /* without a reference; only to compare */
     uint32_t registered, generation; /* when it was made */
     core_device *device;             /* as long as the program */
     void *impl;                      /* of the device */
@@ -72,8 +75,7 @@ bool core__fusion_is_current(const core__fusion *fusion);
 
 /* Writes what is fused, and what is not and why, as the member "fusion" of an
  * object.  NULL: nothing is known yet. */
-void core__fusion_describe(const core__fusion *fusion,
-                           const core_program *program, core__json *json);
+void core__fusion_describe(const core__fusion *fusion, core__json *json);
 
 /* Adds the counts of the process. */
 void core__fusion_add_counts(core_compile_counts *counts);

@@ -5,22 +5,14 @@
 
 #include "compile/fusion.h"
 
-static void write_group(const core__fusion *fusion, const core_program *program,
-                        const core__fused_group *group, core__json *json)
+static void write_group(const core__fused_group *group, core__json *json)
 {
-    const core__program_type *type =
-        &program->values[program->nodes[fusion->order[group->first]].first]
-             .type;
-    uint64_t elements =
-        core__type_bytes(type) / (uint64_t)core__dtype_size(type->dtype);
-
     core__json_object(json, NULL);
     core__json_array(json, "operators");
     for (uint32_t i = 0; i < group->count; i++)
-        core__json_text(json, NULL,
-                        program->nodes[fusion->order[group->first + i]].name);
+        core__json_text(json, NULL, group->operators[i]);
     core__json_end(json);
-    core__json_unsigned(json, "elements", elements);
+    core__json_unsigned(json, "elements", group->elements);
     if (group->kernel) {
         core__json_unsigned(json, "inputs", group->noperands - group->noutputs);
         core__json_unsigned(json, "outputs", group->noutputs);
@@ -31,14 +23,13 @@ static void write_group(const core__fusion *fusion, const core_program *program,
     core__json_end(json);
 }
 
-static void write_groups(const core__fusion *fusion,
-                         const core_program *program, const char *name,
+static void write_groups(const core__fusion *fusion, const char *name,
                          bool fused, core__json *json)
 {
     core__json_array(json, name);
     for (uint32_t i = 0; fusion && i < fusion->ngroups; i++)
         if ((fusion->groups[i].kernel != NULL) == fused)
-            write_group(fusion, program, &fusion->groups[i], json);
+            write_group(&fusion->groups[i], json);
     core__json_end(json);
 }
 
@@ -52,8 +43,7 @@ static const char *reason_of(const core__fusion *fusion, uint32_t kernels)
                            : "no two operators can be in one kernel";
 }
 
-void core__fusion_describe(const core__fusion *fusion,
-                           const core_program *program, core__json *json)
+void core__fusion_describe(const core__fusion *fusion, core__json *json)
 {
     uint32_t kernels = 0, operators = 0;
     uint64_t bytes = 0;
@@ -71,8 +61,8 @@ void core__fusion_describe(const core__fusion *fusion,
     core__json_unsigned(json, "bytes_saved", bytes);
     if (reason_of(fusion, kernels))
         core__json_text(json, "reason", reason_of(fusion, kernels));
-    write_groups(fusion, program, "groups", true, json);
-    write_groups(fusion, program, "operator_by_operator", false, json);
+    write_groups(fusion, "groups", true, json);
+    write_groups(fusion, "operator_by_operator", false, json);
     core__json_array(json, "ended_by");
     for (uint32_t i = 0; fusion && i < fusion->nends; i++) {
         core__json_object(json, NULL);

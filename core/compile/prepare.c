@@ -8,6 +8,7 @@
  * buffer is the storage of an input, of a hidden input, or of a stand-in. */
 
 #include "compile/prepared.h"
+#include "compile/recompute.h"
 
 #include "base/memory.h"
 #include "base/thread.h"
@@ -20,7 +21,10 @@
 
 #include <string.h>
 
-enum { NEVER = UINT32_MAX };
+enum {
+    NEVER = UINT32_MAX,
+    WORTH_IT = 32 /* results are computed again if that saves this part */
+};
 
 typedef struct buffer {
     uint8_t kind;   /* core__source_kind */
@@ -1003,6 +1007,22 @@ static bool is_intermediate(const buffer *b)
     return b->kind == CORE__SOURCE_ARENA && !b->seen && b->first != NEVER;
 }
 
+/* Puts `from`, which nothing uses after the step, and `to`, whose use begins
+ * there, in one place. */
+static void join(preparing *p, uint32_t from, uint32_t to, uint32_t step)
+{
+    buffer *a = &p->buffers[from], *b = &p->buffers[to];
+
+    a->taken = step;
+    if (b->kind == CORE__SOURCE_ARENA) {
+        b->into = from;
+        a->last = b->last;
+    } else { /* the output is created earlier */
+        a->into = to;
+        b->first = a->first;
+    }
+}
+
 /* Puts the output of a loop in the place of an input that nothing reads later,
  * if it has the same layout: so a chain of them needs one place. */
 static void reuse_input(preparing *p, uint32_t step, uint32_t output)
@@ -1026,9 +1046,7 @@ static void reuse_input(preparing *p, uint32_t step, uint32_t output)
             !same_layout(&tensor->tensor, &written->tensor) ||
             !in_place(p, launch, &written->tensor, output, root, 0))
             continue;
-        b->into = root;
-        a->last = b->last;
-        a->taken = step;
+        join(p, root, output, step);
         return;
     }
 }
@@ -1039,7 +1057,9 @@ static void reuse_inputs(preparing *p)
         for (uint32_t i = 0; i < p->nbuffers; i++) {
             const buffer *b = &p->buffers[i];
 
-            if (b->first == s && b->into == NEVER && is_intermediate(b) &&
+            if (b->first == s && b->into == NEVER && !b->seen &&
+                (b->kind == CORE__SOURCE_ARENA ||
+                 b->kind == CORE__SOURCE_OUTPUT) &&
                 p->to->steps[s].launch)
                 reuse_input(p, s, i);
         }
@@ -1414,9 +1434,9 @@ static core_status begin(core_program *program, preparing *p)
     return CORE_OK;
 }
 
-core_status core__prepare(core_program *program, core_tensor *const *inputs,
-                          core__fusion *fusion, core__prepared **out_prepared,
-                          const char **out_reason)
+static core_status prepare(core_program *program, core_tensor *const *inputs,
+                           core__fusion *fusion, core__prepared **out_prepared,
+                           const char **out_reason)
 {
     preparing p = {.run = {.program = program,
                            .inputs = inputs,
@@ -1432,7 +1452,7 @@ core_status core__prepare(core_program *program, core_tensor *const *inputs,
     }
     p.device = program->devices[0];
     status = begin(program, &p);
-    if (status == CORE_OK && fusion)
+    if (status == CORE_OK && fusion && fusion->program == program)
         p.to->fusion = core__fusion_retain(fusion);
     if (status == CORE_OK)
         status = prepare_all(&p);
@@ -1451,6 +1471,50 @@ core_status core__prepare(core_program *program, core_tensor *const *inputs,
     }
     *out_prepared = p.to;
     return CORE_OK;
+}
+
+/* Replaces calls that need much memory by those of a program that needs less. */
+static core_status reduce_memory(core_program *program,
+                                 core_tensor *const *inputs,
+                                 core__prepared **prepared)
+{
+    core__prepared *smaller = NULL;
+    core_program *changed;
+    const char *reason;
+    core_status status;
+
+    CORE_TRY(core__program_recompute(program, &changed));
+    if (!changed)
+        return CORE_OK;
+    status = prepare(changed, inputs, NULL, &smaller, &reason);
+    if (status != CORE_OK ||
+        smaller->arena_size + smaller->arena_size / WORTH_IT >
+            (*prepared)->arena_size) {
+        core__prepared_free(smaller);
+        core__program_recomputed_free(changed);
+        return status == CORE_ERROR_UNSUPPORTED ? CORE_OK : status;
+    }
+    smaller->own = changed;
+    core__prepared_free(*prepared);
+    *prepared = smaller;
+    return CORE_OK;
+}
+
+core_status core__prepare(core_program *program, core_tensor *const *inputs,
+                          core__fusion *fusion, core__prepared **out_prepared,
+                          const char **out_reason)
+{
+    core_status status =
+        prepare(program, inputs, fusion, out_prepared, out_reason);
+
+    if (status == CORE_OK && program->recomputes &&
+        (*out_prepared)->arena_size > CORE__KEPT_ARENA)
+        status = reduce_memory(program, inputs, out_prepared);
+    if (status != CORE_OK) {
+        core__prepared_free(*out_prepared);
+        *out_prepared = NULL;
+    }
+    return status;
 }
 
 void core__prepared_free(core__prepared *prepared)
@@ -1478,5 +1542,6 @@ void core__prepared_free(core__prepared *prepared)
     core__free(prepared->numbers);
     core__free(prepared->number_places);
     core__free(prepared->unprepared);
+    core__program_recomputed_free(prepared->own);
     core__free(prepared);
 }

@@ -37,6 +37,10 @@
  * before a call. */
 enum { CORE__INPUT_ALIGNMENT = 16 };
 
+/* Larger arenas return to the device's allocator after each call, so that
+ * programs that are rarely called do not hold them. */
+enum { CORE__KEPT_ARENA = 1 << 20 };
+
 typedef enum core__source_kind {
     CORE__SOURCE_ARENA,
     CORE__SOURCE_INPUT,
@@ -124,6 +128,7 @@ typedef struct core__unprepared {
 typedef struct core__prepared {
     core_program *program; /* without a reference */
     core__fusion *fusion;
+    core_program *own;     /* that is the program; NULL: it is the caller's */
     core_device *device;
     void *impl; /* of the device */
     uint32_t registered, call_flags, generation;
@@ -167,6 +172,7 @@ void core__prepared_free(core__prepared *prepared);
 /* What explain tells about the prepared calls of a program. */
 typedef struct core__prepared_facts {
     uint32_t nodes, launches;
+    uint32_t recomputed; /* nodes, besides those, of the changed program */
     uint64_t arena_size;
     const core__unprepared *unprepared;
     uint32_t nunprepared;

@@ -21,12 +21,7 @@
 
 #include <string.h>
 
-enum {
-    /* Larger arenas return to the device's allocator after each call, so that
-     * programs that are rarely called do not hold them. */
-    KEPT_ARENA = 1 << 20,
-    SETS = CORE__PREPARED_SETS
-};
+enum { SETS = CORE__PREPARED_SETS };
 
 /* ---------------------------------------------------------------- sets -- */
 
@@ -126,9 +121,11 @@ static void drop_one(core__prepared_calls *calls)
 }
 
 /* Keeps what explain tells, which is the same for all sets. */
-static core_status note_facts(core__prepared_calls *calls,
+static core_status note_facts(const core_program *program,
+                              core__prepared_calls *calls,
                               const core__prepared *set)
 {
+    uint32_t recomputed = set->program->nnodes - program->nnodes;
     size_t size = set->nunprepared * sizeof *set->unprepared;
     core__prepared_facts *facts = NULL, *none = NULL;
 
@@ -137,7 +134,8 @@ static core_status note_facts(core__prepared_calls *calls,
     facts = core__alloc(sizeof *facts + size);
     if (!facts)
         return core__error_memory(sizeof *facts + size);
-    *facts = (core__prepared_facts){.nodes = set->nodes,
+    *facts = (core__prepared_facts){.nodes = set->nodes - recomputed,
+                                    .recomputed = recomputed,
                                     .launches = set->launches,
                                     .arena_size = set->arena_size,
                                     .unprepared = (void *)(facts + 1),
@@ -213,7 +211,7 @@ static core_status get_set(core_program *program, core_tensor *const *inputs,
         return status;
     atomic_store(&calls->reason, NULL);
     drop_one(calls);
-    status = note_facts(calls, *out_set);
+    status = note_facts(program, calls, *out_set);
     if (status != CORE_OK) {
         core__prepared_free(*out_set);
         *out_set = NULL;
@@ -582,7 +580,7 @@ static void end_call(core__prepared *set, core_tensor **outputs,
         core__tensor_release(*tensor);
         *tensor = NULL;
     }
-    if (set->arena_size > KEPT_ARENA) {
+    if (set->arena_size > CORE__KEPT_ARENA) {
         core__tensor_release(set->arena);
         set->arena = NULL;
     }

@@ -47,6 +47,16 @@ void *core__program_alloc(core_program *program, size_t size)
     return block->bytes;
 }
 
+void core__program_free_blocks(core_program *program)
+{
+    while (program->blocks) {
+        core__program_block *next = program->blocks->next;
+
+        core__free(program->blocks);
+        program->blocks = next;
+    }
+}
+
 static const void *copy_to_arena(core_program *program, const void *from,
                                  size_t size)
 {
@@ -115,12 +125,7 @@ void core_program_release(core_program *program)
         core_generator_release(program->generators[i]);
     for (uint32_t i = 0; i < program->ndevices; i++)
         core_device_release(program->devices[i]);
-    while (program->blocks) {
-        core__program_block *next = program->blocks->next;
-
-        core__free(program->blocks);
-        program->blocks = next;
-    }
+    core__program_free_blocks(program);
     core__free(program->devices);
     core__free(program->generators);
     core__free(program->inputs);

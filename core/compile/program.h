@@ -219,6 +219,7 @@ struct core_program {
         nnodes, noutputs, nwrites;
     core__prepared_calls *_Atomic prepared; /* NULL until one is made */
     uint8_t codegen;      /* of its prepared calls: CORE_COMPILE_CODEGEN_… */
+    bool recomputes;      /* prepared calls may (recompute.h) */
     core_program *parent; /* whose arena has parts of this one, with a
                            * reference; NULL: none */
     core__program_block *blocks; /* of the arena */
@@ -230,6 +231,8 @@ struct core_program {
 core_status core__program_new(core_program **out_program);
 /* Memory that lives as long as the program; NULL: none. */
 void *core__program_alloc(core_program *program, size_t size);
+/* Frees that memory. */
+void core__program_free_blocks(core_program *program);
 /* Adds an element of `size` bytes, zeroed, to an array with *count elements.
  * NULL: no memory. */
 void *core__program_grow(void *array, uint32_t *count, size_t size);

@@ -170,6 +170,7 @@ core_status core__compiled_trace(const core_compiled *compiled,
         return core__training_new(joint, &described,
                                   compiled->options.recompute_budget,
                                   out_program, out_training);
+    joint->recomputes = compiled->options.recompute_budget != UINT64_MAX;
     *out_program = joint;
     return CORE_OK;
 }

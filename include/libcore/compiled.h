@@ -68,8 +68,7 @@ enum {
 enum {
     /* Programs for further sizes of inputs are made from two recordings with
      * different sizes, if these differ only in numbers that follow from sizes.
-     * They serve sizes between those that were recorded.  Not for functions
-     * whose results require grad. */
+     * They serve sizes between those that were recorded. */
     CORE_COMPILE_DYNAMIC_AUTO = 0,
     /* Each set of sizes is recorded.  For functions that do something else for
      * some sizes, such as multiples of 8. */
@@ -112,7 +111,9 @@ typedef struct core_compile_options {
     /* If the tensors that a call saves for its backward take at most this many
      * bytes, nothing is computed again.  Otherwise as few bytes are saved as
      * can be, and the backward computes views and element-wise operators again:
-     * 0 does so always, UINT64_MAX never. */
+     * 0 does so always, UINT64_MAX never.  A function that contains the backward
+     * computes layer norms again where that saves memory, unless it is
+     * UINT64_MAX. */
     uint64_t recompute_budget;
 } core_compile_options;
 
