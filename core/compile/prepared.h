@@ -128,7 +128,7 @@ typedef struct core__unprepared {
 typedef struct core__prepared {
     core_program *program; /* without a reference */
     core__fusion *fusion;
-    core_program *own;     /* that is the program; NULL: it is the caller's */
+    core_program *own; /* that is the program; NULL: it is the caller's */
     core_device *device;
     void *impl; /* of the device */
     uint32_t registered, call_flags, generation;
