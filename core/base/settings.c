@@ -86,6 +86,11 @@ static const setting_row rows[CORE__SETTINGS] = {
          "an instruction set that the cpu backend knows",
          "The most advanced instruction set that kernels on the host may use.",
          "backend cpu"},
+    [CORE__SETTING_CPU_NATIVE] =
+        {"LIBCORE_CPU_NATIVE", CORE_SETTING_BOOLEAN, NULL, 0, 1, 0, "1", SWITCH,
+         "Kernels of loop programs contain native code where the machine and "
+         "the system permit it; with 0 they are interpreted.",
+         "backend cpu"},
     [CORE__SETTING_TRACE_DISPATCH] =
         {"LIBCORE_TRACE_DISPATCH", CORE_SETTING_BOOLEAN, NULL, 0, 1, 0, "0",
          SWITCH, "Logs each call as `operator: step -> step`.", "dispatch"},

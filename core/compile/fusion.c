@@ -32,11 +32,11 @@ void core__fusion_release(core__fusion *fusion)
         core__loop_kernel_release(fusion->groups[i].kernel);
         core__free(fusion->groups[i].reason);
         core__free(fusion->groups[i].values);
-        core__free(fusion->groups[i].operators);
     }
     core__free(fusion->groups);
     core__free(fusion->ends);
     core__free(fusion->order);
+    core__free(fusion->names);
     core__free(fusion);
 }
 
@@ -216,23 +216,6 @@ static void note_reads(const core_program *program, const uint32_t *group,
     }
 }
 
-static core_status set_names(const core_program *program, const uint32_t *nodes,
-                             core__fused_group *group)
-{
-    const core__program_type *type =
-        &program->values[program->nodes[nodes[0]].first].type;
-    size_t size = group->count * sizeof *group->operators;
-
-    group->elements =
-        core__type_bytes(type) / (uint64_t)core__dtype_size(type->dtype);
-    group->operators = core__alloc(size);
-    if (!group->operators)
-        return core__error_memory(size);
-    for (uint32_t i = 0; i < group->count; i++)
-        group->operators[i] = program->nodes[nodes[i]].name;
-    return CORE_OK;
-}
-
 /* Programs that are not simplified compute values that nothing reads. */
 static bool has_outputs(const core_program *program, const uint32_t *nodes,
                         const core__fused_group *group, const bool *is_read)
@@ -252,7 +235,6 @@ static core_status make_group(core_program *program, core_device *device,
     core_loop_program *loop;
     core_status status;
 
-    CORE_TRY(set_names(program, nodes, group));
     if (!has_outputs(program, nodes, group, is_read))
         return set_reason(group, "nothing reads its results");
     status = core__fusion_write(program, tensors, nodes, is_read, group, &loop);
@@ -265,6 +247,14 @@ static core_status make_group(core_program *program, core_device *device,
                                     : build(program, device, group, loop);
     core__loop_program_release(loop);
     return status;
+}
+
+static uint64_t elements_of(const core__program_node *node,
+                            const core_program *program)
+{
+    const core__program_type *type = &program->values[node->first].type;
+
+    return core__type_bytes(type) / (uint64_t)core__dtype_size(type->dtype);
 }
 
 static core_status make_groups(core_program *program, core_device *device,
@@ -288,6 +278,8 @@ static core_status make_groups(core_program *program, core_device *device,
                found->group[found->order[i + 1]] == number)
             i++;
         group->count = i + 1 - group->first;
+        group->elements =
+            elements_of(&program->nodes[found->order[i]], program);
         fusion->ngroups++;
         CORE_TRY(
             make_group(program, device, tensors, is_read, mode, fusion, group));
@@ -317,6 +309,18 @@ static core_status fuse(core_program *program, core_device *device,
     return status;
 }
 
+static core_status keep_names(core__fusion *fusion, const core_program *program)
+{
+    size_t size = program->nnodes * sizeof *fusion->names + 1;
+
+    fusion->names = core__alloc(size);
+    if (!fusion->names)
+        return core__error_memory(size);
+    for (uint32_t i = 0; i < program->nnodes; i++)
+        fusion->names[i] = program->nodes[fusion->order[i]].name;
+    return CORE_OK;
+}
+
 core_status core__fusion_new(core_program *program, core_device *device,
                              core_tensor *const *tensors,
                              core__fusion **out_fusion)
@@ -329,7 +333,6 @@ core_status core__fusion_new(core_program *program, core_device *device,
     if (!fusion)
         return core__error_memory(sizeof *fusion);
     atomic_init(&fusion->references, 1);
-    fusion->program = program;
     fusion->device = device;
     fusion->impl = device->impl;
     fusion->registered = atomic_load(&core__registry_generation);
@@ -345,6 +348,8 @@ core_status core__fusion_new(core_program *program, core_device *device,
         fusion->reason = "the device does not provide core.codegen";
     if (status == CORE_OK && !fusion->reason)
         status = fuse(program, device, tensors, mode, fusion);
+    if (status == CORE_OK)
+        status = keep_names(fusion, program);
     if (status == CORE_OK)
         *out_fusion = fusion;
     else

@@ -35,8 +35,7 @@ typedef struct core__fused_group {
     char *reason;
     uint32_t *values; /* by operand of the kernel, outputs first */
     uint32_t noperands, noutputs;
-    const char **operators; /* by node: names, as long as the program */
-    uint64_t elements;      /* of each result */
+    uint64_t elements;    /* of each result */
     uint64_t bytes_saved; /* that are not read and not written, in each call */
 } core__fused_group;
 
@@ -49,11 +48,11 @@ typedef struct core__fusion_end {
 
 typedef struct core__fusion {
     _Atomic uint32_t references;
-    const core_program *program;     /* without a reference; only to compare */
     uint32_t registered, generation; /* when it was made */
     core_device *device;             /* as long as the program */
     void *impl;                      /* of the device */
     uint32_t *order;                 /* of the nodes of the program */
+    const char **names;              /* of their operators, in this order */
     core__fused_group *groups;       /* in this order */
     core__fusion_end *ends;
     uint32_t ngroups, nends;

@@ -5,12 +5,13 @@
 
 #include "compile/fusion.h"
 
-static void write_group(const core__fused_group *group, core__json *json)
+static void write_group(const core__fusion *fusion,
+                        const core__fused_group *group, core__json *json)
 {
     core__json_object(json, NULL);
     core__json_array(json, "operators");
     for (uint32_t i = 0; i < group->count; i++)
-        core__json_text(json, NULL, group->operators[i]);
+        core__json_text(json, NULL, fusion->names[group->first + i]);
     core__json_end(json);
     core__json_unsigned(json, "elements", group->elements);
     if (group->kernel) {
@@ -29,7 +30,7 @@ static void write_groups(const core__fusion *fusion, const char *name,
     core__json_array(json, name);
     for (uint32_t i = 0; fusion && i < fusion->ngroups; i++)
         if ((fusion->groups[i].kernel != NULL) == fused)
-            write_group(&fusion->groups[i], json);
+            write_group(fusion, &fusion->groups[i], json);
     core__json_end(json);
 }
 

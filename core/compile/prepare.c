@@ -1452,7 +1452,7 @@ static core_status prepare(core_program *program, core_tensor *const *inputs,
     }
     p.device = program->devices[0];
     status = begin(program, &p);
-    if (status == CORE_OK && fusion && fusion->program == program)
+    if (status == CORE_OK && fusion)
         p.to->fusion = core__fusion_retain(fusion);
     if (status == CORE_OK)
         status = prepare_all(&p);

@@ -127,8 +127,8 @@ typedef struct core__unprepared {
 
 typedef struct core__prepared {
     core_program *program; /* without a reference */
+    core_program *own;     /* that is the program; NULL: it is the caller's */
     core__fusion *fusion;
-    core_program *own; /* that is the program; NULL: it is the caller's */
     core_device *device;
     void *impl; /* of the device */
     uint32_t registered, call_flags, generation;
@@ -168,6 +168,11 @@ core_status core__prepare(core_program *program, core_tensor *const *inputs,
                           core__fusion *fusion, core__prepared **out_prepared,
                           const char **out_reason);
 void core__prepared_free(core__prepared *prepared);
+
+/* The stream of a call that need not be run operator by operator; NULL: it is
+ * observed, or its memory is special. */
+core_stream *core__program_plain_stream(core__thread *self,
+                                        const core_program *program);
 
 /* What explain tells about the prepared calls of a program. */
 typedef struct core__prepared_facts {

@@ -163,7 +163,8 @@ const core__prepared_facts *core__prepared_describe(core_program *program,
     return facts;
 }
 
-/* Makes a set with the groups and kernels of the last one. */
+/* Makes a set with the groups and kernels of the last one, unless that one
+ * has a program of its own. */
 static core_status make_set(core_program *program, core_tensor *const *inputs,
                             core__prepared_calls *calls,
                             core__prepared **out_set, const char **out_reason)
@@ -176,7 +177,7 @@ static core_status make_set(core_program *program, core_tensor *const *inputs,
         fusion = NULL;
     }
     status = core__prepare(program, inputs, fusion, out_set, out_reason);
-    if (status == CORE_OK && !fusion)
+    if (status == CORE_OK && !fusion && !(*out_set)->own)
         fusion = core__fusion_retain((*out_set)->fusion);
     core__fusion_release(atomic_exchange(&calls->fusion, fusion));
     return status;
@@ -633,10 +634,8 @@ static core_status run_set(core__prepared *set, core_tensor *const *inputs,
 
 /* ----------------------------------------------------------------- calls -- */
 
-/* The stream of a call that need not be run operator by operator; NULL: it is
- * observed, or its memory is special. */
-static core_stream *plain_stream(core__thread *self,
-                                 const core_program *program)
+core_stream *core__program_plain_stream(core__thread *self,
+                                        const core_program *program)
 {
     const uint32_t observed = (uint32_t)(CORE__KEY_TRACE | CORE__KEY_PROFILER |
                                          CORE__KEYS_MODE | CORE__KEYS_TRACED);
@@ -676,7 +675,7 @@ core_status core__program_run_checked(core_program *program,
                                       core_tensor **outputs)
 {
     core__thread *self = core__thread_self();
-    core_stream *stream = plain_stream(self, program);
+    core_stream *stream = core__program_plain_stream(self, program);
     uint32_t excluded = self->excluded;
     bool no_grad = self->no_grad, done = false;
     core_status status = CORE_OK;

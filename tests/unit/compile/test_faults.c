@@ -76,6 +76,37 @@ static core_status call_twice(world *w)
     return status;
 }
 
+COMPILED_FUNCTION(folds)
+{
+    core_tensor *negative = NULL, *turned = NULL;
+    core_status status = core_neg(w->hidden[1], &negative);
+
+    if (status == CORE_OK)
+        status = core_t(negative, &turned);
+    if (status == CORE_OK)
+        status = core_mm(x[0], turned, &out[0]);
+    core_tensor_release(negative);
+    core_tensor_release(turned);
+    *noutputs = 1;
+    return status;
+}
+
+static core_status call_frozen(world *w)
+{
+    const core_compile_options options = {.struct_size = sizeof options,
+                                          .flags = CORE_COMPILE_FREEZE};
+    core_compiled *compiled = NULL;
+    core_tensor *out = NULL;
+    core_status status = core_compile(folds, w, &options, &compiled);
+
+    for (int i = 0; i < 2 && status == CORE_OK; i++) {
+        status = core_compiled_call(compiled, w->inputs, 1, &out, 1);
+        core_tensor_release(out);
+    }
+    core_compiled_release(compiled);
+    return status;
+}
+
 /* Two groups of operators, one with two results, and a write. */
 COMPILED_FUNCTION(fusible)
 {
@@ -460,6 +491,12 @@ START_TEST(a_compiled_call_without_memory_leaves_nothing_behind)
 }
 END_TEST
 
+START_TEST(freezing_without_memory_leaves_nothing_behind)
+{
+    fail_each(call_frozen);
+}
+END_TEST
+
 START_TEST(fused_kernels_without_memory_leave_nothing_behind)
 {
     fail_each(call_fused);
@@ -506,6 +543,7 @@ int main(void)
 {
     const TTest *const tests[] = {
         a_compiled_call_without_memory_leaves_nothing_behind,
+        freezing_without_memory_leaves_nothing_behind,
         fused_kernels_without_memory_leave_nothing_behind,
         training_without_memory_leaves_nothing_behind,
         programs_of_other_sizes_without_memory_leave_nothing_behind,
