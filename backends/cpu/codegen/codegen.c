@@ -259,7 +259,6 @@ static core_status add_instruction(maker *m, uint32_t i)
         break;
     case CORE_LOOP_ROW_SIZE:
         now.kind = CPU_TILE_ROW_SIZE;
-        now.uniform = true;
         break;
     case CORE_LOOP_REDUCE_SUM:
     case CORE_LOOP_REDUCE_MAX:
@@ -333,7 +332,8 @@ static void find_kinds(cpu_tile_kernel *kernel, cpu_tile_step *step)
     bool uniform = true;
 
     step->constant = step->kind == CPU_TILE_FILL ||
-                     step->kind == CPU_TILE_SIZE || computes(step);
+                     step->kind == CPU_TILE_SIZE ||
+                     step->kind == CPU_TILE_ROW_SIZE || computes(step);
     for (uint32_t k = 0; k < step->ninputs; k++) {
         const cpu_tile_step *input = &kernel->steps[step->inputs[k]];
 
