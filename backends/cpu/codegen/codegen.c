@@ -3,6 +3,7 @@
 
 /* core.codegen: makes kernels of loop programs, and launches them. */
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -476,6 +477,26 @@ static core_status identity(void *device, core_string *out_text)
     return CORE_OK;
 }
 
+/* Logs what runs how, with LIBCORE_LOG=debug. */
+static void report(const cpu_tile_kernel *kernel)
+{
+    uint32_t native = 0, interpreted = 0;
+    char text[160];
+
+    for (uint32_t i = 0; i < kernel->nsteps; i++) {
+        native += kernel->steps[i].group != 0;
+        interpreted += kernel->steps[i].group == 0 &&
+                       !kernel->steps[i].constant &&
+                       kernel->steps[i].kind > CPU_TILE_STORE;
+    }
+    snprintf(text, sizeof text,
+             "loop program: %u steps are native code, in %u groups; %u are "
+             "interpreted",
+             native, kernel->ngroups, interpreted);
+    cpu_host->log(CORE_LOG_DEBUG, core_sdk_string("cpu"),
+                  core_sdk_string(text));
+}
+
 static void destroy(void *device, void *handle)
 {
     cpu_tile_kernel *kernel = handle;
@@ -569,11 +590,13 @@ static core_status build(void *device, const core_loop_program *program,
     *out_kernel = NULL;
     if (status == CORE_OK && cpu_native_is_on())
         status = make_native(kernel);
-    if (status != CORE_OK && kernel != NULL)
+    if (status != CORE_OK) {
         destroy(device, kernel);
-    else
-        *out_kernel = kernel;
-    return status;
+        return status;
+    }
+    report(kernel);
+    *out_kernel = kernel;
+    return CORE_OK;
 }
 
 static core_status accepts(void *device, const core_loop_program *program)

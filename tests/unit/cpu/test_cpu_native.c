@@ -453,6 +453,8 @@ START_TEST(steps_without_vector_code_run_between_groups)
     for (int k = 0; k < 2; k++)
         kernels[k] = build(k == 1);
     ck_assert_uint_eq(kernels[1]->ngroups, 2);
+    ck_assert_str_eq(cpu_logged, "loop program: 9 steps are native code, in 2 "
+                                 "groups; 1 are interpreted");
     for (int64_t n = 1; n < 1200; n += 61) {
         for (int k = 0; k < 2; k++) {
             uint32_t state = 5;
