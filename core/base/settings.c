@@ -160,6 +160,13 @@ static const setting_row rows[CORE__SETTINGS] = {
          "Every Nth call of a compiled function records it again, and fails if "
          "the function does something else than before.",
          "compile"},
+    [CORE__SETTING_COMPILE_CODEGEN] =
+        {"LIBCORE_COMPILE_CODEGEN", CORE_SETTING_CHOICE, "auto,off,on", 0, 2, 0,
+         "auto", "auto, off or on",
+         "Whether compiled functions run groups of element-wise operators as "
+         "one kernel, unless their options say so: auto where that is expected "
+         "to be faster, on wherever it is possible.",
+         "compile"},
 };
 
 /* Texts that were returned live until the process ends. */
