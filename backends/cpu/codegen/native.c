@@ -145,11 +145,13 @@ static vector_value select_values(lowering *l, const cpu_tile_step *step,
 static vector_value vector_of(lowering *l, uint16_t number, bool bits)
 {
     const cpu_tile_step *step = &l->kernel->steps[number];
-    vectors *known = &l->of[number];
-    vector_value *place = bits ? &known->bits : &known->value;
+    vectors *known;
+    vector_value *place;
 
     if (l->attempt)
         return outside(l, number, bits);
+    known = &l->of[number];
+    place = bits ? &known->bits : &known->value;
     if (*place != VECTOR_NONE)
         return *place;
     if (number < l->group->first)
