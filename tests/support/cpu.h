@@ -25,7 +25,7 @@ CORE_SDK_EXPORT core_status core_plugin_entry(const core_plugin_offer *offer,
                                               core_plugin_answer *answer);
 
 static char cpu_message[512];
-static const char *cpu_isa_setting, *cpu_threads_setting;
+static const char *cpu_isa_setting, *cpu_threads_setting, *cpu_native_setting;
 static core_kernel *cpu_all_kernels;
 static uint32_t cpu_kernel_count;
 /* How many registrations of kernels succeed before all others fail. */
@@ -46,6 +46,8 @@ static core_string host_setting(core_string name)
         return core_sdk_string(cpu_isa_setting);
     if (core_sdk_string_equal(name, "LIBCORE_THREADS"))
         return core_sdk_string(cpu_threads_setting);
+    if (core_sdk_string_equal(name, "LIBCORE_CPU_NATIVE"))
+        return core_sdk_string(cpu_native_setting);
     return core_sdk_string(NULL);
 }
 

@@ -385,6 +385,7 @@ typedef struct train_compile_counts {
     int64_t compiled; /* steps that ran a program */
     int64_t eager;    /* steps that were called as they are */
     int64_t programs;
+    int64_t graph_launches;
     int64_t traces;
     double trace_seconds;
     char reasons[2000]; /* of the latter; "" if there are none */

@@ -2,14 +2,15 @@
  * Copyright The libcore authors */
 
 /* Random functions of views, changes in place and reads, against the programs
- * that are recorded from them, half of them simplified, and half of them run by
- * prepared calls. */
+ * that are recorded from them: half of them simplified, half of them run by
+ * prepared calls, and half of those with fused kernels. */
 
 #define SUITE_SECONDS 3000
 #include "support/program.h"
 
 #include "compile/simplify.h"
 
+#include <libcore/compiled.h>
 #include <libcore/device.h>
 
 enum { KNOWN = 24, STEPS = 14 };
@@ -290,6 +291,8 @@ static bool compare_random(void)
     }
     unchanged(&c, &traced);
     program_is_prepared = fuzz_seed & 2;
+    program->codegen =
+        fuzz_seed & 4 ? CORE_COMPILE_CODEGEN_ON : CORE_COMPILE_CODEGEN_OFF;
     compare_calls(&c, &eager, &traced, program);
     core_program_release(program);
     return true;
