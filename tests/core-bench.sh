@@ -100,6 +100,22 @@ elem() {
     }
 }
 
+# How much memory the step of the block needs does not depend on the machine.
+compile() {
+    quick compile && has compile.guards_8_inputs compile.chain3.eager \
+        compile.mlp_tiny_8-16-4_b1_step.compile_ms \
+        compile.chain13_16M.compiled/t1 compile.chain13_16K.compiled/t1 \
+        compile.norm_gelu_residual_4096x1024.compiled/t1 \
+        compile.softmax_mask_dropout_64x128x128.compiled/t1 \
+        compile.cnn_step_b32.compile_ms/t1 \
+        compile.mlp_step_784-512-256-10_b128.compiled/t1 \
+        compile.adam_step_784-512-256-10.compiled/t1 \
+        compile.xfmr_block_fwd+bwd_B8T128C256H8.trace_ms/t1 &&
+        awk '$1 == "compile.xfmr_block_step_peak.eager" { all = $2 }
+            $1 == "compile.xfmr_block_step_peak.compiled" { few = $2 }
+            END { exit !(few > 0 && few <= 0.8 * all) }' "$work/out"
+}
+
 # A cache hit is the difference of two rows, which noise can make negative.
 alloc() {
     quick alloc && has alloc.tensor_4KiB alloc.tensor_without_memory \
@@ -209,11 +225,12 @@ no_cpu() {
     LIBCORE_PLUGIN_DENY=cpu ends 1 'no device "cpu"' micro
 }
 
-echo 1..16
+echo 1..17
 ok 'micro prints rows of operators on one element' micro
 ok 'autograd prints rows of backward' autograd
 ok 'train prints rows of training steps' train
 ok 'elem prints element-wise operators, shares of limits and slow rows' elem
+ok 'compile prints rows of compiled functions, and what they need' compile
 ok 'alloc prints rows of memory of a device with streams' alloc
 ok 'alloc without such a device is skipped with a reason' alloc_without_sim
 ok 'load measures the start of processes' load

@@ -78,13 +78,31 @@ static uint32_t count_recomputed(const core_program *backward)
     return count;
 }
 
-static core_status make_programs(core__training *t, uint64_t budget)
+/* The partition changes what outputs and roots refer to. */
+static core_status keep_recorded(core__training *t)
+{
+    core__joint *d = &t->described;
+    size_t outputs = d->noutputs * sizeof *d->outputs;
+    size_t roots = d->nroots * sizeof *d->roots;
+    char *copy = core__program_alloc(t->joint, outputs + roots + 1);
+
+    if (!copy)
+        return core__error_memory(outputs + roots);
+    if (outputs)
+        d->outputs = memcpy(copy, d->outputs, outputs);
+    if (roots)
+        d->roots = memcpy(copy + outputs, d->roots, roots);
+    return CORE_OK;
+}
+
+static core_status make_programs(core__training *t)
 {
     size_t size = (t->described.nmasks + 1) * sizeof *t->backwards;
     core__backward *backward;
 
-    CORE_TRY(
-        core__partition_make(t->joint, &t->described, budget, &t->partition));
+    CORE_TRY(keep_recorded(t));
+    CORE_TRY(core__partition_make(t->joint, &t->described, t->budget,
+                                  &t->partition));
     t->forward_nodes = t->partition.forward->nnodes;
     for (uint32_t i = 0; i < t->forward_nodes; i++)
         t->random = t->random || t->partition.forward->nodes[i].draws ||
@@ -116,8 +134,9 @@ core_status core__training_new(core_program *joint,
         return core__error_memory(sizeof *t);
     }
     t->joint = joint;
-    t->described = *described;
-    status = make_programs(t, budget);
+    t->described = t->recorded = *described;
+    t->budget = budget;
+    status = make_programs(t);
     *out_forward = t->partition.forward;
     if (status == CORE_OK)
         return CORE_OK;
@@ -489,10 +508,11 @@ static core_status take_inputs(core_node *node, const core__training *t,
     return CORE_OK;
 }
 
-static core_status run_backward(core_node *node, core__training *t,
+static core_status run_backward(core_node *node, call_record *record,
                                 uint32_t mask, core_tensor *const *grads,
                                 core_tensor **gradients)
 {
+    core__training *t = record->entry->training;
     core_tensor **inputs = NULL, **outputs;
     core__backward *b;
     core_status status;
@@ -506,7 +526,8 @@ static core_status run_backward(core_node *node, core__training *t,
     outputs = inputs + b->program->ninputs;
     status = take_inputs(node, t, b, grads, inputs);
     if (status == CORE_OK)
-        status = core__program_run_checked(b->program, inputs, outputs);
+        status = core__replay_run(record->compiled->replays, b->program, inputs,
+                                  outputs);
     for (uint32_t i = 0; i < t->described.nsources && status == CORE_OK; i++)
         if (b->outputs[i] != CORE__NO_VALUE &&
             core_node_needs_gradient(node, i))
@@ -534,7 +555,7 @@ static core_status backward(core_node *node, void *context,
         any_unusual(grads, ngrads))
         return call_and_differentiate(node, record, grads, gradients);
     atomic_fetch_add_explicit(&t->backward_calls, 1, memory_order_relaxed);
-    return run_backward(node, t, mask, grads, gradients);
+    return run_backward(node, record, mask, grads, gradients);
 }
 
 /* ----------------------------------------------------------------- calls -- */
@@ -675,7 +696,8 @@ core_status core__training_call(core_compiled *compiled,
     if (t->described.nroots)
         status = record_new(compiled, entry, ninputs, &record);
     if (status == CORE_OK)
-        status = core__program_run_checked(entry->program, inputs, results);
+        status = core__replay_run(compiled->replays, entry->program, inputs,
+                                  results);
     if (status == CORE_OK)
         status = detach_roots(t, results);
     if (status == CORE_OK && record)

@@ -20,7 +20,9 @@
 
 struct core__training {
     core_program *joint;
-    core__joint described;
+    core__joint described; /* outputs and roots are of the forward program */
+    core__joint recorded;  /* as it was before the partition */
+    uint64_t budget;       /* recompute_budget */
     core__partition partition; /* its forward is the program of the entry */
     core__backward *_Atomic *backwards; /* by mask; NULL: not made yet */
     uint32_t forward_nodes, backward_nodes, recomputed;

@@ -4,6 +4,7 @@
 /* Creates programs and adds to them. */
 
 #include "compile/prepared.h"
+#include "compile/replay.h"
 #include "compile/region.h"
 
 #include "base/memory.h"
@@ -45,6 +46,16 @@ void *core__program_alloc(core_program *program, size_t size)
     program->capacity = capacity;
     program->used = size;
     return block->bytes;
+}
+
+void core__program_free_blocks(core_program *program)
+{
+    while (program->blocks) {
+        core__program_block *next = program->blocks->next;
+
+        core__free(program->blocks);
+        program->blocks = next;
+    }
 }
 
 static const void *copy_to_arena(core_program *program, const void *from,
@@ -99,6 +110,7 @@ void core_program_release(core_program *program)
 {
     if (!program || atomic_fetch_sub(&program->references, 1) != 1)
         return;
+    core__replay_free(program);
     core__prepared_calls_free(program);
     for (uint32_t i = 0; i < program->nhidden; i++)
         core__hidden_release(&program->hidden[i]);
@@ -115,12 +127,7 @@ void core_program_release(core_program *program)
         core_generator_release(program->generators[i]);
     for (uint32_t i = 0; i < program->ndevices; i++)
         core_device_release(program->devices[i]);
-    while (program->blocks) {
-        core__program_block *next = program->blocks->next;
-
-        core__free(program->blocks);
-        program->blocks = next;
-    }
+    core__program_free_blocks(program);
     core__free(program->devices);
     core__free(program->generators);
     core__free(program->inputs);

@@ -7,6 +7,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "compile/compiled_node.h"
 #include "compile/extract.h"
 #include "device/device.h"
 #include "dispatch/schema.h"
@@ -15,15 +16,13 @@
 
 enum { FACTORS = 3, FORMS = 8 };
 
-typedef enum form_kind { FORM_TIMES, FORM_PLUS, FORM_BY } form_kind;
-
-/* A product of symbols, times a constant, plus one, or divided by one without
- * remainder. */
+/* A product of symbols, plus a constant, or times one and divided by another
+ * without remainder. */
 typedef struct form {
     uint8_t nfactors;
     uint8_t factors[FACTORS];
-    uint8_t kind;
     int64_t constant;
+    int64_t divisor; /* 0: the constant is added */
 } form;
 
 typedef enum number_kind {
@@ -56,6 +55,30 @@ struct core__size_pattern {
 };
 
 enum { FAILURES = 8 };
+
+/* ------------------------------------------------------------ recordings -- */
+
+/* What was recorded of a call. */
+typedef struct recording {
+    const core_program *program; /* the joint program, if there is a backward */
+    const core_program *holder;  /* that has the tensors: it, or the forward */
+    const core__joint *joint;    /* NULL: there is no backward */
+    uint32_t ninputs;            /* of the function */
+} recording;
+
+static recording recording_of(const core_program *program,
+                              const core__training *training)
+{
+    if (!training)
+        return (recording){program, program, NULL, program->ninputs};
+    return (recording){training->joint, program, &training->recorded,
+                       training->recorded.ninputs};
+}
+
+static recording recording_of_entry(const core__compiled_entry *entry)
+{
+    return recording_of(entry->program, entry->training);
+}
 
 /* --------------------------------------------------------------- visits -- */
 
@@ -91,7 +114,20 @@ static void visit_argument(visitor *v, const core__program_argument *argument)
     }
 }
 
-static void visit_program(const core_program *program, visitor *v)
+/* The numbers of views that are made outside of the program. */
+static void visit_views(const core__joint *joint, visitor *v)
+{
+    for (uint32_t i = 0; i < joint->noutputs; i++)
+        for (uint32_t k = 0; k < joint->outputs[i].nsteps; k++) {
+            const core__view_step *step = &joint->outputs[i].steps[k];
+
+            for (uint32_t n = 1; n < step->nargs; n++)
+                visit_argument(v, &step->args[n]);
+        }
+}
+
+static void visit_program(const core_program *program, const core__joint *joint,
+                          visitor *v)
 {
     for (uint32_t i = 0; i < program->ninputs; i++)
         visit_numbers(v, core__type_strides(&program->inputs[i].type),
@@ -105,6 +141,8 @@ static void visit_program(const core_program *program, visitor *v)
         visit_numbers(v, output->type.dims, 2u * output->type.ndim, false);
         visit_numbers(v, &output->offset, 1, false);
     }
+    if (joint)
+        visit_views(joint, v);
 }
 
 static void count_number(void *context, uint32_t place, bool is_float,
@@ -130,16 +168,16 @@ static void store_number(void *context, uint32_t place, bool is_float,
 }
 
 /* NULL: no memory. */
-static number *numbers_of(const core_program *program, uint32_t *out_count)
+static number *numbers_of(const recording *r, uint32_t *out_count)
 {
     visitor counting = {count_number, out_count, 0};
     visitor storing = {store_number, NULL, 0};
 
     *out_count = 0;
-    visit_program(program, &counting);
+    visit_program(r->program, r->joint, &counting);
     storing.context = core__alloc((*out_count + 1) * sizeof(number));
     if (storing.context)
-        visit_program(program, &storing);
+        visit_program(r->program, r->joint, &storing);
     return storing.context;
 }
 
@@ -183,7 +221,8 @@ static bool same_node(const core_program *x, const core_program *y,
     /* What an operator of a program infers from sizes is not known. */
     if (!a->op || a->op != b->op || a->nargs != b->nargs ||
         a->nresults != b->nresults || a->written != b->written ||
-        a->first != b->first || a->nvalues != b->nvalues)
+        a->first != b->first || a->nvalues != b->nvalues ||
+        a->backward != b->backward)
         return false;
     for (uint32_t i = 0; i < a->nargs; i++)
         if (!same_argument(x, y, &a->args[i], &b->args[i]))
@@ -201,7 +240,7 @@ static bool same_type(const core_program *x, const core_program *y,
            x->devices[a->device] == y->devices[b->device];
 }
 
-static bool same_sources(const core_program *a, const core_program *b)
+static bool same_inputs(const core_program *a, const core_program *b)
 {
     for (uint32_t i = 0; i < a->ninputs; i++)
         if (a->inputs[i].value != b->inputs[i].value ||
@@ -209,14 +248,21 @@ static bool same_sources(const core_program *a, const core_program *b)
             b->inputs[i].base != CORE__NO_VALUE ||
             !same_type(a, b, &a->inputs[i].type, &b->inputs[i].type))
             return false;
+    return true;
+}
+
+static bool same_sources(const recording *x, const recording *y)
+{
+    const core_program *a = x->program, *b = y->program;
+
     for (uint32_t i = 0; i < a->nhidden; i++)
-        if (!core__same_hidden(&a->hidden[i], &b->hidden[i]) ||
+        if (!core__same_hidden(&x->holder->hidden[i], &y->holder->hidden[i]) ||
             !core__types_equal(&a->values[a->hidden[i].value].type,
                                &b->values[b->hidden[i].value].type) ||
             a->hidden[i].value != b->hidden[i].value)
             return false;
-    for (uint32_t i = 0; i < a->naliases; i++)
-        if (a->aliases[i] != b->aliases[i])
+    for (uint32_t i = 0; i < x->holder->naliases; i++)
+        if (x->holder->aliases[i] != y->holder->aliases[i])
             return false;
     return true;
 }
@@ -244,15 +290,89 @@ static bool differs(char *text, size_t size, const char *what)
     return false;
 }
 
-/* True if the programs differ in numbers alone. */
-static bool same_structure(const core_program *a, const core_program *b,
-                           char *text, size_t size)
+/* ----------------------------------------------------------- backwards -- */
+
+static bool same_views(const recording *x, const recording *y,
+                       const core__joint_output *a, const core__joint_output *b)
 {
-    if (a->nnumbers || b->nnumbers || a->nfinishes || b->nfinishes)
+    if (a->kind != b->kind || a->alias != b->alias || a->index != b->index ||
+        a->nsteps != b->nsteps)
+        return false;
+    for (uint32_t i = 0; i < a->nsteps; i++) {
+        const core__view_step *from = &a->steps[i], *to = &b->steps[i];
+
+        if (from->op != to->op || from->nargs != to->nargs ||
+            from->result != to->result)
+            return false;
+        for (uint32_t k = 1; k < from->nargs; k++)
+            if (!same_argument(x->program, y->program, &from->args[k],
+                               &to->args[k]))
+                return false;
+    }
+    return true;
+}
+
+static bool same_numbers(const void *a, const void *b, size_t count,
+                         size_t size)
+{
+    return !count || memcmp(a, b, count * size) == 0;
+}
+
+/* The gradient of a root is an input that has the type of the root, and outputs
+ * are no tensors from before the call. */
+static bool is_usual(const recording *r)
+{
+    for (uint32_t i = 0; i < r->joint->nroots; i++)
+        if (!core__types_equal(&r->program->inputs[r->ninputs + i].type,
+                               &r->program->outputs[r->joint->roots[i]].type))
+            return false;
+    for (uint32_t i = 0; i < r->holder->noutputs; i++)
+        if (r->holder->outputs[i].tensor)
+            return false;
+    return true;
+}
+
+static bool same_backward(const recording *x, const recording *y)
+{
+    const core__joint *a = x->joint, *b = y->joint;
+    size_t gradients;
+
+    if (!a || !b)
+        return a == b;
+    gradients = (size_t)a->nmasks * a->nsources;
+    if (a->ninputs != b->ninputs || a->noutputs != b->noutputs ||
+        a->nroots != b->nroots || a->nsources != b->nsources ||
+        a->nmasks != b->nmasks || a->views != b->views || !is_usual(x) ||
+        !is_usual(y) ||
+        !same_numbers(a->roots, b->roots, a->nroots, sizeof *a->roots) ||
+        !same_numbers(a->root_outputs, b->root_outputs, a->nroots,
+                      sizeof *a->root_outputs) ||
+        !same_numbers(a->masks, b->masks, a->nmasks, sizeof *a->masks) ||
+        !same_numbers(a->gradients, b->gradients, gradients,
+                      sizeof *a->gradients))
+        return false;
+    for (uint32_t i = 0; i < a->nsources; i++)
+        if (a->sources[i].tensor != b->sources[i].tensor ||
+            a->sources[i].input != b->sources[i].input)
+            return false;
+    for (uint32_t i = 0; i < a->noutputs; i++)
+        if (!same_views(x, y, &a->outputs[i], &b->outputs[i]))
+            return false;
+    return true;
+}
+
+/* True if the programs differ in numbers alone. */
+static bool same_structure(const recording *x, const recording *y, char *text,
+                           size_t size)
+{
+    const core_program *a = x->program, *b = y->program;
+    const core_program *of_a = x->holder, *of_b = y->holder;
+
+    if (of_a->nnumbers || of_b->nnumbers || of_a->nfinishes || of_b->nfinishes)
         return differs(text, size, "a program contains an optimizer's step");
-    if (a->nknown || b->nknown || a->ninputs != b->ninputs ||
-        a->nhidden != b->nhidden || a->naliases != b->naliases ||
-        !same_sources(a, b))
+    if (of_a->nknown || of_b->nknown || a->ninputs != b->ninputs ||
+        a->nhidden != b->nhidden || of_a->naliases != of_b->naliases ||
+        !same_inputs(a, b) || !same_sources(x, y))
         return differs(text, size,
                        "inputs are views, or the function knows other tensors");
     if (a->nnodes != b->nnodes || a->nvalues != b->nvalues)
@@ -267,9 +387,9 @@ static bool same_structure(const core_program *a, const core_program *b,
         if (!same_type(a, b, &a->values[i].type, &b->values[i].type))
             return differs(text, size, "the dtype of a value");
     return a->noutputs == b->noutputs && a->nwrites == b->nwrites &&
-                   same_results(a, b)
+                   same_results(a, b) && same_backward(x, y)
                ? true
-               : differs(text, size, "the outputs");
+               : differs(text, size, "the outputs, or their gradients");
 }
 
 /* ---------------------------------------------------------------- forms -- */
@@ -282,33 +402,41 @@ static bool evaluate(const form *f, const int64_t *symbols, int64_t *out)
     for (uint32_t i = 0; i < f->nfactors; i++)
         if (__builtin_mul_overflow(product, symbols[f->factors[i]], &product))
             return false;
-    switch (f->kind) {
-    case FORM_TIMES:
-        return !__builtin_mul_overflow(product, f->constant, out);
-    case FORM_PLUS:
+    if (!f->divisor)
         return !__builtin_add_overflow(product, f->constant, out);
-    default:
-        *out = product / f->constant;
-        return product % f->constant == 0;
-    }
+    if (__builtin_mul_overflow(product, f->constant, &product))
+        return false;
+    *out = product / f->divisor;
+    return product % f->divisor == 0;
 }
 
 /* False: there are too many. */
-static bool add_form(varying *v, form f, form_kind kind, int64_t constant)
+static bool add_form(varying *v, form f, int64_t constant, int64_t divisor)
 {
     if (v->nforms == FORMS)
         return false;
-    f.kind = (uint8_t)kind;
     f.constant = constant;
+    f.divisor = divisor;
     v->forms[v->nforms++] = f;
     return true;
+}
+
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t rest = a % b;
+
+        a = b;
+        b = rest;
+    }
+    return a < 0 ? -a : a;
 }
 
 /* Adds the forms with these factors that give a and b. */
 static bool add_forms(const core__size_pattern *p, const uint32_t *factors,
                       uint32_t count, int64_t a, int64_t b, varying *v)
 {
-    int64_t x = 1, y = 1;
+    int64_t x = 1, y = 1, common, to, from;
     form f = {.nfactors = (uint8_t)count};
 
     for (uint32_t i = 0; i < count; i++) {
@@ -317,13 +445,11 @@ static bool add_forms(const core__size_pattern *p, const uint32_t *factors,
             __builtin_mul_overflow(y, p->symbols[factors[i]].second, &y))
             return true;
     }
-    if (a % x == 0 && b % y == 0 && a / x == b / y)
-        return add_form(v, f, FORM_TIMES, a / x);
-    if (a - x == b - y)
-        return add_form(v, f, FORM_PLUS, a - x);
-    if (a && b && x % a == 0 && y % b == 0 && x / a == y / b)
-        return add_form(v, f, FORM_BY, x / a);
-    return true;
+    common = common_divisor(a, x);
+    if (!__builtin_mul_overflow(y, a / common, &to) &&
+        !__builtin_mul_overflow(b, x / common, &from) && to == from)
+        return add_form(v, f, a / common, x / common);
+    return a - x != b - y || add_form(v, f, a - x, 0);
 }
 
 /* All forms that explain an integer; false: none, or too many. */
@@ -454,7 +580,7 @@ static bool find_symbols(core__size_pattern *p, const core_program *a,
 {
     uint32_t at = 0;
 
-    for (uint32_t i = 0; i < a->ninputs; i++)
+    for (uint32_t i = 0; i < p->ninputs; i++)
         for (uint32_t k = 0; k < a->inputs[i].type.ndim; k++, at++) {
             int64_t x = core__type_sizes(&a->inputs[i].type)[k];
             int64_t y = core__type_sizes(&b->inputs[i].type)[k];
@@ -495,31 +621,32 @@ static bool find_varying(core__size_pattern *p, const core_program *program,
     return true;
 }
 
-static uint32_t count_sizes(const core_program *program)
+static uint32_t count_sizes(const recording *r)
 {
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < program->ninputs; i++)
-        count += program->inputs[i].type.ndim;
+    for (uint32_t i = 0; i < r->ninputs; i++)
+        count += r->program->inputs[i].type.ndim;
     return count;
 }
 
 /* NULL: they make none, and text says why. */
 static core__size_pattern *pattern_new(core__compiled_entry *base,
-                                       const core_program *program, char *text,
+                                       const recording *now, char *text,
                                        size_t size)
 {
-    uint32_t nsizes = count_sizes(base->program), count_a, count_b;
-    number *a = numbers_of(base->program, &count_a);
-    number *b = numbers_of(program, &count_b);
+    const recording before = recording_of_entry(base);
+    uint32_t nsizes = count_sizes(&before), count_a, count_b;
+    number *a = numbers_of(&before, &count_a);
+    number *b = numbers_of(now, &count_b);
     core__size_pattern *p =
         core__alloc_zero(sizeof *p + nsizes * sizeof *p->sizes);
     bool good = a && b && p;
 
     if (good) {
-        p->ninputs = program->ninputs;
+        p->ninputs = now->ninputs;
         p->nsizes = nsizes;
-        good = find_symbols(p, base->program, program) ||
+        good = find_symbols(p, before.program, now->program) ||
                differs(text, size,
                        p->nsymbols ? "more than 8 sizes differ"
                                    : "the strides of inputs, not their sizes");
@@ -527,7 +654,7 @@ static core__size_pattern *pattern_new(core__compiled_entry *base,
         core__format(text, size, "out of memory");
     }
     good = good && count_a == count_b &&
-           find_varying(p, program, a, b, count_a, text, size);
+           find_varying(p, now->program, a, b, count_a, text, size);
     core__free(a);
     core__free(b);
     if (good && core__entry_retain(base)) {
@@ -605,17 +732,18 @@ static core_status copy_type(core_program *to, core__program_type *type)
                                   core__type_strides(type), type->device, type);
 }
 
-static core_status copy_arguments(core_program *to, core__program_node *node)
+static core_status copy_arguments(core_program *to, uint32_t count,
+                                  const core__program_argument **inout)
 {
     core__program_argument *args =
-        core__program_alloc(to, (node->nargs + 1) * sizeof *args);
+        core__program_alloc(to, (count + 1) * sizeof *args);
 
     if (!args)
-        return core__error_memory(node->nargs * sizeof *args);
-    for (uint32_t i = 0; i < node->nargs; i++) {
+        return core__error_memory(count * sizeof *args);
+    for (uint32_t i = 0; i < count; i++) {
         int64_t *numbers;
 
-        args[i] = node->args[i];
+        args[i] = (*inout)[i];
         if (args[i].tag != CORE_VALUE_INT_LIST &&
             args[i].tag != CORE_VALUE_FLOAT_LIST)
             continue;
@@ -626,7 +754,33 @@ static core_status copy_arguments(core_program *to, core__program_node *node)
             memcpy(numbers, args[i].u.ints, args[i].count * sizeof *numbers);
         args[i].u.ints = numbers;
     }
-    node->args = args;
+    *inout = args;
+    return CORE_OK;
+}
+
+/* The views that are made outside of the program, in the arena of a copy. */
+static core_status copy_views(core_program *to, core__joint *joint)
+{
+    size_t size = joint->noutputs * sizeof *joint->outputs;
+    core__joint_output *outputs = core__program_alloc(to, size + 1);
+
+    if (!outputs)
+        return core__error_memory(size);
+    for (uint32_t i = 0; i < joint->noutputs; i++) {
+        core__joint_output *output = &outputs[i];
+        core__view_step *steps;
+
+        *output = joint->outputs[i];
+        steps = core__program_alloc(to, output->nsteps * sizeof *steps + 1);
+        if (!steps)
+            return core__error_memory(output->nsteps * sizeof *steps);
+        for (uint32_t k = 0; k < output->nsteps; k++) {
+            steps[k] = output->steps[k];
+            CORE_TRY(copy_arguments(to, steps[k].nargs, &steps[k].args));
+        }
+        output->steps = steps;
+    }
+    joint->outputs = outputs;
     return CORE_OK;
 }
 
@@ -642,11 +796,12 @@ static core_status copy_arguments(core_program *to, core__program_node *node)
     } while (0)
 
 /* References are taken one by one, so that a failure drops those alone. */
-static core_status copy_tensors(core_program *to, const core_program *from)
+static core_status copy_tensors(core_program *to, const recording *r)
 {
+    const core_program *from = r->program;
     core_status status = CORE_OK;
 
-#define COPY_REFERENCES(array, count, retain)                              \
+#define COPY_REFERENCES(from, array, count, retain)                        \
     for (uint32_t i = 0; status == CORE_OK && i < from->count; i++) {      \
         void *added =                                                      \
             core__program_grow(&to->array, &to->count, sizeof *to->array); \
@@ -657,9 +812,12 @@ static core_status copy_tensors(core_program *to, const core_program *from)
         memcpy(added, &from->array[i], sizeof *to->array);                 \
         retain;                                                            \
     }
-    COPY_REFERENCES(hidden, nhidden, core__hidden_retain(&to->hidden[i]))
-    COPY_REFERENCES(aliases, naliases, core__tensor_retain(to->aliases[i]))
-    COPY_REFERENCES(outputs, noutputs,
+    COPY_REFERENCES(from, hidden, nhidden,
+                    to->hidden[i].tensor = r->holder->hidden[i].tensor;
+                    core__hidden_retain(&to->hidden[i]))
+    COPY_REFERENCES(r->holder, aliases, naliases,
+                    core__tensor_retain(to->aliases[i]))
+    COPY_REFERENCES(from, outputs, noutputs,
                     if (to->outputs[i].tensor)
                         core__tensor_retain(to->outputs[i].tensor))
 #undef COPY_REFERENCES
@@ -668,10 +826,14 @@ static core_status copy_tensors(core_program *to, const core_program *from)
 
 /* The program with the sizes of these inputs, and the types of its values as
  * they were. */
-static core_status copy_program(core_program *to, const core_program *from,
+static core_status copy_program(core_program *to, const recording *r,
                                 core_tensor *const *inputs)
 {
-    CORE_TRY(copy_tensors(to, from));
+    const core_program *from = r->program;
+
+    to->recomputes = from->recomputes;
+    to->codegen = from->codegen;
+    CORE_TRY(copy_tensors(to, r));
     COPY_ARRAY(to, from, inputs, ninputs);
     COPY_ARRAY(to, from, values, nvalues);
     COPY_ARRAY(to, from, nodes, nnodes);
@@ -680,21 +842,22 @@ static core_status copy_program(core_program *to, const core_program *from,
         core__program_type *type = &to->inputs[i].type;
 
         CORE_TRY(copy_type(to, type));
-        if (type->ndim)
+        if (type->ndim && i < r->ninputs)
             memcpy((int64_t *)(uintptr_t)type->dims, inputs[i]->sizes,
                    type->ndim * sizeof(int64_t));
     }
     for (uint32_t i = 0; i < to->nnodes; i++)
-        CORE_TRY(copy_arguments(to, &to->nodes[i]));
+        CORE_TRY(copy_arguments(to, to->nodes[i].nargs, &to->nodes[i].args));
     for (uint32_t i = 0; i < to->noutputs; i++)
         CORE_TRY(copy_type(to, &to->outputs[i].type));
     return CORE_OK;
 }
 
 /* True if the inputs have the strides that the pattern expects. */
-static bool inputs_fit(const core_program *program, core_tensor *const *inputs)
+static bool inputs_fit(const core_program *program, core_tensor *const *inputs,
+                       uint32_t ninputs)
 {
-    for (uint32_t i = 0; i < program->ninputs; i++)
+    for (uint32_t i = 0; i < ninputs; i++)
         for (uint32_t k = 0; k < inputs[i]->ndim; k++)
             if (inputs[i]->strides[k] !=
                 core__type_strides(&program->inputs[i].type)[k])
@@ -858,26 +1021,51 @@ static core_status infer_all(core_program *program)
     return CORE_OK;
 }
 
-/* UNSUPPORTED: it must be recorded. */
-static core_status make_program(const core__size_pattern *p,
-                                core_tensor *const *inputs,
-                                const int64_t *symbols, core_program **out)
+/* Gradients of roots have the types of the roots. */
+static void set_tangents(core_program *program, const core__joint *joint)
+{
+    for (uint32_t i = 0; i < joint->nroots; i++)
+        program->inputs[joint->ninputs + i].type =
+            program->outputs[joint->roots[i]].type;
+}
+
+static core_status fill(const core__size_pattern *p, core_program *program,
+                        const core__joint *joint, core_tensor *const *inputs,
+                        const int64_t *symbols)
 {
     filling f = {p, symbols, 0, true};
     visitor v = {fill_number, &f, 0};
-    core__extraction e;
-    core_status status = core__extraction_begin(&e, p->base->program);
 
+    visit_program(program, joint, &v);
+    if (!f.known || !inputs_fit(program, inputs, p->ninputs))
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "a number is not known for these sizes");
+    if (joint)
+        set_tangents(program, joint);
+    return infer_all(program);
+}
+
+/* UNSUPPORTED: it must be recorded.  joint: what is known besides a joint
+ * program. */
+static core_status make_program(const core__size_pattern *p,
+                                core_tensor *const *inputs,
+                                const int64_t *symbols, core__joint *joint,
+                                core_program **out)
+{
+    const recording r = recording_of_entry(p->base);
+    core__joint *own = r.joint ? joint : NULL;
+    core__extraction e;
+    core_status status =
+        core__extraction_begin(&e, (core_program *)(uintptr_t)r.program);
+
+    if (own)
+        *own = *r.joint;
     if (status == CORE_OK)
-        status = copy_program(e.to, p->base->program, inputs);
-    if (status == CORE_OK) {
-        visit_program(e.to, &v);
-        if (!f.known || !inputs_fit(e.to, inputs))
-            status = core__error(CORE_ERROR_UNSUPPORTED,
-                                 "a number is not known for these sizes");
-    }
+        status = copy_program(e.to, &r, inputs);
+    if (status == CORE_OK && own)
+        status = copy_views(e.to, own);
     if (status == CORE_OK)
-        status = infer_all(e.to);
+        status = fill(p, e.to, own, inputs, symbols);
     return core__extraction_end(&e, status, out);
 }
 
@@ -903,49 +1091,75 @@ static bool find_pattern(core__size_patterns *patterns,
     return false;
 }
 
+/* What a pattern makes. */
+typedef struct made_program {
+    core_program *program;
+    bool trains; /* it is a joint program, and this is known besides: */
+    core__joint joint;
+    uint64_t budget;
+} made_program;
+
+static core_status make_for(core__size_patterns *patterns,
+                            const core__guard *guard,
+                            core_tensor *const *inputs, made_program *made)
+{
+    int64_t symbols[CORE__PATTERN_SYMBOLS];
+    core__size_pattern *p;
+    core_status status = CORE_OK;
+
+    core__compiled_lock();
+    if (find_pattern(patterns, guard, inputs, &p, symbols) &&
+        in_range(p, symbols)) {
+        made->trains = p->base->training != NULL;
+        if (made->trains)
+            made->budget = p->base->training->budget;
+        status = make_program(p, inputs, symbols, &made->joint, &made->program);
+        p->programs += made->program != NULL;
+    }
+    core__compiled_unlock();
+    return status;
+}
+
 core_status core__size_patterns_apply(core__size_patterns *patterns,
                                       const core__guard *guard,
                                       core_tensor *const *inputs,
                                       size_t ninputs,
                                       core__compiled_entry **out_entry)
 {
-    int64_t symbols[CORE__PATTERN_SYMBOLS];
-    core_program *program = NULL;
+    made_program made = {0};
+    core__training *training = NULL;
     core__error_record earlier;
-    core__size_pattern *p;
-    core_status status = CORE_OK;
+    core_status status;
 
     *out_entry = NULL;
     core__error_save(&earlier);
-    core__compiled_lock();
-    if (find_pattern(patterns, guard, inputs, &p, symbols) &&
-        in_range(p, symbols)) {
-        status = make_program(p, inputs, symbols, &program);
-        p->programs += program != NULL;
-    }
-    core__compiled_unlock();
+    status = make_for(patterns, guard, inputs, &made);
+    if (status == CORE_OK && made.program && made.trains)
+        status = core__training_new(made.program, &made.joint, made.budget,
+                                    &made.program, &training);
     if (status != CORE_OK) {
         if (status == CORE_ERROR_OUT_OF_MEMORY)
             return status;
         core__error_restore(&earlier);
     }
-    return program ? core__entry_new(guard, program, NULL, inputs, ninputs,
-                                     out_entry)
-                   : CORE_OK;
+    return made.program ? core__entry_new(guard, made.program, training, inputs,
+                                          ninputs, out_entry)
+                        : CORE_OK;
 }
 
 /* Compares another recording with a pattern.  False: it is something else. */
-static bool extend(core__size_pattern *p, const core_program *program,
+static bool extend(core__size_pattern *p, const recording *now,
                    const int64_t *symbols, char *text, size_t size)
 {
+    const recording before = recording_of_entry(p->base);
     uint32_t count_a, count_b, next = 0;
     number *a, *b;
     bool good;
 
-    if (!same_structure(p->base->program, program, text, size))
+    if (!same_structure(&before, now, text, size))
         return false;
-    a = numbers_of(p->base->program, &count_a);
-    b = numbers_of(program, &count_b);
+    a = numbers_of(&before, &count_a);
+    b = numbers_of(now, &count_b);
     good = a && b && count_a == count_b;
     for (uint32_t i = 0; i < count_a && good; i++) {
         if (next < p->nvarying && p->varying[next].place == i)
@@ -997,12 +1211,26 @@ static core__size_pattern *add_pattern(core__size_patterns *patterns,
     return oldest;
 }
 
+/* NULL: the programs make no pattern, and text says why. */
+static core__size_pattern *compare_with(core__compiled_entry *before,
+                                        const recording *now, char *text,
+                                        size_t size)
+{
+    const recording then = recording_of_entry(before);
+
+    return same_structure(&then, now, text, size)
+               ? pattern_new(before, now, text, size)
+               : NULL;
+}
+
 bool core__size_patterns_learn(core__size_patterns *patterns,
                                const core__guard *guard,
                                core_tensor *const *inputs,
                                const core_program *program,
+                               const core__training *training,
                                core__compiled_entry *before)
 {
+    const recording now = recording_of(program, training);
     char *text = patterns->difference;
     size_t size = sizeof patterns->difference;
     int64_t symbols[CORE__PATTERN_SYMBOLS];
@@ -1012,10 +1240,10 @@ bool core__size_patterns_learn(core__size_patterns *patterns,
     core__compiled_lock();
     useless = take_useless(patterns);
     if (find_pattern(patterns, guard, inputs, &p, symbols)) {
-        good = extend(p, program, symbols, text, size);
+        good = extend(p, &now, symbols, text, size);
         p->failures += !good;
-    } else if (before && same_structure(before->program, program, text, size)) {
-        p = pattern_new(before, program, text, size);
+    } else if (before) {
+        p = compare_with(before, &now, text, size);
         good = p != NULL;
         if (p)
             p = add_pattern(patterns, p);

@@ -6,8 +6,7 @@
  * Sizes are numbers to a C function, so a recording contains numbers only.  From
  * two recordings with different sizes follows what depends on sizes: the sizes
  * of inputs that differ are symbols, and each number in the programs that
- * differs must be a product of symbols, times a constant, plus one, or divided
- * by one.
+ * differs must be a product of symbols plus a constant, or times a fraction.
  * If all are, and the programs are equal otherwise, there is a pattern, from
  * which the program for other sizes is made: the numbers are computed, and the
  * types of values are inferred again.
@@ -17,7 +16,11 @@
  * may do something else beyond a size.  A call with other sizes is recorded; if
  * that fits, the pattern serves up to there from then on.  Where a number can be
  * explained in two ways that give different results, the call is recorded, too,
- * which decides. */
+ * which decides.
+ *
+ * Of a function whose results require grad, the joint programs are compared
+ * (joint_trace.h), and the joint program for other sizes is split again: which
+ * values are saved may depend on sizes. */
 
 #ifndef CORE_COMPILE_VARYING_SIZES_H
 #define CORE_COMPILE_VARYING_SIZES_H
@@ -51,12 +54,14 @@ core_status core__size_patterns_apply(core__size_patterns *patterns,
                                       size_t ninputs,
                                       core__compiled_entry **out_entry);
 
-/* Learns from a program that was just recorded.  before: an entry with the same
- * facts but sizes, or NULL.  True: it fits a pattern, or makes one. */
+/* Learns from a program that was just recorded.  training: its backward; NULL: it
+ * has none.  before: an entry with the same facts but sizes, or NULL.  True: it
+ * fits a pattern, or makes one. */
 bool core__size_patterns_learn(core__size_patterns *patterns,
                                const core__guard *guard,
                                core_tensor *const *inputs,
                                const core_program *program,
+                               const core__training *training,
                                core__compiled_entry *before);
 
 /* Writes an array of the patterns. */

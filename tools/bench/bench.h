@@ -133,6 +133,35 @@ typedef enum bench_limit_kind {
  * the first use with so many threads. */
 double bench_limit(bench_limit_kind kind, uint32_t threads);
 
+/* ------------------------------------------------------------- compiled -- */
+
+enum { BENCH_INPUTS = 8 };
+
+/* A function that is called as it is and compiled. */
+typedef struct bench_compiled {
+    core_tensor_function function;
+    void *context;
+    core_compiled *compiled;
+    core_tensor *inputs[BENCH_INPUTS];
+    size_t ninputs, noutputs; /* at most 1 output */
+    /* Takes gradients of the output; NULL: does nothing. */
+    void (*after)(struct bench_compiled *b, core_tensor *out);
+} bench_compiled;
+
+/* Prints NAME.eager and NAME.compiled in ns, NAME.compile_ms: how long a first
+ * call takes, and NAME.trace_ms: how long recording and passes take of it. */
+void bench_compiled_small(const char *name, bench_compiled *b);
+/* The same in ms, for this number of threads. */
+void bench_compiled_large(const char *name, uint32_t threads,
+                          bench_compiled *b);
+/* Each is a row of a bench_compiled. */
+void bench_call_function(void *compiled);
+void bench_call_compiled(void *compiled);
+/* Training steps, and chains of operators on large tensors. */
+void bench_compiled_models(void);
+/* Element-wise operators among others. */
+void bench_compiled_fused(uint32_t threads);
+
 /* ------------------------------------------------------------- tensors -- */
 
 /* On the current device. */

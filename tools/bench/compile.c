@@ -10,13 +10,6 @@
 
 enum { GUARDED = 8, PERCEPTRON = 4 };
 
-typedef struct fixture {
-    core_tensor_function function;
-    core_compiled *compiled;
-    core_tensor *inputs[GUARDED];
-    size_t ninputs;
-} fixture;
-
 /* A graph break, so that only guards and lookup are measured. */
 static core_status returns_an_input(void *context, core_tensor *const *inputs,
                                     size_t ninputs, core_tensor **outputs,
@@ -105,94 +98,143 @@ static core_status loss(void *context, core_tensor *const *inputs,
     return loss_of(inputs, &outputs[0]);
 }
 
-static void take_gradients(const fixture *f, core_tensor *out)
+/* Of the weights, which are the last two inputs. */
+static void take_gradients(bench_compiled *b, core_tensor *out)
 {
     core_tensor *grads[2];
 
-    if (!core_tensor_requires_grad(out))
-        return;
-    must(core_grad(&out, 1, NULL, &f->inputs[2], 2, 0, grads));
+    must(core_grad(&out, 1, NULL, &b->inputs[b->ninputs - 2], 2, 0, grads));
     core_tensor_release(grads[0]);
     core_tensor_release(grads[1]);
 }
 
-static void call_function(void *context)
+void bench_call_function(void *context)
 {
-    fixture *f = context;
+    bench_compiled *b = context;
     core_tensor *out = NULL;
     size_t count = 1;
 
-    must(f->function(NULL, f->inputs, f->ninputs, &out, &count));
-    take_gradients(f, out);
+    must(b->function(b->context, b->inputs, b->ninputs, &out, &count));
+    if (b->after)
+        b->after(b, out);
     core_tensor_release(out);
 }
 
-static void call_compiled(void *context)
+void bench_call_compiled(void *context)
 {
-    fixture *f = context;
-    core_tensor *out;
+    bench_compiled *b = context;
+    core_tensor *out = NULL;
 
-    must(core_compiled_call(f->compiled, f->inputs, f->ninputs, &out, 1));
-    take_gradients(f, out);
+    must(core_compiled_call(b->compiled, b->inputs, b->ninputs, &out,
+                            b->noutputs));
+    if (b->after)
+        b->after(b, out);
     core_tensor_release(out);
 }
 
 static void compile_again(void *context)
 {
-    fixture *f = context;
-    core_compiled *before = f->compiled;
+    bench_compiled *b = context;
+    core_compiled *before = b->compiled;
 
-    must(core_compile(f->function, NULL, NULL, &f->compiled));
-    call_compiled(f);
+    must(core_compile(b->function, b->context, NULL, &b->compiled));
+    bench_call_compiled(b);
     core_compiled_release(before);
 }
 
-static void measure(const char *name, fixture *f)
+static core_compile_counts counts_now(void)
 {
-    char full[64];
+    core_compile_counts counts = {.struct_size = sizeof counts};
 
-    must(core_compile(f->function, NULL, NULL, &f->compiled));
-    snprintf(full, sizeof full, "%s.eager", name);
-    bench_out(full, bench_seconds(call_function, f, 0.02) * 1e9, "ns");
-    snprintf(full, sizeof full, "%s.compiled", name);
-    bench_out(full, bench_seconds(call_compiled, f, 0.02) * 1e9, "ns");
-    snprintf(full, sizeof full, "%s.compile_ms", name);
-    bench_out(full, bench_seconds(compile_again, f, 0.02) * 1e3, "ms");
-    core_compiled_release(f->compiled);
+    must(core_compile_get_counts(&counts));
+    return counts;
 }
 
-static void release(fixture *f)
+/* Prints the four rows; `scale` is that of `unit`. */
+static void measure(const char *name, const char *suffix, bench_compiled *b,
+                    double scale, const char *unit)
 {
-    for (size_t i = 0; i < f->ninputs; i++)
-        core_tensor_release(f->inputs[i]);
+    core_compile_counts before, after;
+    char full[96];
+
+    must(core_compile(b->function, b->context, NULL, &b->compiled));
+    snprintf(full, sizeof full, "%s.eager%s", name, suffix);
+    bench_out(full, bench_seconds(bench_call_function, b, 0.02) * scale, unit);
+    snprintf(full, sizeof full, "%s.compiled%s", name, suffix);
+    bench_out(full, bench_seconds(bench_call_compiled, b, 0.02) * scale, unit);
+    before = counts_now();
+    snprintf(full, sizeof full, "%s.compile_ms%s", name, suffix);
+    bench_out(full, bench_seconds(compile_again, b, 0.02) * 1e3, "ms");
+    after = counts_now();
+    snprintf(full, sizeof full, "%s.trace_ms%s", name, suffix);
+    bench_out(full,
+              (double)(after.trace_ns - before.trace_ns) * 1e-6 /
+                  (double)(after.traces - before.traces),
+              "ms");
+    core_compiled_release(b->compiled);
+}
+
+void bench_compiled_small(const char *name, bench_compiled *b)
+{
+    measure(name, "", b, 1e9, "ns");
+}
+
+void bench_compiled_large(const char *name, uint32_t threads, bench_compiled *b)
+{
+    char suffix[16];
+
+    snprintf(suffix, sizeof suffix, "/t%u", threads);
+    measure(name, suffix, b, 1e3, "ms");
+}
+
+static void release(bench_compiled *b)
+{
+    for (size_t i = 0; i < b->ninputs; i++)
+        core_tensor_release(b->inputs[i]);
+}
+
+static void guards(void)
+{
+    int64_t sizes[] = {4, 4};
+    bench_compiled b = {
+        .function = returns_an_input, .ninputs = GUARDED, .noutputs = 1};
+
+    for (int i = 0; i < GUARDED; i++)
+        b.inputs[i] = bench_full(sizes, 2, 1);
+    must(core_compile(b.function, NULL, NULL, &b.compiled));
+    bench_ns("compile.guards_8_inputs", bench_call_compiled, &b);
+    core_compiled_release(b.compiled);
+    release(&b);
+}
+
+static void smallest(void)
+{
+    int64_t sizes[] = {4, 4}, wide[] = {1, 8}, narrow[] = {1, 4};
+    int64_t first[] = {8, 16}, second[] = {16, 4};
+    bench_compiled b = {.function = chain, .ninputs = 1, .noutputs = 1};
+    bool before;
+
+    b.inputs[0] = bench_full(sizes, 2, 1);
+    bench_compiled_small("compile.chain3", &b);
+    release(&b);
+    b = (bench_compiled){
+        .function = step, .ninputs = PERCEPTRON, .noutputs = 1};
+    b.inputs[0] = bench_full(wide, 2, 1);
+    b.inputs[1] = bench_full(narrow, 2, 1);
+    b.inputs[2] = bench_requires_grad(bench_full(first, 2, .01F));
+    b.inputs[3] = bench_requires_grad(bench_full(second, 2, .01F));
+    before = core_grad_mode_set(true);
+    bench_compiled_small("compile.mlp_tiny_8-16-4_b1_step", &b);
+    b.function = loss;
+    b.after = take_gradients;
+    bench_compiled_small("compile.mlp_tiny_8-16-4_b1_loss_and_grad", &b);
+    core_grad_mode_set(before);
+    release(&b);
 }
 
 void bench_compile(void)
 {
-    int64_t sizes[] = {4, 4}, wide[] = {1, 8}, narrow[] = {1, 4};
-    int64_t first[] = {8, 16}, second[] = {16, 4};
-    fixture f = {.function = returns_an_input, .ninputs = GUARDED};
-    bool before;
-
-    for (int i = 0; i < GUARDED; i++)
-        f.inputs[i] = bench_full(sizes, 2, 1);
-    must(core_compile(f.function, NULL, NULL, &f.compiled));
-    bench_ns("compile.guards_8_inputs", call_compiled, &f);
-    core_compiled_release(f.compiled);
-    release(&f);
-    f = (fixture){.function = chain, .ninputs = 1};
-    f.inputs[0] = bench_full(sizes, 2, 1);
-    measure("compile.chain3", &f);
-    release(&f);
-    f = (fixture){.function = step, .ninputs = PERCEPTRON};
-    f.inputs[0] = bench_full(wide, 2, 1);
-    f.inputs[1] = bench_full(narrow, 2, 1);
-    f.inputs[2] = bench_requires_grad(bench_full(first, 2, .01F));
-    f.inputs[3] = bench_requires_grad(bench_full(second, 2, .01F));
-    before = core_grad_mode_set(true);
-    measure("compile.mlp_tiny_8-16-4_b1_step", &f);
-    f.function = loss;
-    measure("compile.mlp_tiny_8-16-4_b1_loss_and_grad", &f);
-    core_grad_mode_set(before);
-    release(&f);
+    guards();
+    smallest();
+    bench_compiled_models();
 }

@@ -28,6 +28,19 @@ static void linear(core_tensor **y, core_tensor *weight, core_tensor *bias)
     replace(y, next);
 }
 
+/* One step of gradient descent.  Takes over the gradients. */
+static void descend(core_tensor *const *parameters, core_tensor *const *grads,
+                    int count)
+{
+    bool before = core_grad_mode_set(false);
+
+    for (int i = 0; i < count; i++) {
+        must(core_add_(parameters[i], grads[i], core_float(-0.01)));
+        core_tensor_release(grads[i]);
+    }
+    core_grad_mode_set(before);
+}
+
 static void clear_grads(core_tensor *const *parameters, int count)
 {
     for (int i = 0; i < count; i++)
@@ -97,6 +110,24 @@ void bench_perceptron_step(void *context)
     p->update += bench_now() - t2;
     p->steps++;
     core_tensor_release(loss);
+}
+
+core_status bench_perceptron_function(void *context, core_tensor *const *inputs,
+                                      size_t ninputs, core_tensor **outputs,
+                                      size_t *noutputs)
+{
+    bench_perceptron *p = context;
+    core_tensor *grads[2 * BENCH_LAYERS_MAX], *loss = loss_of(p);
+    int count = 2 * p->layers;
+
+    (void)inputs;
+    (void)ninputs;
+    must(core_grad(&loss, 1, NULL, p->parameters, (size_t)count, 0, grads));
+    descend(p->parameters, grads, count);
+    must(core_detach(loss, &outputs[0]));
+    core_tensor_release(loss);
+    *noutputs = 1;
+    return CORE_OK;
 }
 
 void bench_perceptron_close(bench_perceptron *p)
@@ -200,6 +231,44 @@ void bench_block_step(void *context)
     must(core_backward(&y, 1, &b->grad, 0));
     core_tensor_release(y);
     clear_grads(b->p, BLOCK_PARAMETERS);
+}
+
+core_status bench_block_forward_function(void *context,
+                                         core_tensor *const *inputs,
+                                         size_t ninputs, core_tensor **outputs,
+                                         size_t *noutputs)
+{
+    (void)inputs;
+    (void)ninputs;
+    outputs[0] = forward(context);
+    *noutputs = 1;
+    return CORE_OK;
+}
+
+void bench_block_backward(const bench_block *b, core_tensor *output)
+{
+    core_tensor *grads[BLOCK_PARAMETERS];
+
+    must(core_grad(&output, 1, &b->grad, b->p, BLOCK_PARAMETERS, 0, grads));
+    for (int i = 0; i < BLOCK_PARAMETERS; i++)
+        core_tensor_release(grads[i]);
+}
+
+core_status bench_block_function(void *context, core_tensor *const *inputs,
+                                 size_t ninputs, core_tensor **outputs,
+                                 size_t *noutputs)
+{
+    bench_block *b = context;
+    core_tensor *grads[BLOCK_PARAMETERS], *y = forward(b);
+
+    (void)inputs;
+    (void)ninputs;
+    must(core_grad(&y, 1, &b->grad, b->p, BLOCK_PARAMETERS, 0, grads));
+    descend(b->p, grads, BLOCK_PARAMETERS);
+    must(core_detach(y, &outputs[0]));
+    core_tensor_release(y);
+    *noutputs = 1;
+    return CORE_OK;
 }
 
 void bench_block_step_bf16(void *context)

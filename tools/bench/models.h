@@ -34,6 +34,11 @@ void bench_perceptron_open(bench_perceptron *p, const int64_t *widths,
 void bench_perceptron_close(bench_perceptron *p);
 /* Forward, cross entropy, backward, and gradient descent by operators. */
 void bench_perceptron_step(void *perceptron);
+/* The same as a core_tensor_function, of a perceptron; returns the loss. */
+core_status bench_perceptron_function(void *perceptron,
+                                      core_tensor *const *inputs,
+                                      size_t ninputs, core_tensor **outputs,
+                                      size_t *noutputs);
 
 /* --------------------------------------------------------- transformer -- */
 
@@ -70,5 +75,17 @@ void bench_block_forward(void *block);
 void bench_block_step(void *block);
 /* Under autocast, as in training: the weights are cast once per step. */
 void bench_block_step_bf16(void *block);
+/* The forward as a core_tensor_function of a block. */
+core_status bench_block_forward_function(void *block,
+                                         core_tensor *const *inputs,
+                                         size_t ninputs, core_tensor **outputs,
+                                         size_t *noutputs);
+/* Takes the gradients of its output, and discards them. */
+void bench_block_backward(const bench_block *block, core_tensor *output);
+/* Forward, backward, and gradient descent of all parameters, as a
+ * core_tensor_function of a block; returns the output. */
+core_status bench_block_function(void *block, core_tensor *const *inputs,
+                                 size_t ninputs, core_tensor **outputs,
+                                 size_t *noutputs);
 
 #endif

@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "compile/compiled.h"
 #include "compile/prepared.h"
+#include "compile/recompute.h"
 
 #include <libcore/dispatch.h>
 #include <libcore/memory.h>
@@ -447,6 +448,134 @@ START_TEST(a_step_needs_less_memory_than_the_function)
 }
 END_TEST
 
+enum { ROWS = 2048, COLUMNS = 128 };
+
+/* Two layers after a norm whose input is computed; x[0] is the batch, and the
+ * others are weights.  The gradient of x[2] reads the output of the norm again. */
+COMPILED_FUNCTION(norm_step)
+{
+    core_tensor *m = NULL, *n = NULL, *h = NULL, *a = NULL, *y = NULL;
+    core_tensor *loss = NULL, *grads[3] = {NULL};
+    core_status status = core_mm(x[0], x[1], &m);
+
+    if (status == CORE_OK)
+        status =
+            core_layer_norm(m, (int64_t[]){COLUMNS}, 1, NULL, NULL, 1e-5, &n);
+    if (status == CORE_OK)
+        status = core_mm(n, x[2], &h);
+    if (status == CORE_OK)
+        status = core_gelu(h, "none", &a);
+    if (status == CORE_OK)
+        status = core_mm(a, x[3], &y);
+    if (status == CORE_OK)
+        status = core_mean(y, CORE_DTYPE_NONE, &loss);
+    if (status == CORE_OK)
+        status = core_grad(&loss, 1, NULL, &x[1], 3, 0, grads);
+    core_grad_mode_set(false);
+    for (int i = 0; i < 3 && status == CORE_OK; i++)
+        status = core_add_(x[i + 1], grads[i], core_float(-.01));
+    core_grad_mode_set(true);
+    if (status == CORE_OK)
+        status = core_detach(loss, &out[0]);
+    for (int i = 0; i < 3; i++)
+        core_tensor_release(grads[i]);
+    core_tensor_release(m);
+    core_tensor_release(n);
+    core_tensor_release(h);
+    core_tensor_release(a);
+    core_tensor_release(y);
+    core_tensor_release(loss);
+    *noutputs = 1;
+    return status;
+}
+
+static world normed(void)
+{
+    static float data[ROWS * COLUMNS];
+    world w = {.device = program_device, .ninputs = 4};
+
+    for (size_t i = 0; i < w.ninputs; i++) {
+        int64_t sizes[] = {i == 0 ? ROWS : COLUMNS, COLUMNS};
+
+        for (int k = 0; k < ROWS * COLUMNS; k++)
+            data[k] = (float)sin(k * (1. + (double)i)) / 64;
+        OK(core_tensor_from_data(data, CORE_F32, sizes, 2, w.device,
+                                 &w.inputs[i]));
+        keep(w.inputs[i]);
+        if (i)
+            leaf(w.inputs[i]);
+    }
+    return w;
+}
+
+/* The calls of norm_step with this budget; with the bits of the function. */
+static core__prepared_facts facts_with(uint64_t budget)
+{
+    core_compile_options options = {.struct_size = sizeof options,
+                                    .flags = CORE_COMPILE_FULLGRAPH,
+                                    .recompute_budget = budget};
+    world eager = normed(), traced = normed();
+    core__prepared_facts facts;
+    core_compiled *compiled;
+
+    OK(core_compile(norm_step, &traced, &options, &compiled));
+    for (int i = 0; i < 2; i++)
+        same_call(norm_step, &eager, compiled, &traced);
+    facts = *facts_of(compiled);
+    core_compiled_release(compiled);
+    return facts;
+}
+
+START_TEST(a_layer_norm_is_computed_again_instead_of_kept)
+{
+    core__prepared_facts again = facts_with(0), kept = facts_with(UINT64_MAX);
+
+    ck_assert_uint_eq(kept.recomputed, 0);
+    ck_assert_uint_gt(again.recomputed, 0);
+    ck_assert_uint_eq(again.nodes, kept.nodes);
+    ck_assert_msg(again.arena_size < kept.arena_size, "%llu bytes, not %llu",
+                  (unsigned long long)again.arena_size,
+                  (unsigned long long)kept.arena_size);
+}
+END_TEST
+
+START_TEST(a_program_that_computes_again_needs_memory_to_be_made)
+{
+    core_compile_options options = {.struct_size = sizeof options,
+                                    .recompute_budget = UINT64_MAX};
+    world w = normed();
+    core_program *made = NULL;
+    core_status status = CORE_ERROR_OUT_OF_MEMORY;
+    core_compiled *compiled;
+    core_tensor *out;
+    int failures = -1;
+
+    OK(core_compile(norm_step, &w, &options, &compiled));
+    OK(core_compiled_call(compiled, w.inputs, w.ninputs, &out, 1));
+    while (status == CORE_ERROR_OUT_OF_MEMORY) {
+        core__alloc_fault_set(++failures, true);
+        status = core__program_recompute(program_of(compiled), &made);
+        core__alloc_fault_set(-1, false);
+        ck_assert(status == CORE_OK || !made);
+    }
+    OK(status);
+    ck_assert_int_gt(failures, 2);
+    ck_assert_ptr_nonnull(made);
+    core__program_recomputed_free(made);
+    core_tensor_release(out);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+START_TEST(a_chain_is_computed_in_the_memory_of_its_output)
+{
+    core_compiled *compiled = compare_poisoned(chain, two);
+
+    ck_assert_uint_eq(facts_of(compiled)->arena_size, CORE__PLAN_ALIGNMENT);
+    core_compiled_release(compiled);
+}
+END_TEST
+
 /* ------------------------------------------------------ at the same time -- */
 
 enum { THREADS = 4, THREAD_CALLS = 40 };
@@ -793,6 +922,9 @@ SUITE_ON_CPU_AND_SIM(
     the_old_content_is_kept_for_those_who_read_it_later, inputs_are_swapped,
     an_input_is_not_written_while_it_is_read_in_another_order,
     a_step_needs_less_memory_than_the_function,
+    a_layer_norm_is_computed_again_instead_of_kept,
+    a_program_that_computes_again_needs_memory_to_be_made,
+    a_chain_is_computed_in_the_memory_of_its_output,
     threads_and_streams_do_not_share_an_arena, a_thread_changes_between_streams,
     a_child_process_calls, an_error_of_a_kernel_is_that_of_the_operator,
     a_function_that_is_registered_later_is_called,

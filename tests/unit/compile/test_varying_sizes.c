@@ -256,6 +256,141 @@ START_TEST(a_number_that_no_size_explains_is_reported)
 }
 END_TEST
 
+/* ------------------------------------------------------------ training -- */
+
+static core_tensor *trained, *shift;
+
+/* A weight, dropout, views of a result, and numbers that follow from sizes.
+ * Outputs 0 and 1 require grad; output 1 is a view of a root. */
+COMPILED_FUNCTION(model)
+{
+    int64_t n = core_tensor_size(x[0], 0), m = core_tensor_size(x[0], 1);
+    core_tensor *h = T(reshape, x[0], (int64_t[]){n * m / 4, 4}, 2);
+
+    h = T(gelu, T(add, T(mm, h, trained), shift, core_int(1)), "none");
+    h = T(dropout, h, .25, true);
+    out[0] = own(T(mean, T(mul, h, h), CORE_DTYPE_NONE));
+    out[1] = own(T(narrow, T(exp, h), 0, 1, n - 1));
+    out[2] = own(
+        T(detach, T(sum_dim, h, (int64_t[]){0}, 1, false, CORE_DTYPE_NONE)));
+    *noutputs = 3;
+    return finish();
+}
+
+/* The gradients of the weights and of the input. */
+static void gradients_of(core_tensor *const *outputs, core_tensor *input,
+                         core_tensor **grads)
+{
+    core_tensor *sources[] = {trained, shift, input};
+    core_tensor *sum, *total;
+
+    OK(core_sum(outputs[1], CORE_DTYPE_NONE, &sum));
+    OK(core_add(outputs[0], sum, core_int(2), &total));
+    OK(core_grad(&total, 1, NULL, sources, 3, 0, grads));
+    core_tensor_release(sum);
+    core_tensor_release(total);
+}
+
+/* Calls the model as it is and compiled, and compares gradients as well. */
+static void train_with(core_compiled *compiled, int64_t rows, int64_t columns)
+{
+    core_tensor *outputs[2][3], *grads[2][3];
+    world w = of_size(rows, columns);
+    size_t count = 3;
+
+    leaf(w.inputs[0]);
+    core_seed(5);
+    OK(model(NULL, w.inputs, 1, outputs[0], &count));
+    core_seed(5);
+    OK(core_compiled_call(compiled, w.inputs, 1, outputs[1], 3));
+    for (int i = 0; i < 2; i++)
+        gradients_of(outputs[i], w.inputs[0], grads[i]);
+    for (uint32_t i = 0; i < 3; i++) {
+        same_bits("output", i, outputs[0][i], outputs[1][i]);
+        same_bits("gradient", i, grads[0][i], grads[1][i]);
+        for (int k = 0; k < 2; k++) {
+            core_tensor_release(outputs[k][i]);
+            core_tensor_release(grads[k][i]);
+        }
+    }
+    drop(w.inputs[0]);
+}
+
+static core_compiled *compile_model(void)
+{
+    core_compiled *compiled = compile_sizes(model, CORE_COMPILE_DYNAMIC_ALWAYS);
+    world w = {.device = program_device};
+
+    trained = NUMBERS(&w, 50, 4, 3);
+    shift = NUMBERS(&w, 70, 3);
+    leaf(trained);
+    leaf(shift);
+    return compiled;
+}
+
+START_TEST(two_recordings_serve_the_training_of_sizes_between)
+{
+    core_compiled *compiled = compile_model();
+    core_compile_counts before = compile_counts(), after;
+
+    train_with(compiled, 2, 8);
+    train_with(compiled, 30, 32);
+    for (int64_t rows = 3; rows < 30; rows += 4)
+        for (int64_t columns = 8; columns < 32; columns += 8)
+            train_with(compiled, rows, columns);
+    after = compile_counts();
+    ck_assert_uint_eq(after.traces - before.traces, 2);
+    ck_assert_uint_eq(after.resized - before.resized, 7 * 3);
+    ck_assert_uint_le(after.programs - before.programs, 8);
+    EXPLAINS(compiled, "\"eager_calls\": 0");
+    EXPLAINS(compiled, "\"backward_calls_of_the_function\": 0");
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* Both the forward and the backward program. */
+START_TEST(training_programs_are_those_that_would_be_recorded)
+{
+    core_compiled *compiled = compile_model();
+    core_compile_counts before = compile_counts(), after;
+
+    train_with(compiled, 2, 8);
+    train_with(compiled, 30, 32);
+    OK(core_setting_set("LIBCORE_COMPILE_CHECK", "1"));
+    for (int round = 0; round < 2; round++)
+        for (int64_t rows = 3; rows < 7; rows++)
+            train_with(compiled, rows, 12);
+    OK(core_setting_set("LIBCORE_COMPILE_CHECK", NULL));
+    after = compile_counts();
+    ck_assert_uint_ge(after.checks - before.checks, 4);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+START_TEST(training_of_many_sizes_takes_no_more_memory)
+{
+    core_compiled *compiled = compile_model();
+    int shapes = effort_is_long() ? 10000 : 40;
+    uint64_t programs = 0;
+    int64_t live = 0;
+
+    train_with(compiled, 2, 8);
+    train_with(compiled, 49, 20);
+    for (int i = 0; i < shapes; i++) {
+        train_with(compiled, 2 + i % 48, 8 + 4 * (i / 48 % 4));
+        if (i == shapes / 3) {
+            programs = compile_counts().programs;
+            live = core__alloc_live();
+        }
+    }
+    ck_assert_uint_eq(compile_counts().programs, programs);
+    ck_assert_int_lt(core__alloc_live(), live + 2000);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* ---------------------------------------------------------------- memory -- */
+
 /* Memory does not grow with the number of shapes. */
 START_TEST(many_sizes_take_no_more_memory)
 {
@@ -288,4 +423,7 @@ SUITE_ON_CPU_AND_SIM("compile/varying_sizes",
                      sizes_of_0_and_1_do_not_hinder_others,
                      each_size_is_recorded_if_that_is_requested,
                      a_number_that_no_size_explains_is_reported,
+                     two_recordings_serve_the_training_of_sizes_between,
+                     training_programs_are_those_that_would_be_recorded,
+                     training_of_many_sizes_takes_no_more_memory,
                      many_sizes_take_no_more_memory)
