@@ -40,6 +40,7 @@
 #include "quant/float8_fallback.h"
 #include "random/generator.h"
 #include "random/upcalls.h"
+#include "scope/scope.h"
 #include "tensor/tensor_cache.h"
 #include "tensor/upcalls.h"
 #include "transfer/fill.h"
@@ -50,6 +51,7 @@
 
 static const core__thread_end_hook thread_finish[] = {
     core__modes_thread_end,
+    core__scopes_thread_end,
     core__autocast_thread_end, /* releases tensors */
     NULL,
 };

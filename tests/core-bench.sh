@@ -104,7 +104,10 @@ elem() {
 compile() {
     quick compile && has compile.guards_8_inputs compile.chain3.eager \
         compile.mlp_tiny_8-16-4_b1_step.compile_ms \
-        compile.chain13_16M.compiled/t1 \
+        compile.chain13_16M.compiled/t1 compile.chain13_16K.compiled/t1 \
+        compile.norm_gelu_residual_4096x1024.compiled/t1 \
+        compile.softmax_mask_dropout_64x128x128.compiled/t1 \
+        compile.cnn_step_b32.compile_ms/t1 \
         compile.mlp_step_784-512-256-10_b128.compiled/t1 \
         compile.adam_step_784-512-256-10.compiled/t1 \
         compile.xfmr_block_fwd+bwd_B8T128C256H8.trace_ms/t1 &&

@@ -288,13 +288,13 @@ golden_in() {
 for mode in $modes; do
     ok "golden cases pass on sim with $mode" golden_in "$mode"
 done
-# compiled SET DEVICE LEAST ARGUMENT…: no case is worse by core_compile, and at
-# least so many calls are compiled.
+# compiled SET DEVICE LEAST ARGUMENT…: no case is worse by core_compile with fused
+# kernels, and at least so many calls are compiled.
 compiled() {
     set=$1 device=$2 least=$3
     shift 3
-    ends 0 'passed, 0 failed' --golden "$golden/$set" --device "$device" \
-        --compiled "$@" || return
+    LIBCORE_COMPILE_CODEGEN=on ends 0 'passed, 0 failed' \
+        --golden "$golden/$set" --device "$device" --compiled "$@" || return
     count=$(sed -n 's/^calls: \([0-9]*\) compiled.*/\1/p' "$work/out")
     [ "$count" -ge "$least" ] || { echo "compiled: $count" && return 1; }
     for what in with that; do

@@ -3,7 +3,10 @@
 # Copyright The libcore authors
 
 # core-train --compile: every model ends with the weights of a run without it,
-# all steps run programs, and what cannot be compiled is refused at the start.
+# all steps run programs, with fused kernels, and what cannot be compiled is
+# refused at the start.
+LIBCORE_COMPILE_CODEGEN=on
+export LIBCORE_COMPILE_CODEGEN
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 number=0
@@ -31,7 +34,7 @@ gpt() {
 alike() {
     "$@" || return
     weights=$(of weights)
-    "$@" --compile || return
+    "$@" "${compile---compile}" || return
     echo "$last"
     same "$weights" "$(of weights)" && same "$(of eager_steps)" 0 &&
         same "$(of compiled_steps)" "$(of steps)" &&
@@ -57,6 +60,14 @@ goes_on() { # MODEL ARGUMENT…
 
 on_sim() {
     LIBCORE_SIM_CHECK=1 LIBCORE_SIM_DELAY_US=20 alike "$@" --device sim
+}
+
+# All graphs but that of a step with a smaller batch are launched from the second
+# step on.
+as_graphs() {
+    compile=--compile=reduce-overhead
+    on_sim "$@" || return
+    [ "$(of graph_launches)" -ge $(($(of steps) / 2)) ]
 }
 
 # Each step is recorded again, and the programs are compared.
@@ -110,6 +121,10 @@ ok "every optimizer trains to the same weights" optimizers
 ok "products in bf16 lead to the same weights" alike mlp --epochs 1 --amp bf16
 ok "the simulated device trains to the same weights" on_sim mlp --epochs 1
 ok "a transformer on the simulated device, too" on_sim gpt --steps 4
+ok "device graphs train to the same weights" as_graphs mlp --epochs 2 \
+    --optimizer sgd
+ok "a transformer with Adam, too" as_graphs gpt --steps 6
+compile=--compile
 ok "a model that is split trains to the same weights" alike mlp --epochs 1 \
     --devices sim,cpu
 ok "training is resumed bit for bit" goes_on gpt

@@ -19,7 +19,7 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from ops import batching, doc, emit, samples  # noqa: E402
+from ops import batching, doc, emit, expressions, samples  # noqa: E402
 from ops.model import Model  # noqa: E402
 from ops.schema import Problem  # noqa: E402
 
@@ -71,6 +71,9 @@ def main():
         write(options.out, "ops_batching.c", batching.rows(model))
         write(options.out, "ops.h", emit.header(model, names, preamble))
         write(options.out, "ops_inline.h", emit.definitions(model, names))
+        write(options.out, "expressions.h", expressions.header(model, names))
+        write(options.out, "ops_expressions.h",
+              expressions.checks(model, names))
         write(options.out, "ops_samples.h", samples.tests(model))
         write(options.out, "ops_conformance.c", samples.conformance(model))
         write(options.out, "operators.json", emit.listing(model))

@@ -7,7 +7,8 @@
 
 #include <libcore/sdk.h>
 
-#include "codegen/tiles.h"
+#include "codegen/code_memory.h"
+#include "codegen/native.h"
 #include "cpu.h"
 #include "runtime/device.h"
 #include "loop/elementwise.h"
@@ -209,6 +210,7 @@ static core_status init(const core_host *host, core_registry *registry,
     status = read_threads(host);
     if (status != CORE_OK)
         return status;
+    cpu_native_choose(host);
     status = host->register_backend(registry, &backend);
     if (status != CORE_OK)
         return status;
@@ -220,6 +222,7 @@ static core_status stop(void *plugin, uint64_t deadline_ns)
     (void)plugin;
     (void)deadline_ns;
     cpu_thread_pool_shutdown();
+    cpu_code_shutdown();
     cpu_scratch_shutdown();
     cpu_elementwise_close();
     return CORE_OK;

@@ -174,6 +174,15 @@ core_status core_error_detach(core_error **out_error)
     return code;
 }
 
+core_error *core__error_copy(void)
+{
+    core_error *error = core__alloc(sizeof *error);
+
+    if (error)
+        error->record = core__thread_self()->error;
+    return error;
+}
+
 core_status core_error_raise(core_error *error)
 {
     core_status code;

@@ -22,6 +22,9 @@ void core__error_prefix(const char *format, ...)
 void core__error_suffix(const char *format, ...)
     __attribute__((format(printf, 1, 2), cold));
 
+/* Returns a copy of the record, which stays, or NULL without memory. */
+core_error *core__error_copy(void) __attribute__((cold));
+
 /* For a pointer argument that must not be NULL. */
 core_status core__error_null(const char *function, const char *argument)
     __attribute__((cold));

@@ -86,6 +86,11 @@ static const setting_row rows[CORE__SETTINGS] = {
          "an instruction set that the cpu backend knows",
          "The most advanced instruction set that kernels on the host may use.",
          "backend cpu"},
+    [CORE__SETTING_CPU_NATIVE] =
+        {"LIBCORE_CPU_NATIVE", CORE_SETTING_BOOLEAN, NULL, 0, 1, 0, "1", SWITCH,
+         "Kernels of loop programs contain native code where the machine and "
+         "the system permit it; with 0 they are interpreted.",
+         "backend cpu"},
     [CORE__SETTING_TRACE_DISPATCH] =
         {"LIBCORE_TRACE_DISPATCH", CORE_SETTING_BOOLEAN, NULL, 0, 1, 0, "0",
          SWITCH, "Logs each call as `operator: step -> step`.", "dispatch"},
@@ -154,6 +159,13 @@ static const setting_row rows[CORE__SETTINGS] = {
          "0", "0 (never) to 2147483647",
          "Every Nth call of a compiled function records it again, and fails if "
          "the function does something else than before.",
+         "compile"},
+    [CORE__SETTING_COMPILE_CODEGEN] =
+        {"LIBCORE_COMPILE_CODEGEN", CORE_SETTING_CHOICE, "auto,off,on", 0, 2, 0,
+         "auto", "auto, off or on",
+         "Whether compiled functions run groups of element-wise operators as "
+         "one kernel, unless their options say so: auto where that is expected "
+         "to be faster, on wherever it is possible.",
          "compile"},
 };
 

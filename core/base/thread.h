@@ -177,6 +177,8 @@ struct core__thread {
     struct core__mode *modes[2];
     struct core__mode *pushed_modes[2];
     uint32_t mode_depth; /* number of nested calls of modes */
+    /* The open scopes (scope/scope.h), or NULL before the first one. */
+    struct core__scopes *scopes;
     /* What kernels are noted in instead of launched, or NULL
      * (dispatch/launch_log.h). */
     struct core__launch_log *launch_log;

@@ -24,13 +24,19 @@
 typedef struct source {
     struct source *next;
     core_generator *generator; /* NULL: the default one */
-    core_tensor *counter;      /* {offset, seed}, written by each launch */
+    core_tensor *counter;      /* {offset, seed}, written by each launch; a part
+                                * of the capture's counters */
     uint64_t used;             /* counter blocks used by one launch */
 } source;
+
+/* From how many generators a capture can draw. */
+enum { SOURCES = 32 };
 
 typedef struct capture {
     core_stream_guard guard;
     core_memory_pool *pool;
+    core_tensor *counters; /* NULL: the device has no fill */
+    uint32_t nsources;
     source *sources;
     uint64_t size;
     bool invalid;
@@ -102,7 +108,7 @@ static core_status source_of(core_stream *stream, core_generator *generator,
                              source **out_source)
 {
     capture *under_way = stream->capture;
-    int64_t two = 2;
+    int64_t two = 2, one = 1;
     source *found = under_way->sources;
 
     while (found && found->generator != generator)
@@ -116,14 +122,20 @@ static core_status source_of(core_stream *stream, core_generator *generator,
                            "random operators cannot be captured on \"%s\": its "
                            "plugin has no fill",
                            stream->device->name);
+    if (under_way->nsources == SOURCES)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "a capture can draw from at most %d generators",
+                           SOURCES);
     found = core__alloc_zero(sizeof *found);
     if (!found)
         return core__error_memory(sizeof *found);
-    if (core__tensor_new(stream->device, CORE_I64, 1, &two, NULL,
-                         &found->counter) != CORE_OK) {
+    if (core__tensor_alias(under_way->counters, CORE_I64, 1, &two, &one,
+                           2 * (int64_t)under_way->nsources,
+                           &found->counter) != CORE_OK) {
         core__free(found);
         return core_error_code();
     }
+    under_way->nsources++;
     core__generator_retain(generator);
     found->generator = generator;
     found->next = under_way->sources;
@@ -171,6 +183,19 @@ static core_status check_begin(core_stream *stream, core_memory_pool *pool)
     return core__stream_check(stream);
 }
 
+/* Counters are written before a launch.  So their memory is taken before the
+ * captured work takes and frees any, which it may write later. */
+static core_status make_counters(const core_stream *stream,
+                                 core_tensor **out_counters)
+{
+    int64_t numbers = 2 * (int64_t)SOURCES;
+
+    return stream->device->memory.fill
+               ? core__tensor_new(stream->device, CORE_I64, 1, &numbers, NULL,
+                                  out_counters)
+               : CORE_OK;
+}
+
 core_status core_capture_begin(core_stream *stream, core_memory_pool *pool)
 {
     capture *under_way;
@@ -200,6 +225,9 @@ core_status core_capture_begin(core_stream *stream, core_memory_pool *pool)
     status = core__allocator_capture_begin(stream, under_way->pool);
     if (status != CORE_OK)
         goto failed_guard;
+    status = make_counters(stream, &under_way->counters);
+    if (status != CORE_OK)
+        goto failed_memory;
     errors = core__error_sequence();
     pthread_mutex_lock(&stream->queue->lock);
     status = device->interfaces.graph_capture.begin(device->impl, stream->impl);
@@ -212,6 +240,7 @@ core_status core_capture_begin(core_stream *stream, core_memory_pool *pool)
     return CORE_OK;
 
 failed_memory:
+    core__tensor_release(under_way->counters);
     core__allocator_capture_end(stream);
 failed_guard:
     core_stream_guard_leave(&under_way->guard);
@@ -300,6 +329,7 @@ core_status core_capture_end(core_stream *stream, core_graph **out_graph)
     if (status == CORE_OK && keep)
         status = graph_make(stream, ended, impl, out_graph);
     sources_free(ended->sources);
+    core__tensor_release(ended->counters);
     core_memory_pool_release(ended->pool);
     core__free(ended);
     core_stream_release(stream);

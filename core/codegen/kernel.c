@@ -10,9 +10,11 @@
 #include "codegen/loop_kernel.h"
 #include "codegen/saved_kernel.h"
 #include "device/stream.h"
+#include "dispatch/table.h"
 #include "memory/memory.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 static const core_codegen_interface *table_of(const core_device *device)
 {
@@ -128,6 +130,79 @@ core_status core__loop_kernel_restore(core_device *device,
     return complete(kernel, status, errors, "load", out_kernel);
 }
 
+/* --------------------------------------------------------------- sharing -- */
+
+static core__loop_kernel *kernels; /* that are shared */
+
+/* A reference, unless the last one is being released. */
+static bool retain_used(core__loop_kernel *kernel)
+{
+    uint32_t count = atomic_load(&kernel->references);
+
+    while (count > 0)
+        if (atomic_compare_exchange_weak(&kernel->references, &count,
+                                         count + 1))
+            return true;
+    return false;
+}
+
+static core__loop_kernel *find(const core_device *device,
+                               const core_loop_program *program, uint32_t hints)
+{
+    core__loop_kernel *k;
+
+    core__registry_lock();
+    for (k = kernels; k; k = k->next)
+        if (k->device == device && k->hints == hints &&
+            k->generation == atomic_load(&device->generation) &&
+            memcmp(k->program->hash, program->hash, sizeof program->hash) ==
+                0 &&
+            retain_used(k))
+            break;
+    core__registry_unlock();
+    return k;
+}
+
+static void add(core__loop_kernel *kernel, uint32_t hints)
+{
+    kernel->hints = hints;
+    kernel->shared = true;
+    core__registry_lock();
+    kernel->next = kernels;
+    if (kernels)
+        kernels->previous = kernel;
+    kernels = kernel;
+    core__registry_unlock();
+}
+
+static void take_out(core__loop_kernel *kernel)
+{
+    core__registry_lock();
+    if (kernel->next)
+        kernel->next->previous = kernel->previous;
+    if (kernel->previous)
+        kernel->previous->next = kernel->next;
+    else
+        kernels = kernel->next;
+    core__registry_unlock();
+}
+
+core_status core__loop_kernel_share(core_device *device,
+                                    core_loop_program *program,
+                                    const core_loop_hints *hints,
+                                    core__loop_kernel **out_kernel,
+                                    bool *out_new)
+{
+    *out_kernel = find(device, program, hints->flags);
+    *out_new = !*out_kernel;
+    if (*out_kernel)
+        return CORE_OK;
+    CORE_TRY(core__loop_kernel_accepts(device, program));
+    CORE_TRY(core__loop_kernel_build(device, program, hints, out_kernel));
+    add(*out_kernel, hints->flags);
+    return CORE_OK;
+}
+
 core__loop_kernel *core__loop_kernel_retain(core__loop_kernel *kernel)
 {
     atomic_fetch_add_explicit(&kernel->references, 1, memory_order_relaxed);
@@ -139,6 +214,8 @@ void core__loop_kernel_release(core__loop_kernel *kernel)
     if (!kernel || atomic_fetch_sub_explicit(&kernel->references, 1,
                                              memory_order_acq_rel) > 1)
         return;
+    if (kernel->shared)
+        take_out(kernel);
     table_of(kernel->device)->destroy(kernel->device->impl, kernel->impl);
     free_kernel(kernel);
 }

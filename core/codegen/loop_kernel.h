@@ -17,6 +17,10 @@ typedef struct core__loop_kernel {
     core_device *device;        /* with a reference */
     core_loop_program *program; /* with a reference */
     void *impl;                 /* the plugin's handle */
+    /* Of core__loop_kernel_share: */
+    uint32_t hints; /* flags */
+    bool shared;
+    struct core__loop_kernel *next, *previous; /* under the registry's lock */
 } core__loop_kernel;
 
 /* Whether the device can run the program: CORE_OK, or UNSUPPORTED with the
@@ -28,6 +32,13 @@ core_status core__loop_kernel_build(core_device *device,
                                     core_loop_program *program,
                                     const core_loop_hints *hints,
                                     core__loop_kernel **out_kernel);
+/* The same, or a reference to such a kernel that exists: of an equal program,
+ * with the same flags of hints.  *out_new: whether it was built. */
+core_status core__loop_kernel_share(core_device *device,
+                                    core_loop_program *program,
+                                    const core_loop_hints *hints,
+                                    core__loop_kernel **out_kernel,
+                                    bool *out_new);
 core__loop_kernel *core__loop_kernel_retain(core__loop_kernel *kernel);
 /* Accepts NULL.  Work that was launched with the kernel may be unfinished. */
 void core__loop_kernel_release(core__loop_kernel *kernel);
@@ -52,6 +63,13 @@ typedef struct core__loop_arguments {
  * if a size is 0.  No tensor may require grad. */
 core_status core__loop_kernel_run(core__loop_kernel *kernel,
                                   const core__loop_arguments *arguments);
+
+/* Makes the loop without launching: for launches with
+ * core__loop_kernel_launch, before which the memory of operands may be replaced.
+ * A block that core__free frees.  numel is 0 if there is nothing to compute. */
+core_status core__loop_kernel_loop(const core__loop_kernel *kernel,
+                                   const core__loop_arguments *arguments,
+                                   core_loop **out_loop);
 
 /* Saves a kernel as bytes, with which program and generator they belong to, and
  * a checksum; core__free frees them.  UNSUPPORTED if the device cannot. */

@@ -156,15 +156,21 @@ static core_scalar float_value(double x)
     return (core_scalar){.tag = CORE_VALUE_FLOAT, .u.f = x};
 }
 
-/* A number for an integer computation: truncated; the nearest i64 if it does
- * not fit, as infinite bounds. */
-static int64_t integer_of(const core_scalar *value)
+static int64_t nearest(double x)
+{
+    if (x >= -0x1p63 && x < 0x1p63)
+        return (int64_t)x;
+    return x > 0 ? INT64_MAX : x < 0 ? INT64_MIN : 0;
+}
+
+/* A number for an integer computation: truncated.  Kernels take the default for
+ * a number that an i64 cannot represent, as core_sdk_int does. */
+static int64_t integer_of(const core_scalar *value, double otherwise)
 {
     if (value->tag != CORE_VALUE_FLOAT)
         return value->u.i;
-    if (value->u.f >= -0x1p63 && value->u.f < 0x1p63)
-        return (int64_t)value->u.f;
-    return value->u.f > 0 ? INT64_MAX : value->u.f < 0 ? INT64_MIN : 0;
+    return nearest(value->u.f >= -0x1p63 && value->u.f < 0x1p63 ? value->u.f
+                                                                : otherwise);
 }
 
 static int64_t saturated(int64_t x, core_dtype dtype)
@@ -198,7 +204,7 @@ static uint32_t parameter(lowering *l, uint32_t k)
     if (op->choice == CORE__CHOICE_BITS || l->type == CORE_BOOL)
         return core__loop_write_constant(l->writer, l->type, value);
     if (CORE__LOOP_INTEGERS >> l->type & 1) {
-        value.u.i = integer_of(&value);
+        value.u.i = integer_of(&value, op->otherwise[k]);
         value.tag = CORE_VALUE_INT;
         if (saturates(op->name))
             value.u.i = saturated(value.u.i, l->type);

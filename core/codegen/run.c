@@ -4,6 +4,7 @@
 /* Runs a kernel on tensors: makes the loop, and checks it. */
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "codegen/loop_kernel.h"
 #include "dispatch/inference.h"
 #include "tensor/dtype.h"
@@ -232,33 +233,70 @@ static core_status begin(run *r, const core__loop_kernel *kernel,
     return set_sizes(r);
 }
 
+/* Makes the loop; r->loop.numel is 0 if there is nothing to compute. */
+static core_status make(run *r, const core__loop_kernel *kernel,
+                        const core__loop_arguments *arguments)
+{
+    const core_loop_program *p = kernel->program;
+
+    CORE_TRY(begin(r, kernel, arguments));
+    for (uint32_t k = 0; k < p->noperands; k++) {
+        r->operands[k].dtype = p->operands[k].dtype;
+        r->operands[k].strides = r->strides[k];
+        CORE_TRY(p->operands[k].flags & CORE_LOOP_OPERAND_NUMBER
+                     ? add_number(r, k)
+                     : add_tensor(r, kernel, k));
+    }
+    if (r->loop.numel == 0)
+        return CORE_OK;
+    for (uint32_t k = 0; k < p->noutputs; k++)
+        CORE_TRY(check_overlaps(r, k));
+    if (p->ndim == 0) {
+        if (!(p->flags & CORE_LOOP_PROGRAM_REDUCES))
+            order(r);
+        join(r);
+    }
+    r->loop.flags = is_contiguous(r) ? CORE_LOOP_CONTIGUOUS : 0;
+    return core__loop_program_verify_loop(p, &r->loop);
+}
+
 core_status core__loop_kernel_run(core__loop_kernel *kernel,
                                   const core__loop_arguments *arguments)
 {
-    const core_loop_program *p = kernel->program;
     run r;
 
-    CORE_TRY(begin(&r, kernel, arguments));
-    for (uint32_t k = 0; k < p->noperands; k++) {
-        r.operands[k].dtype = p->operands[k].dtype;
-        r.operands[k].strides = r.strides[k];
-        CORE_TRY(p->operands[k].flags & CORE_LOOP_OPERAND_NUMBER
-                     ? add_number(&r, k)
-                     : add_tensor(&r, kernel, k));
-    }
+    CORE_TRY(make(&r, kernel, arguments));
     if (r.loop.numel == 0)
         return CORE_OK;
-    for (uint32_t k = 0; k < p->noutputs; k++)
-        CORE_TRY(check_overlaps(&r, k));
-    if (p->ndim == 0) {
-        if (!(p->flags & CORE_LOOP_PROGRAM_REDUCES))
-            order(&r);
-        join(&r);
-    }
-    r.loop.flags = is_contiguous(&r) ? CORE_LOOP_CONTIGUOUS : 0;
-    CORE_TRY(core__loop_program_verify_loop(p, &r.loop));
     CORE_TRY(core__loop_kernel_launch(kernel, &r.loop));
-    for (uint32_t k = 0; k < p->noutputs; k++)
+    for (uint32_t k = 0; k < kernel->program->noutputs; k++)
         core__tensor_bump_version(arguments->tensors[k]);
+    return CORE_OK;
+}
+
+core_status core__loop_kernel_loop(const core__loop_kernel *kernel,
+                                   const core__loop_arguments *arguments,
+                                   core_loop **out_loop)
+{
+    run r;
+    size_t dims, operands = kernel->program->noperands * sizeof(core_operand);
+    core_loop *loop;
+    int64_t *at;
+
+    *out_loop = NULL;
+    CORE_TRY(make(&r, kernel, arguments));
+    dims = r.loop.ndim * sizeof(int64_t);
+    loop = core__alloc_zero(sizeof *loop + operands +
+                            dims * (1 + kernel->program->noperands));
+    if (!loop)
+        return core__error_memory(sizeof *loop);
+    *loop = r.loop;
+    loop->operands = memcpy(loop + 1, r.operands, operands);
+    at = (int64_t *)(void *)((char *)(loop + 1) + operands);
+    loop->sizes = memcpy(at, r.sizes, dims);
+    for (uint32_t k = 0; k < loop->noperands; k++)
+        ((core_operand *)(uintptr_t)loop->operands)[k].strides =
+            memcpy(at += loop->ndim, r.strides[k], dims);
+    *out_loop = loop;
     return CORE_OK;
 }

@@ -4,6 +4,7 @@
 /* Compiled functions: their options and calls. */
 
 #include "compile/compiled_node.h"
+#include "compile/fusion.h"
 #include "compile/varying_sizes.h"
 
 #include "base/log.h"
@@ -79,6 +80,8 @@ void core__compiled_add_counts(const core_compiled *compiled,
     counts->invalidated += atomic_load(&compiled->invalidated);
     counts->checks += atomic_load(&compiled->checks);
     counts->resized += atomic_load(&compiled->resized);
+    core__replays_count(compiled->replays, &counts->captures,
+                        &counts->graph_launches, &counts->graph_busy);
 }
 
 core_status core_compile_get_counts(core_compile_counts *out_counts)
@@ -93,6 +96,7 @@ core_status core_compile_get_counts(core_compile_counts *out_counts)
     for (const core_compiled *i = first; i; i = i->next)
         core__compiled_add_counts(i, &counts);
     core__compiled_unlock();
+    core__fusion_add_counts(&counts);
     size = out_counts->struct_size < sizeof counts ? out_counts->struct_size
                                                    : sizeof counts;
     counts.struct_size = size;
@@ -135,14 +139,8 @@ static core_status check_options(const core_compile_options *options)
                            options->limit);
     if (options->key_size && !options->key)
         return core__error_null("core_compile", "options.key");
-    if (options->mode == CORE_COMPILE_REDUCE_OVERHEAD)
-        return unsupported("CORE_COMPILE_REDUCE_OVERHEAD");
     if (options->mode == CORE_COMPILE_MAX_AUTOTUNE)
         return unsupported("CORE_COMPILE_MAX_AUTOTUNE");
-    if (options->flags & CORE_COMPILE_FREEZE)
-        return unsupported("CORE_COMPILE_FREEZE");
-    if (options->codegen == CORE_COMPILE_CODEGEN_ON)
-        return unsupported("CORE_COMPILE_CODEGEN_ON");
     return CORE_OK;
 }
 
@@ -176,6 +174,7 @@ core_status core_compile(core_tensor_function function, void *context,
 {
     core_compile_options taken;
     core_compiled *compiled;
+    core_status status;
     uint32_t limit;
     size_t size;
 
@@ -197,6 +196,13 @@ core_status core_compile(core_tensor_function function, void *context,
     compiled->context = context;
     compiled->options = taken;
     compiled->limit = limit;
+    status = taken.mode == CORE_COMPILE_REDUCE_OVERHEAD
+                 ? core__replays_new(&compiled->replays)
+                 : CORE_OK;
+    if (status != CORE_OK) {
+        core__free(compiled);
+        return status;
+    }
     core__compiled_lock();
     compiled->next = first;
     if (first)
@@ -243,8 +249,10 @@ core_compiled *core__compiled_hold(core_compiled *compiled)
 
 void core__compiled_drop(core_compiled *compiled)
 {
-    if (atomic_fetch_sub(&compiled->holds, 1) == 1)
-        core__free(compiled);
+    if (atomic_fetch_sub(&compiled->holds, 1) != 1)
+        return;
+    core__replays_free(compiled->replays);
+    core__free(compiled);
 }
 
 bool core__compiled_retain_used(core_compiled *compiled)
@@ -497,7 +505,9 @@ static core_status describe_cause(const core_compiled *compiled,
                                entry->guard_size, text, sizeof text);
     core__thread_leave(self);
     if (changed)
-        core__format(text, sizeof text, "a hidden input changed");
+        core__format(text, sizeof text, "a %shidden input changed",
+                     compiled->options.flags & CORE_COMPILE_FREEZE ? "frozen "
+                                                                   : "");
     entry->why = core__strdup(text);
     return entry->why ? CORE_OK : core__error_memory(strlen(text) + 1);
 }
@@ -583,7 +593,8 @@ static core_status run_entry(const call *c, core__compiled_entry *entry)
                                    c->outputs);
     }
     /* The guards have compared the inputs. */
-    return core__program_run_checked(entry->program, c->inputs, c->outputs);
+    return core__replay_run(c->compiled->replays, entry->program, c->inputs,
+                            c->outputs);
 }
 
 /* A call that neither ran a program nor the function to its end. */
@@ -635,7 +646,8 @@ static core_status after_failure(call *c, uint64_t ns)
 
 static bool joins_sizes(const core_compiled *compiled)
 {
-    return compiled->options.dynamic != CORE_COMPILE_DYNAMIC_NEVER;
+    return compiled->options.dynamic != CORE_COMPILE_DYNAMIC_NEVER &&
+           !(compiled->options.flags & CORE_COMPILE_FREEZE);
 }
 
 /* The newest entry with the facts of a call but for sizes, with a reference. */

@@ -23,6 +23,7 @@
 #include "base/json.h"
 #include "base/thread.h"
 #include "compile/program.h"
+#include "compile/replay.h"
 #include "dispatch/registry.h"
 
 #include <libcore/compiled.h>
@@ -103,6 +104,8 @@ typedef struct core__kept_tensor {
     bool checks_grad; /* the program uses its gradient: */
     core_tensor *grad;
     int64_t *dims; /* sizes and strides */
+    bool frozen;   /* its content must not change: */
+    uint32_t version;
 } core__kept_tensor;
 
 typedef struct core__training core__training; /* compiled_node.h */
@@ -176,6 +179,7 @@ struct core_compiled {
     _Atomic uint64_t past_programs, past_breaks, limit_calls, inlined_calls,
         failed_calls, traces, trace_ns, invalidated, checks, resized;
     struct core__size_patterns *patterns; /* varying_sizes.h */
+    core__replays *replays;               /* NULL: no program is captured */
     core_compiled *next, *previous;       /* list of all, under the lock */
     core__refused_calls refused[CORE__REFUSED_KINDS];
     core__compiled_entry *_Atomic entries[]; /* limit slots */

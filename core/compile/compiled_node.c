@@ -508,10 +508,11 @@ static core_status take_inputs(core_node *node, const core__training *t,
     return CORE_OK;
 }
 
-static core_status run_backward(core_node *node, core__training *t,
+static core_status run_backward(core_node *node, call_record *record,
                                 uint32_t mask, core_tensor *const *grads,
                                 core_tensor **gradients)
 {
+    core__training *t = record->entry->training;
     core_tensor **inputs = NULL, **outputs;
     core__backward *b;
     core_status status;
@@ -525,7 +526,8 @@ static core_status run_backward(core_node *node, core__training *t,
     outputs = inputs + b->program->ninputs;
     status = take_inputs(node, t, b, grads, inputs);
     if (status == CORE_OK)
-        status = core__program_run_checked(b->program, inputs, outputs);
+        status = core__replay_run(record->compiled->replays, b->program, inputs,
+                                  outputs);
     for (uint32_t i = 0; i < t->described.nsources && status == CORE_OK; i++)
         if (b->outputs[i] != CORE__NO_VALUE &&
             core_node_needs_gradient(node, i))
@@ -553,7 +555,7 @@ static core_status backward(core_node *node, void *context,
         any_unusual(grads, ngrads))
         return call_and_differentiate(node, record, grads, gradients);
     atomic_fetch_add_explicit(&t->backward_calls, 1, memory_order_relaxed);
-    return run_backward(node, t, mask, grads, gradients);
+    return run_backward(node, record, mask, grads, gradients);
 }
 
 /* ----------------------------------------------------------------- calls -- */
@@ -694,7 +696,8 @@ core_status core__training_call(core_compiled *compiled,
     if (t->described.nroots)
         status = record_new(compiled, entry, ninputs, &record);
     if (status == CORE_OK)
-        status = core__program_run_checked(entry->program, inputs, results);
+        status = core__replay_run(compiled->replays, entry->program, inputs,
+                                  results);
     if (status == CORE_OK)
         status = detach_roots(t, results);
     if (status == CORE_OK && record)

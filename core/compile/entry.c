@@ -7,6 +7,7 @@
 
 #include "autograd/graph/autograd_meta.h"
 #include "base/memory.h"
+#include "compile/freeze.h"
 #include "tensor/layout.h"
 
 #include <string.h>
@@ -111,6 +112,12 @@ static void count_kept(core__compiled_entry *entry, core_tensor *tensor)
     kept->held++;
 }
 
+static void freeze_kept(core__kept_tensor *kept)
+{
+    kept->frozen = true;
+    kept->version = core__tensor_version(kept->tensor);
+}
+
 static core_status describe_kept(core__compiled_entry *entry,
                                  core__kept_tensor *kept)
 {
@@ -174,6 +181,9 @@ static core_status keep_tensors(core__compiled_entry *entry,
         count_kept(entry, program->aliases[i]);
     for (uint32_t i = 0; i < program->noutputs; i++)
         count_kept(entry, program->outputs[i].tensor);
+    for (uint32_t i = 0; i < program->nhidden; i++)
+        if (core__program_is_frozen(program, i))
+            freeze_kept(find_kept(entry, program->hidden[i].tensor));
     for (uint32_t i = 0; i < entry->nkept; i++)
         CORE_TRY(describe_kept(entry, &entry->kept[i]));
     return note_gradients(entry, inputs, ninputs);
@@ -249,6 +259,7 @@ static core__entry_match check_kept(const core__kept_tensor *kept)
             atomic_load_explicit(&kept->holder->held, memory_order_relaxed) ||
         tensor->storage != kept->storage || tensor->kind != kept->kind ||
         tensor->offset != kept->offset ||
+        (kept->frozen && core__tensor_version(tensor) != kept->version) ||
         (size && memcmp(tensor->sizes, kept->dims, size) != 0))
         return CORE__ENTRY_GONE;
     return tensor->keys == kept->keys &&

@@ -4,7 +4,9 @@
 /* Describes a compiled function as JSON. */
 
 #include "compile/compiled_node.h"
+#include "compile/freeze.h"
 #include "compile/prepared.h"
+#include "compile/replay.h"
 #include "compile/varying_sizes.h"
 
 #include "base/growing_text.h"
@@ -119,6 +121,7 @@ static void write_options(const core_compiled *compiled, core__json *json)
                        options->flags & CORE_COMPILE_FULLGRAPH);
     core__json_text(json, "dynamic", dynamic[options->dynamic]);
     core__json_text(json, "codegen", codegen[options->codegen]);
+    core__json_boolean(json, "freeze", options->flags & CORE_COMPILE_FREEZE);
     core__json_unsigned(json, "limit", compiled->limit);
     core__json_text(json, "beyond_limit",
                     options->flags & CORE_COMPILE_LIMIT_ERROR ? "error"
@@ -146,6 +149,9 @@ static void write_counts(const core_compiled *compiled, core__json *json)
     core__json_unsigned(json, "invalidated", counts.invalidated);
     core__json_unsigned(json, "checks", counts.checks);
     core__json_unsigned(json, "resized", counts.resized);
+    core__json_unsigned(json, "captures", counts.captures);
+    core__json_unsigned(json, "graph_launches", counts.graph_launches);
+    core__json_unsigned(json, "graph_busy", counts.graph_busy);
     core__json_end(json);
 }
 
@@ -174,7 +180,18 @@ static void write_prepared(core_program *program, core__json *json)
         core__json_end(json);
     }
     core__json_end(json);
+    core__fusion_describe(facts ? facts->fusion : NULL, json);
     core__json_end(json);
+    core__replay_write(program, json);
+}
+
+static uint32_t count_frozen(const core_program *program)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < program->nhidden; i++)
+        count += core__program_is_frozen(program, i);
+    return count;
 }
 
 static void write_program(core_program *program, core__json *json)
@@ -182,6 +199,10 @@ static void write_program(core_program *program, core__json *json)
     core__json_object(json, "program");
     core__json_unsigned(json, "operators", program->nnodes);
     core__json_unsigned(json, "hidden_inputs", program->nhidden);
+    if (program->frozen) {
+        core__json_unsigned(json, "frozen_inputs", count_frozen(program));
+        core__json_unsigned(json, "folded_operators", program->nfolded);
+    }
     core__json_unsigned(json, "outputs", program->noutputs);
     core__json_unsigned(json, "writes", program->nwrites);
     write_prepared(program, json);

@@ -9,7 +9,6 @@
 
 #include "compile/prepared.h"
 #include "compile/recompute.h"
-#include "compile/schedule.h"
 
 #include "base/memory.h"
 #include "base/thread.h"
@@ -61,7 +60,7 @@ typedef struct preparing {
     uint32_t nlive;
     uint32_t *value_buffers; /* by value */
     uint32_t *last;          /* by value: the last node that reads it */
-    uint32_t *order;         /* of the nodes */
+    const uint32_t *order;   /* of the nodes */
     change *changes;
     uint32_t nchanges;
     core__launch_log log;
@@ -683,6 +682,67 @@ static core_status prepare_node(preparing *p, const core__program_node *node)
     return status;
 }
 
+/* The kernel of a group: only the values that something else reads have
+ * tensors. */
+static core_status prepare_launch(preparing *p, const core__fused_group *group)
+{
+    const core_program *program = p->run.program;
+    const uint32_t *nodes = p->order + group->first;
+    core__program_argument operands = {
+        CORE_VALUE_TENSOR_LIST, group->noperands, {.values = group->values}};
+    core__program_node reader = {.nargs = 1, .args = &operands};
+    core__logged_launch *launch;
+    core_status status;
+
+    for (uint32_t i = 0; i < group->noutputs; i++)
+        CORE_TRY(core__run_new(&p->run, &program->values[group->values[i]].type,
+                               &p->run.tensors[group->values[i]]));
+    for (uint32_t i = 0; i < group->count; i++)
+        CORE_TRY(set_buffers(p, &program->nodes[nodes[i]], CORE__SOURCE_ARENA));
+    CORE_TRY(core__fused_launch_new(program, p->to->fusion, group,
+                                    p->run.tensors, &launch));
+    status = take_operands(p, &reader, launch);
+    if (status == CORE_OK)
+        status = add_step(p, CORE__STEP_FUSED, nodes[0], launch);
+    if (status != CORE_OK)
+        core__logged_launch_free(launch);
+    return status;
+}
+
+static core_status prepare_group(preparing *p, const core__fused_group *group)
+{
+    CORE_TRY(prepare_launch(p, group));
+    p->to->nodes += group->count;
+    p->to->launches++;
+    for (uint32_t i = 0; i < group->count; i++) {
+        p->run.node = p->order[group->first + i];
+        core__run_drop(&p->run, &p->run.program->nodes[p->run.node]);
+    }
+    drop_unused_buffers(p, false);
+    return CORE_OK;
+}
+
+static core_status prepare_nodes(preparing *p)
+{
+    const core_program *program = p->run.program;
+    const core__fusion *fusion = p->to->fusion;
+    uint32_t g = 0;
+
+    for (uint32_t i = 0; i < program->nnodes; i++) {
+        while (g < fusion->ngroups && fusion->groups[g].first < i)
+            g++;
+        if (g < fusion->ngroups && fusion->groups[g].first == i &&
+            fusion->groups[g].kernel) {
+            CORE_TRY(prepare_group(p, &fusion->groups[g]));
+            i += fusion->groups[g].count - 1;
+            continue;
+        }
+        p->run.node = p->order[i];
+        CORE_TRY(prepare_node(p, &program->nodes[p->run.node]));
+    }
+    return CORE_OK;
+}
+
 /* Operands are found by their tensors, so each value needs one of its own: in
  * another call, two inputs may not be the same tensor. */
 static core_status separate(preparing *p, uint32_t value, uint32_t *sources,
@@ -1000,7 +1060,7 @@ static void reuse_inputs(preparing *p)
             if (b->first == s && b->into == NEVER && !b->seen &&
                 (b->kind == CORE__SOURCE_ARENA ||
                  b->kind == CORE__SOURCE_OUTPUT) &&
-                p->to->steps[s].kind == CORE__STEP_LAUNCH)
+                p->to->steps[s].launch)
                 reuse_input(p, s, i);
         }
 }
@@ -1325,15 +1385,15 @@ static core_status prepare_all(preparing *p)
         p->value_buffers[v] = p->last[v] = NEVER;
     CORE_TRY(core__program_read_numbers(program, p->to->numbers));
     CORE_TRY(prepare_sources(p));
-    CORE_TRY(core__program_order(program, p->order));
+    if (!p->to->fusion)
+        CORE_TRY(core__fusion_new(program, p->device, p->run.tensors,
+                                  &p->to->fusion));
+    p->order = p->to->fusion->order;
     for (uint32_t i = 0; i < program->nnodes; i++) {
         p->run.node = p->order[i];
         core__node_each_value(&program->nodes[p->run.node], note_last, p);
     }
-    for (uint32_t i = 0; i < program->nnodes; i++) {
-        p->run.node = p->order[i];
-        CORE_TRY(prepare_node(p, &program->nodes[p->run.node]));
-    }
+    CORE_TRY(prepare_nodes(p));
     for (uint32_t i = 0; i < program->noutputs; i++)
         prepare_output(p, &program->outputs[i]);
     CORE_TRY(prepare_writes(p));
@@ -1347,8 +1407,7 @@ static core_status begin(core_program *program, preparing *p)
     core__thread *self = core__thread_self();
     core__prepared *to = core__alloc_zero(sizeof *to);
     size_t size =
-        program->nvalues * (sizeof(core_tensor *) + 2 * sizeof(uint32_t)) +
-        program->nnodes * sizeof(uint32_t);
+        program->nvalues * (sizeof(core_tensor *) + 2 * sizeof(uint32_t));
 
     p->to = to;
     if (!to)
@@ -1363,7 +1422,6 @@ static core_status begin(core_program *program, preparing *p)
     p->run.numbers = to->numbers;
     p->value_buffers = (uint32_t *)(void *)(p->run.tensors + program->nvalues);
     p->last = p->value_buffers + program->nvalues;
-    p->order = p->last + program->nvalues;
     p->run.last = p->last;
     to->program = program;
     to->device = p->device;
@@ -1377,7 +1435,7 @@ static core_status begin(core_program *program, preparing *p)
 }
 
 static core_status prepare(core_program *program, core_tensor *const *inputs,
-                           core__prepared **out_prepared,
+                           core__fusion *fusion, core__prepared **out_prepared,
                            const char **out_reason)
 {
     preparing p = {.run = {.program = program,
@@ -1394,6 +1452,8 @@ static core_status prepare(core_program *program, core_tensor *const *inputs,
     }
     p.device = program->devices[0];
     status = begin(program, &p);
+    if (status == CORE_OK && fusion)
+        p.to->fusion = core__fusion_retain(fusion);
     if (status == CORE_OK)
         status = prepare_all(&p);
     for (uint32_t v = 0; p.run.tensors && v < program->nvalues; v++)
@@ -1426,7 +1486,7 @@ static core_status reduce_memory(core_program *program,
     CORE_TRY(core__program_recompute(program, &changed));
     if (!changed)
         return CORE_OK;
-    status = prepare(changed, inputs, &smaller, &reason);
+    status = prepare(changed, inputs, NULL, &smaller, &reason);
     if (status != CORE_OK ||
         smaller->arena_size + smaller->arena_size / WORTH_IT >
             (*prepared)->arena_size) {
@@ -1441,10 +1501,11 @@ static core_status reduce_memory(core_program *program,
 }
 
 core_status core__prepare(core_program *program, core_tensor *const *inputs,
-                          core__prepared **out_prepared,
+                          core__fusion *fusion, core__prepared **out_prepared,
                           const char **out_reason)
 {
-    core_status status = prepare(program, inputs, out_prepared, out_reason);
+    core_status status =
+        prepare(program, inputs, fusion, out_prepared, out_reason);
 
     if (status == CORE_OK && program->recomputes &&
         (*out_prepared)->arena_size > CORE__KEPT_ARENA)
@@ -1464,6 +1525,7 @@ void core__prepared_free(core__prepared *prepared)
         core__logged_launch_free(prepared->steps[i].launch);
     for (uint32_t i = 0; i < prepared->ntensors; i++)
         core__free(prepared->tensors[i]);
+    core__fusion_release(prepared->fusion);
     core__tensor_release(prepared->arena);
     core__free(prepared->sources);
     core__free(prepared->places);

@@ -28,6 +28,7 @@
 #ifndef CORE_COMPILE_PREPARED_H
 #define CORE_COMPILE_PREPARED_H
 
+#include "compile/fusion.h"
 #include "compile/memory_plan.h"
 #include "compile/run.h"
 #include "dispatch/launch_log.h"
@@ -81,6 +82,7 @@ typedef struct core__source {
 typedef enum core__step_kind {
     CORE__STEP_DIRECT, /* calls a kernel on a synchronous device; nothing else */
     CORE__STEP_LAUNCH,
+    CORE__STEP_FUSED, /* launches the kernel of a group */
     CORE__STEP_NODE,  /* calls the operator */
     CORE__STEP_WRITE, /* copies a value to a target as an operator */
     CORE__STEP_NOTHING
@@ -94,6 +96,20 @@ typedef struct core__step {
      * version changes, and values that are released. */
     uint32_t creations, ncreations, changes, nchanges, releases, nreleases;
 } core__step;
+
+/* The launch of a group's kernel, described like that of an operator's. */
+typedef struct core__fused_launch {
+    core__logged_launch launch; /* first */
+    core__kernel_call run;
+    core__loop_kernel *kernel; /* the fusion has the reference */
+} core__fused_launch;
+
+/* tensors: by value, of the operands.  core__logged_launch_free frees it. */
+core_status core__fused_launch_new(const core_program *program,
+                                   const core__fusion *fusion,
+                                   const core__fused_group *group,
+                                   core_tensor *const *tensors,
+                                   core__logged_launch **out_launch);
 
 /* An argument of a kernel that is a number of each run. */
 typedef struct core__number_place {
@@ -112,6 +128,7 @@ typedef struct core__unprepared {
 typedef struct core__prepared {
     core_program *program; /* without a reference */
     core_program *own;     /* that is the program; NULL: it is the caller's */
+    core__fusion *fusion;
     core_device *device;
     void *impl; /* of the device */
     uint32_t registered, call_flags, generation;
@@ -145,11 +162,17 @@ typedef struct core__prepared {
 } core__prepared;
 
 /* Finds out how the program can be run with inputs such as these.  UNSUPPORTED:
- * not at all; *out_reason tells why, static. */
+ * not at all; *out_reason tells why, static.  fusion: of an earlier set, or
+ * NULL. */
 core_status core__prepare(core_program *program, core_tensor *const *inputs,
-                          core__prepared **out_prepared,
+                          core__fusion *fusion, core__prepared **out_prepared,
                           const char **out_reason);
 void core__prepared_free(core__prepared *prepared);
+
+/* The stream of a call that need not be run operator by operator; NULL: it is
+ * observed, or its memory is special. */
+core_stream *core__program_plain_stream(core__thread *self,
+                                        const core_program *program);
 
 /* What explain tells about the prepared calls of a program. */
 typedef struct core__prepared_facts {
@@ -158,6 +181,7 @@ typedef struct core__prepared_facts {
     uint64_t arena_size;
     const core__unprepared *unprepared;
     uint32_t nunprepared;
+    core__fusion *fusion; /* with a reference */
 } core__prepared_facts;
 
 /* The sets of a program. */
@@ -168,6 +192,8 @@ struct core__prepared_calls {
     const char *_Atomic reason; /* why there is none; NULL: there are */
     _Atomic uint32_t refused;   /* registrations when it was found */
     core__prepared_facts *_Atomic facts; /* of the first set */
+    /* Of the newest set, with a reference, unless a set is being made. */
+    core__fusion *_Atomic fusion;
 };
 
 /* As long as the program; NULL: nothing is prepared, for *out_reason. */

@@ -51,7 +51,10 @@ void core__prepared_calls_free(core_program *program)
         return;
     for (uint32_t i = 0; i < SETS; i++)
         core__prepared_free(atomic_load(&calls->sets[i]));
+    if (atomic_load(&calls->facts))
+        core__fusion_release(atomic_load(&calls->facts)->fusion);
     core__free(atomic_load(&calls->facts));
+    core__fusion_release(atomic_load(&calls->fusion));
     core__free(calls);
     atomic_store(&program->prepared, NULL);
 }
@@ -136,11 +139,14 @@ static core_status note_facts(const core_program *program,
                                     .launches = set->launches,
                                     .arena_size = set->arena_size,
                                     .unprepared = (void *)(facts + 1),
-                                    .nunprepared = set->nunprepared};
+                                    .nunprepared = set->nunprepared,
+                                    .fusion = core__fusion_retain(set->fusion)};
     if (size)
         memcpy(facts + 1, set->unprepared, size);
-    if (!atomic_compare_exchange_strong(&calls->facts, &none, facts))
+    if (!atomic_compare_exchange_strong(&calls->facts, &none, facts)) {
+        core__fusion_release(facts->fusion);
         core__free(facts);
+    }
     return CORE_OK;
 }
 
@@ -155,6 +161,26 @@ const core__prepared_facts *core__prepared_describe(core_program *program,
     if (!facts && !*out_reason)
         *out_reason = "it has not been called yet";
     return facts;
+}
+
+/* Makes a set with the groups and kernels of the last one, unless that one
+ * has a program of its own. */
+static core_status make_set(core_program *program, core_tensor *const *inputs,
+                            core__prepared_calls *calls,
+                            core__prepared **out_set, const char **out_reason)
+{
+    core__fusion *fusion = atomic_exchange(&calls->fusion, NULL);
+    core_status status;
+
+    if (fusion && !core__fusion_is_current(fusion)) {
+        core__fusion_release(fusion);
+        fusion = NULL;
+    }
+    status = core__prepare(program, inputs, fusion, out_set, out_reason);
+    if (status == CORE_OK && !fusion && !(*out_set)->own)
+        fusion = core__fusion_retain((*out_set)->fusion);
+    core__fusion_release(atomic_exchange(&calls->fusion, fusion));
+    return status;
 }
 
 /* Takes a set, or makes one; *out_set is NULL if there can be none. */
@@ -174,7 +200,7 @@ static core_status get_set(core_program *program, core_tensor *const *inputs,
         atomic_load(&calls->refused) == atomic_load(&core__registry_generation))
         return CORE_OK;
     core__error_save(&saved);
-    status = core__prepare(program, inputs, out_set, &reason);
+    status = make_set(program, inputs, calls, out_set, &reason);
     if (status == CORE_OK || status == CORE_ERROR_UNSUPPORTED)
         core__error_restore(&saved);
     if (status == CORE_ERROR_UNSUPPORTED) {
@@ -472,6 +498,10 @@ static core_status run_other(core__prepared *set, core__run *r,
                              const core__step *step)
 {
     switch (step->kind) {
+    case CORE__STEP_FUSED:
+        return core__loop_kernel_launch(
+            ((core__fused_launch *)(void *)step->launch)->kernel,
+            step->launch->loop);
     case CORE__STEP_NODE:
         return run_node(set, r, step->index);
     case CORE__STEP_WRITE:
@@ -604,10 +634,8 @@ static core_status run_set(core__prepared *set, core_tensor *const *inputs,
 
 /* ----------------------------------------------------------------- calls -- */
 
-/* The stream of a call that need not be run operator by operator; NULL: it is
- * observed, or its memory is special. */
-static core_stream *plain_stream(core__thread *self,
-                                 const core_program *program)
+core_stream *core__program_plain_stream(core__thread *self,
+                                        const core_program *program)
 {
     const uint32_t observed = (uint32_t)(CORE__KEY_TRACE | CORE__KEY_PROFILER |
                                          CORE__KEYS_MODE | CORE__KEYS_TRACED);
@@ -647,7 +675,7 @@ core_status core__program_run_checked(core_program *program,
                                       core_tensor **outputs)
 {
     core__thread *self = core__thread_self();
-    core_stream *stream = plain_stream(self, program);
+    core_stream *stream = core__program_plain_stream(self, program);
     uint32_t excluded = self->excluded;
     bool no_grad = self->no_grad, done = false;
     core_status status = CORE_OK;

@@ -4,6 +4,7 @@
 /* Creates programs and adds to them. */
 
 #include "compile/prepared.h"
+#include "compile/replay.h"
 #include "compile/region.h"
 
 #include "base/memory.h"
@@ -109,6 +110,7 @@ void core_program_release(core_program *program)
 {
     if (!program || atomic_fetch_sub(&program->references, 1) != 1)
         return;
+    core__replay_free(program);
     core__prepared_calls_free(program);
     for (uint32_t i = 0; i < program->nhidden; i++)
         core__hidden_release(&program->hidden[i]);

@@ -217,9 +217,13 @@ struct core_program {
     uint32_t nnumbers, nfinishes;
     uint32_t ndevices, ngenerators, ninputs, nhidden, nknown, naliases, nvalues,
         nnodes, noutputs, nwrites;
+    bool frozen;      /* freeze.h */
+    uint32_t nfolded; /* nodes that were computed when it was frozen */
     core__prepared_calls *_Atomic prepared; /* NULL until one is made */
-    bool recomputes;             /* prepared calls may (recompute.h) */
-    core_program *parent;        /* whose arena has parts of this one, with a
+    struct core__replay *_Atomic replay;    /* replay.h; NULL: none */
+    bool recomputes;      /* prepared calls may (recompute.h) */
+    uint8_t codegen;      /* of its prepared calls: CORE_COMPILE_CODEGEN_… */
+    core_program *parent; /* whose arena has parts of this one, with a
                            * reference; NULL: none */
     core__program_block *blocks; /* of the arena */
     size_t used, capacity;       /* of the newest block */

@@ -597,7 +597,7 @@ bool core__run_is_target(const run *r, const core_tensor *tensor)
     return false;
 }
 
-static core_status write_targets(run *r)
+core_status core__run_writes(run *r)
 {
     const core_program *program = r->program;
 
@@ -634,7 +634,7 @@ static core_status run_all(run *r, core_tensor **outputs)
         CORE_TRY(run_node(r, &program->nodes[r->node]));
     for (uint32_t i = 0; i < program->noutputs; i++)
         CORE_TRY(core__run_output(r, i, outputs, &outputs[i]));
-    CORE_TRY(write_targets(r));
+    CORE_TRY(core__run_writes(r));
     core__program_finish_run(program);
     return CORE_OK;
 }

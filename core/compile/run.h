@@ -43,6 +43,8 @@ void core__run_drop(core__run *r, const core__program_node *node);
 /* Output i, from the tensors of the values; outputs has those before it. */
 core_status core__run_output(const core__run *r, uint32_t i,
                              core_tensor *const *outputs, core_tensor **out);
+/* Copies the new contents of inputs and hidden inputs to them. */
+core_status core__run_writes(core__run *r);
 core_tensor *core__run_target(const core__run *r,
                               const core__program_write *write);
 /* True if a write changes the storage of the tensor. */

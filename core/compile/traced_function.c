@@ -9,6 +9,7 @@
 #include "autograd/graph/autograd_meta.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "compile/freeze.h"
 #include "compile/simplify.h"
 
 #include <libcore/autograd.h>
@@ -207,6 +208,7 @@ core_status core__compiled_trace(const core_compiled *compiled,
     *out_training = NULL;
     CORE_TRY(core__joint_trace(call_function, &traced, inputs, ninputs,
                                noutputs, &described, &joint));
+    joint->codegen = (uint8_t)compiled->options.codegen;
     status = check_sources(joint, &described);
     if (status == CORE_OK)
         status = core__program_simplify(joint);
@@ -218,6 +220,12 @@ core_status core__compiled_trace(const core_compiled *compiled,
         return core__training_new(joint, &described,
                                   compiled->options.recompute_budget,
                                   out_program, out_training);
+    if (compiled->options.flags & CORE_COMPILE_FREEZE)
+        status = core__program_freeze(joint);
+    if (status != CORE_OK) {
+        core_program_release(joint);
+        return status;
+    }
     joint->recomputes = compiled->options.recompute_budget != UINT64_MAX;
     *out_program = joint;
     return CORE_OK;

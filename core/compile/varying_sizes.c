@@ -832,6 +832,7 @@ static core_status copy_program(core_program *to, const recording *r,
     const core_program *from = r->program;
 
     to->recomputes = from->recomputes;
+    to->codegen = from->codegen;
     CORE_TRY(copy_tensors(to, r));
     COPY_ARRAY(to, from, inputs, ninputs);
     COPY_ARRAY(to, from, values, nvalues);

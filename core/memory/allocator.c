@@ -226,6 +226,10 @@ core_status core__allocator_alloc(core_device *device, core_stream *stream,
     request r;
 
     *out_block = NULL;
+    /* A cached block would seem to be of the time after the reset. */
+    if (core__unlikely(
+            atomic_load_explicit(&device->lost, memory_order_relaxed)))
+        return core__device_stale_error(device);
     if (core__unlikely(!heap || core__thread_self()->pools))
         CORE_TRY(core__heap_of(allocator, stream, &heap));
     r.heap = heap;

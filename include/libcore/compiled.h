@@ -50,15 +50,29 @@ typedef struct core_compiled core_compiled;
 /* core_compile_options.mode */
 enum {
     CORE_COMPILE_DEFAULT = 0,
-    CORE_COMPILE_REDUCE_OVERHEAD = 1, /* UNSUPPORTED in this version */
-    CORE_COMPILE_MAX_AUTOTUNE = 2     /* UNSUPPORTED in this version */
+    /* Programs become device graphs (capture.h) on devices that capture: the
+     * second call of each is captured, and later ones launch the graph.  Inputs
+     * that are at another address than in the call before are copied in,
+     * outputs are copied out, and the memory of the graphs is kept until the
+     * function is released.  On other devices the same as DEFAULT.  docs/compile.md
+     * says which programs are captured in part. */
+    CORE_COMPILE_REDUCE_OVERHEAD = 1,
+    CORE_COMPILE_MAX_AUTOTUNE = 2 /* UNSUPPORTED in this version */
 };
 
 /* core_compile_options.flags */
 enum {
-    CORE_COMPILE_FULLGRAPH = 1u << 0,   /* a graph break is an error */
-    CORE_COMPILE_FREEZE = 1u << 1,      /* hidden inputs are constants:
-                                         * UNSUPPORTED in this version */
+    CORE_COMPILE_FULLGRAPH = 1u << 0, /* a graph break is an error */
+    /* Hidden inputs that the function does not write are constants: what
+     * depends on them alone, such as the cast of a weight, is computed when the
+     * function is recorded, and kept.  The content of these tensors is one of
+     * the facts: after a change in place (core_tensor_version) the function is
+     * recorded again, and computed with the new content.  The core does not see
+     * changes that other libraries make.  Programs for other sizes are
+     * recorded, not made (core_compile_options.dynamic has no effect).  Has no
+     * effect on calls whose results require grad: call in no-grad or inference
+     * mode. */
+    CORE_COMPILE_FREEZE = 1u << 1,
     CORE_COMPILE_LIMIT_ERROR = 1u << 2, /* a call that needs more programs than
                                          * the limit fails with REFUSED */
     CORE_COMPILE_FLAGS = (1u << 3) - 1
@@ -80,9 +94,12 @@ enum {
 
 /* core_compile_options.codegen */
 enum {
-    CORE_COMPILE_CODEGEN_AUTO = 0, /* in this version the same as OFF */
-    CORE_COMPILE_CODEGEN_OFF = 1,  /* kernels run operator by operator */
-    CORE_COMPILE_CODEGEN_ON = 2    /* UNSUPPORTED in this version */
+    /* Groups of element-wise operators run as one kernel where that is expected
+     * to be faster, unless the setting LIBCORE_COMPILE_CODEGEN says otherwise. */
+    CORE_COMPILE_CODEGEN_AUTO = 0,
+    CORE_COMPILE_CODEGEN_OFF = 1, /* each operator runs its own kernel */
+    /* Groups run as one kernel wherever the device can make it. */
+    CORE_COMPILE_CODEGEN_ON = 2
 };
 
 /* The number of programs that a compiled function has at most, unless its
@@ -165,19 +182,28 @@ core_status core_compiled_explain(core_compiled *compiled, char **out_json);
 typedef struct core_compile_counts {
     uint32_t struct_size; /* in: sizeof of the caller's; out: filled */
     uint32_t reserved;
-    uint64_t calls;          /* of core_compiled_call */
-    uint64_t compiled_calls; /* that ran a program */
-    uint64_t eager_calls;    /* that called the function as it is: */
-    uint64_t break_calls;    /* because of a graph break */
-    uint64_t limit_calls;    /* because of the limit */
-    uint64_t inlined_calls;  /* while another function was recorded */
-    uint64_t traces;         /* recordings, also those that failed */
-    uint64_t trace_ns;       /* time that they took */
-    uint64_t programs;       /* that exist now */
-    uint64_t invalidated;    /* programs dropped because a hidden input changed
+    uint64_t calls;           /* of core_compiled_call */
+    uint64_t compiled_calls;  /* that ran a program */
+    uint64_t eager_calls;     /* that called the function as it is: */
+    uint64_t break_calls;     /* because of a graph break */
+    uint64_t limit_calls;     /* because of the limit */
+    uint64_t inlined_calls;   /* while another function was recorded */
+    uint64_t traces;          /* recordings, also those that failed */
+    uint64_t trace_ns;        /* time that they took */
+    uint64_t programs;        /* that exist now */
+    uint64_t invalidated;     /* programs dropped because a hidden input changed
                               * or was released */
-    uint64_t checks;         /* of LIBCORE_COMPILE_CHECK */
-    uint64_t resized;        /* programs made from those of other sizes */
+    uint64_t checks;          /* of LIBCORE_COMPILE_CHECK */
+    uint64_t resized;         /* programs made from those of other sizes */
+    uint64_t fused_kernels;   /* built for groups of operators */
+    uint64_t refused_kernels; /* that a device could not build: their operators
+                               * run one by one */
+    /* Of CORE_COMPILE_REDUCE_OVERHEAD: */
+    uint64_t captures;       /* graphs made */
+    uint64_t graph_launches; /* runs of programs by graphs, forward and
+                               * backward each */
+    uint64_t graph_busy;     /* runs without, because another thread was
+                               * launching a graph of the function */
 } core_compile_counts;
 
 /* Fills in the counts. */

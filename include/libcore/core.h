@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* core.h: includes every header for programs.  Plugins include sdk.h
- * instead. */
+/* core.h: includes every header for programs but expressions.h.  Plugins
+ * include sdk.h instead. */
 
 #ifndef LIBCORE_CORE_H
 #define LIBCORE_CORE_H
@@ -32,6 +32,7 @@
 #include "random.h"
 #include "safetensors.h"
 #include "saved.h"
+#include "scope.h"
 #include "settings.h"
 #include "status.h"
 #include "stream.h"

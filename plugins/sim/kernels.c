@@ -65,6 +65,15 @@ static core_status check_kind(const core_call *call)
                           (int)name.size, name.data, stream->device->name);
 }
 
+/* One result alone may also be absent because it is not wanted. */
+static bool allocates_results(const core_value *results, uint32_t nresults)
+{
+    for (uint32_t i = 0; i < nresults; i++)
+        if (results[i].tag != CORE_VALUE_NONE)
+            return false;
+    return nresults > 0;
+}
+
 static core_status launch(core_call *call, const core_value *args,
                           uint32_t nargs, core_value *results,
                           uint32_t nresults)
@@ -91,9 +100,7 @@ static core_status launch(core_call *call, const core_value *args,
         work.plan = call->plan;
         work.kernel = sim_plan_kernel(work.plan);
     }
-    for (uint32_t i = 0; i < nresults; i++) {
-        if (results[i].tag != CORE_VALUE_NONE)
-            continue;
+    if (allocates_results(results, nresults)) {
         work.call = call;
         work.args = args;
         work.results = results;

@@ -159,6 +159,8 @@ void bench_call_function(void *compiled);
 void bench_call_compiled(void *compiled);
 /* Training steps, and chains of operators on large tensors. */
 void bench_compiled_models(void);
+/* Element-wise operators among others. */
+void bench_compiled_fused(uint32_t threads);
 
 /* ------------------------------------------------------------- tensors -- */
 

@@ -12,7 +12,7 @@
 
 /* ----------------------------------------------------------------- chain -- */
 
-enum { CHAIN = 1 << 24, SHORT_CHAIN = 1 << 10 };
+enum { CHAIN = 1 << 24, CHAIN_IN_CACHE = 1 << 14, SHORT_CHAIN = 1 << 10 };
 
 typedef core_status (*operation)(core_tensor *self, core_tensor **out);
 
@@ -49,16 +49,14 @@ static core_status chain13(void *context, core_tensor *const *inputs,
     return CORE_OK;
 }
 
-static void chain(uint32_t threads)
+static void chain(const char *name, int64_t size, uint32_t threads)
 {
-    bool trial = bench.min_time > 0 && bench.min_time < 1e-6;
-    int64_t size = trial ? SHORT_CHAIN : CHAIN;
     bench_compiled b = {.function = chain13,
                         .inputs = {bench_full(&size, 1, .5F)},
                         .ninputs = 1,
                         .noutputs = 1};
 
-    bench_compiled_large("compile.chain13_16M", threads, &b);
+    bench_compiled_large(name, threads, &b);
     core_tensor_release(b.inputs[0]);
 }
 
@@ -179,13 +177,17 @@ static void memory(void)
 
 void bench_compiled_models(void)
 {
+    bool trial = bench.min_time > 0 && bench.min_time < 1e-6;
+
     for (uint32_t threads = bench.first_threads; threads <= bench.last_threads;
          threads++) {
         must(core_threads_set(threads));
-        chain(threads);
+        chain("compile.chain13_16M", trial ? SHORT_CHAIN : CHAIN, threads);
+        chain("compile.chain13_16K", CHAIN_IN_CACHE, threads);
         perceptron(threads);
         adam(threads);
         block(threads);
+        bench_compiled_fused(threads);
     }
     must(core_threads_set(1));
     memory();

@@ -7,6 +7,8 @@
 
 #include "bench.h"
 
+#include <libcore/expressions.h>
+
 #include <stdio.h>
 #include <string.h>
 
@@ -41,6 +43,15 @@ static inline void with_grad(fixture *f)
 static inline void out(fixture *f)
 {
     must(core_add_out(f->a, f->b, core_int(1), f->out));
+}
+
+/* One call in a scope, with its begin and end. */
+static inline void in_scope(fixture *f)
+{
+    core_scope scope = core_scope_begin();
+
+    core_x_add(f->a, f->b);
+    must(core_scope_end(scope));
 }
 
 /* Arguments are packed once, so that only the dispatcher is counted. */
@@ -130,6 +141,7 @@ enum {
     ADD,
     ADD_GRAD,
     ADD_OUT,
+    ADD_SCOPE,
     VOID1,
     VOID_AD,
     EMPTY1,
@@ -146,6 +158,7 @@ static const struct {
     {"add1.plain", ADD, NULL},
     {"add1.grad", ADD_GRAD, NULL},
     {"add1_out.plain", ADD_OUT, NULL},
+    {"add1.scope", ADD_SCOPE, NULL},
     {"disp.void1", VOID1, NULL},
     {"disp.autograd_redispatch", VOID_AD, NULL},
     {"tensor.empty1", EMPTY1, NULL},
@@ -180,6 +193,9 @@ __attribute__((noinline)) void core_bench_counted(fixture *f, int forward,
         break;
     case ADD_OUT:
         repeat(f, out, count);
+        break;
+    case ADD_SCOPE:
+        repeat(f, in_scope, count);
         break;
     case VOID1:
         dispatch(f->operators.void1, f->a, count);

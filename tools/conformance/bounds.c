@@ -231,13 +231,13 @@ bool bounds_hold(const bounds *allowed, const sample_call *call,
             continue;
         }
         note_error(out, fabs(got[i] - wanted->values[r][i]) / limit);
-        if (!expect(out, fabs(got[i] - wanted->values[r][i]) <= limit,
-                    "result %u, element %lld: got %s, which is %.1f times the "
-                    "bound",
-                    r, (long long)i,
-                    difference(text, sizeof text, got[i], want),
-                    fabs(got[i] - wanted->values[r][i]) / limit))
-            return false;
+        if (!(fabs(got[i] - wanted->values[r][i]) <= limit))
+            return expect(out, false,
+                          "result %u, element %lld: got %s, which is %.1f "
+                          "times the bound",
+                          r, (long long)i,
+                          difference(text, sizeof text, got[i], want),
+                          fabs(got[i] - wanted->values[r][i]) / limit);
     }
     return true;
 }

@@ -16,12 +16,18 @@ const sample *sample_at(size_t index)
     return index < sample_count ? &sample_table[index] : NULL;
 }
 
+static int compare_operator(const void *op, const void *row)
+{
+    return strcmp(op, ((const kernel_name *)row)->op);
+}
+
 const char *kernel_name_of(const char *op)
 {
-    for (size_t i = 0; i < kernel_name_count; i++)
-        if (strcmp(kernel_name_table[i].op, op) == 0)
-            return kernel_name_table[i].kernel;
-    return op;
+    const kernel_name *row =
+        bsearch(op, kernel_name_table, kernel_name_count,
+                sizeof *kernel_name_table, compare_operator);
+
+    return row ? row->kernel : op;
 }
 
 /* -------------------------------------------------------------- values -- */

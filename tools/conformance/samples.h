@@ -40,7 +40,7 @@ typedef struct kernel_name {
     const char *kernel;
 } kernel_name;
 
-/* Generated from ops.yaml. */
+/* Generated from ops.yaml, sorted by operator. */
 extern const kernel_name kernel_name_table[];
 extern const size_t kernel_name_count;
 

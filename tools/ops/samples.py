@@ -135,7 +135,8 @@ def conformance(model):
     """The table of core-conformance."""
     rows = [s.row() for s in samples(model) if s.in_conformance]
     kernels = ["    {%s, %s},\n" % (c_string(o.name), c_string(o.base.kernel.name))
-               for o in model.operators if o.base.kernel is not o]
+               for o in sorted(model.operators, key=lambda o: o.name)
+               if o.base.kernel is not o]
     return (HEAD + '#include "conformance/samples.h"\n\n'
             "const sample sample_table[] = {\n%s};\n\n"
             "const size_t sample_count =\n"

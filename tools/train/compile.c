@@ -133,6 +133,7 @@ core_status train_compile_result(const trainer *t, train_compile_counts *out)
     out->eager = (int64_t)counts.eager_calls;
     out->traces = (int64_t)counts.traces;
     out->programs = (int64_t)counts.programs;
+    out->graph_launches = (int64_t)counts.graph_launches;
     out->trace_seconds = (double)counts.trace_ns * 1e-9;
     CORE_TRY(core_compiled_explain(t->compiled, &json));
     describe_breaks(json, out->reasons, sizeof out->reasons);

@@ -66,8 +66,10 @@ static const char help[] =
     "once\n"
     "                        and runs the program from then on, with the same\n"
     "                        weights; not with --amp fp16 or fp8, which keep\n"
-    "                        state on the host.  MODE: default; this version\n"
-    "                        has no reduce-overhead and max-autotune "
+    "                        state on the host.  MODE: default, or\n"
+    "                        reduce-overhead: as device graphs, on devices "
+    "that\n"
+    "                        capture; this version has no max-autotune "
     "[default]\n"
     "  --seed N              for weights, dropout and order of samples [0]\n"
     "  --save FILE           writes a checkpoint after every epoch, and when\n"
@@ -298,12 +300,12 @@ static core_status parse_compile(const char *text, uint32_t *out_mode)
     for (uint32_t i = 0; i < TRAIN_COMPILE_MODES; i++)
         if (strcmp(text, train_compile_modes[i]) == 0) {
             *out_mode = i;
-            return i == CORE_COMPILE_DEFAULT
+            return i != CORE_COMPILE_MAX_AUTOTUNE
                        ? CORE_OK
                        : wrong(OPTION_COMPILE, text,
                                "this version does not have this mode");
         }
-    return wrong(OPTION_COMPILE, text, "accepts default");
+    return wrong(OPTION_COMPILE, text, "accepts default and reduce-overhead");
 }
 
 /* Integer options. */

@@ -222,6 +222,9 @@ static void compile_text(FILE *text, const train_compile_counts *counts)
             (long long)counts->compiled, counts->compiled == 1 ? "" : "s",
             (long long)counts->eager, (long long)counts->traces,
             counts->traces == 1 ? "" : "s", 1e3 * counts->trace_seconds);
+    if (counts->graph_launches)
+        fprintf(text, "        %lld steps launched a graph\n",
+                (long long)counts->graph_launches);
     if (counts->reasons[0])
         fprintf(text, "        not compiled: %s\n", counts->reasons);
 }
@@ -232,6 +235,7 @@ static void compile_json(core__json *json, const train_compile_counts *counts)
     core__json_integer(json, "compiled_steps", counts->compiled);
     core__json_integer(json, "eager_steps", counts->eager);
     core__json_integer(json, "programs", counts->programs);
+    core__json_integer(json, "graph_launches", counts->graph_launches);
     core__json_integer(json, "recordings", counts->traces);
     core__json_number(json, "recording_seconds", counts->trace_seconds);
     core__json_text(json, "breaks", counts->reasons);

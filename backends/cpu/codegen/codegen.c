@@ -3,12 +3,13 @@
 
 /* core.codegen: makes kernels of loop programs, and launches them. */
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <libcore/sdk.h>
 
-#include "tiles.h"
+#include "native.h"
 
 enum { NAME = 72 };
 
@@ -124,15 +125,17 @@ static void set_parameters(const cpu_elementwise *self, cpu_parameters *out)
     }
 }
 
-/* A row of an operator, with the conversions that its types need. */
+/* A row of an operator, with the conversions that its types need.  now: what is
+ * known of the step. */
 static core_status add_row(maker *m, const char *name, int variant,
                            const uint32_t *values, uint32_t count,
-                           uint32_t type, uint16_t *out_step)
+                           uint32_t type, cpu_tile_step now, uint16_t *out_step)
 {
-    cpu_tile_step now = {.kind = CPU_TILE_ROW, .ninputs = (uint8_t)count};
     core_dtype dtypes[4] = {type};
     const cpu_elementwise *self;
 
+    now.kind = CPU_TILE_ROW;
+    now.ninputs = (uint8_t)count;
     for (uint32_t k = 0; k < count; k++)
         dtypes[k + 1] = m->program->instructions[values[k]].type;
     self = find(name, dtypes, count + 1);
@@ -158,12 +161,15 @@ static core_status add_function(maker *m, const core_loop_instruction *at,
     uint32_t values[2] = {at->a, at->b};
     core_dtype dtypes[3] = {at->type, at->type, at->type};
     size_t size = (size_t)text.size;
+    cpu_tile_step now = {.operation = CORE_LOOP_FUNCTION};
     char name[NAME];
     int variant = 0;
 
     if (size >= NAME)
         return cpu_error(CORE_ERROR_UNSUPPORTED, "a function's name is long");
     memcpy(name, text.data, size);
+    name[size] = '\0';
+    now.function = vector_function_of(name);
     if (core_sdk_string_equal(text, "gelu_tanh") ||
         core_sdk_string_equal(text, "gelu_backward_tanh")) {
         size -= strlen("_tanh");
@@ -173,7 +179,8 @@ static core_status add_function(maker *m, const core_loop_instruction *at,
     if (strcmp(name, "nextafter") == 0)
         variant = at->type == CORE_F16 ? 1 : at->type == CORE_BF16 ? 2 : 0;
     return add_row(m, name, variant, values,
-                   find(name, dtypes, 2) != NULL ? 1 : 2, at->type, out_step);
+                   find(name, dtypes, 2) != NULL ? 1 : 2, at->type, now,
+                   out_step);
 }
 
 static uint32_t count_values(uint32_t opcode)
@@ -212,7 +219,7 @@ static core_status add_operator(maker *m, const core_loop_instruction *at,
         variant = 1; /* trunc */
     }
     return add_row(m, name, variant, values, count_values(at->opcode), at->type,
-                   out_step);
+                   (cpu_tile_step){.operation = at->opcode}, out_step);
 }
 
 static core_status add_instruction(maker *m, uint32_t i)
@@ -228,7 +235,6 @@ static core_status add_instruction(maker *m, uint32_t i)
                        : CPU_TILE_LOAD;
         now.uniform =
             (m->program->operands[at->a].flags & CORE_LOOP_OPERAND_ROW) != 0;
-        now.stored = now.uniform; /* into a block, where it is repeated */
         break;
     case CORE_LOOP_STORE:
         now.kind = CPU_TILE_STORE;
@@ -254,7 +260,6 @@ static core_status add_instruction(maker *m, uint32_t i)
         break;
     case CORE_LOOP_ROW_SIZE:
         now.kind = CPU_TILE_ROW_SIZE;
-        now.uniform = true;
         break;
     case CORE_LOOP_REDUCE_SUM:
     case CORE_LOOP_REDUCE_MAX:
@@ -296,51 +301,110 @@ static bool computes(const cpu_tile_step *step)
 }
 
 /* Whether it reads every element of its inputs: not if these are uniform and it
- * needs one.  A constant one fills a block. */
+ * needs one. */
 static bool reads_all(const cpu_tile_step *step)
 {
-    return step->kind == CPU_TILE_STORE ? !step->single : !step->uniform;
+    if (step->kind == CPU_TILE_STORE)
+        return !step->single;
+    return step->constant ? step->spread : !step->uniform && !step->group;
+}
+
+/* A step of a group reads values of that group in registers. */
+static void find_reads(cpu_tile_kernel *kernel, uint32_t reader)
+{
+    const cpu_tile_step *step = &kernel->steps[reader];
+    const bool stores = step->kind == CPU_TILE_STORE;
+
+    for (uint32_t k = 0; k < step->ninputs; k++) {
+        cpu_tile_step *input = &kernel->steps[step->inputs[k]];
+
+        if (step->group && input->group == step->group)
+            continue;
+        input->inside = false;
+        input->stored = input->stored || stores;
+        input->store = input->last == 0 && stores ? reader : 0;
+        input->last =
+            step->group ? kernel->groups[step->group - 1].end - 1 : reader;
+    }
+}
+
+static void find_kinds(cpu_tile_kernel *kernel, cpu_tile_step *step)
+{
+    bool uniform = true;
+
+    step->constant = step->kind == CPU_TILE_FILL ||
+                     step->kind == CPU_TILE_SIZE ||
+                     step->kind == CPU_TILE_ROW_SIZE || computes(step);
+    for (uint32_t k = 0; k < step->ninputs; k++) {
+        const cpu_tile_step *input = &kernel->steps[step->inputs[k]];
+
+        step->constant = step->constant && input->constant;
+        uniform = uniform && (input->uniform || input->constant);
+    }
+    if (step->constant)
+        step->uniform = false; /* computed once */
+    else if (computes(step))
+        step->uniform = uniform;
+}
+
+/* An earlier row must not write to an output, which may be an input that a
+ * later step reads. */
+static void limit_stores(cpu_tile_kernel *kernel)
+{
+    uint32_t last = kernel->nsteps - 1;
+
+    while (last > 0 && kernel->steps[last].kind == CPU_TILE_STORE)
+        last--;
+    for (uint32_t i = 0; i < kernel->nsteps; i++) {
+        cpu_tile_step *step = &kernel->steps[i];
+
+        if (step->constant || step->uniform ||
+            (step->group ? step->group != kernel->steps[last].group
+                         : i != last || step->kind != CPU_TILE_ROW))
+            step->store = 0;
+    }
 }
 
 /* What reads each value, and which are the same for all elements. */
 static void find_uses(cpu_tile_kernel *kernel)
 {
-    uint32_t last_value = 0;
-
     for (uint32_t i = 0; i < kernel->nsteps; i++) {
         cpu_tile_step *step = &kernel->steps[i];
 
-        bool uniform = true;
+        find_kinds(kernel, step);
+        step->spread = false;
+        step->last = 0;
+        step->store = 0;
+        step->inside = step->group != 0;
+        /* Into a block, where it is repeated. */
+        step->stored = step->kind == CPU_TILE_LOAD && step->uniform;
+        find_reads(kernel, i);
+    }
+    for (uint32_t i = kernel->nsteps; i-- > 0;) {
+        const cpu_tile_step *step = &kernel->steps[i];
 
-        step->constant = step->kind == CPU_TILE_FILL ||
-                         step->kind == CPU_TILE_SIZE || computes(step);
-        for (uint32_t k = 0; k < step->ninputs; k++) {
-            cpu_tile_step *input = &kernel->steps[step->inputs[k]];
-
-            step->constant = step->constant && input->constant;
-            uniform = uniform && (input->uniform || input->constant);
-            input->stored = input->stored || step->kind == CPU_TILE_STORE;
-            input->store =
-                input->last == 0 && step->kind == CPU_TILE_STORE ? i : 0;
-            input->last = i;
-        }
-        if (step->constant)
-            step->uniform = false; /* computed for the block, once */
-        else if (computes(step))
-            step->uniform = uniform;
         for (uint32_t k = 0; k < step->ninputs; k++)
             if (reads_all(step))
                 kernel->steps[step->inputs[k]].spread =
-                    kernel->steps[step->inputs[k]].uniform;
-        if (step->kind != CPU_TILE_STORE)
-            last_value = i;
+                    kernel->steps[step->inputs[k]].uniform ||
+                    kernel->steps[step->inputs[k]].constant;
     }
-    /* An earlier row must not write to an output, which may be an input that a
-     * later step reads. */
-    for (uint32_t i = 0; i < kernel->nsteps; i++)
-        if (i != last_value || kernel->steps[i].kind != CPU_TILE_ROW ||
-            kernel->steps[i].constant || kernel->steps[i].uniform)
-            kernel->steps[i].store = 0;
+    limit_stores(kernel);
+}
+
+/* Whether nothing needs blocks if all operands are dense. */
+static bool is_whole(const cpu_tile_kernel *kernel)
+{
+    for (uint32_t i = 0; i < kernel->nsteps; i++) {
+        const cpu_tile_step *step = &kernel->steps[i];
+
+        if (step->kind == CPU_TILE_STORE
+                ? kernel->steps[step->inputs[0]].store != i
+                : !step->constant && !step->group &&
+                      (step->kind != CPU_TILE_LOAD || step->stored))
+            return false;
+    }
+    return kernel->ngroups == 1 && !kernel->reduces;
 }
 
 static uint32_t size_of(uint32_t dtype)
@@ -392,12 +456,13 @@ static core_status place_blocks(cpu_tile_kernel *kernel)
     blocks b = {{0}, {0}, {false}};
     core_status status = CORE_OK;
 
+    kernel->nblocks = 0;
     for (int lasting = 1; lasting >= 0; lasting--)
         for (uint32_t i = 0; i < kernel->nsteps && status == CORE_OK; i++) {
             const cpu_tile_step *step = &kernel->steps[i];
 
             if ((step->constant || step->uniform) == (lasting == 1) &&
-                step->kind != CPU_TILE_STORE)
+                step->kind != CPU_TILE_STORE && !step->inside)
                 status = place(kernel, &b, i);
         }
     return status;
@@ -412,13 +477,35 @@ static core_status identity(void *device, core_string *out_text)
     return CORE_OK;
 }
 
+/* Logs what runs how, with LIBCORE_LOG=debug. */
+static void report(const cpu_tile_kernel *kernel)
+{
+    uint32_t native = 0, interpreted = 0;
+    char text[160];
+
+    for (uint32_t i = 0; i < kernel->nsteps; i++) {
+        native += kernel->steps[i].group != 0;
+        interpreted += kernel->steps[i].group == 0 &&
+                       !kernel->steps[i].constant &&
+                       kernel->steps[i].kind > CPU_TILE_STORE;
+    }
+    snprintf(text, sizeof text,
+             "loop program: %u steps are native code, in %u groups; %u are "
+             "interpreted",
+             native, kernel->ngroups, interpreted);
+    cpu_host->log(CORE_LOG_DEBUG, core_sdk_string("cpu"),
+                  core_sdk_string(text));
+}
+
 static void destroy(void *device, void *handle)
 {
     cpu_tile_kernel *kernel = handle;
 
     (void)device;
-    if (kernel != NULL)
+    if (kernel != NULL) {
+        cpu_native_free(kernel);
         free(kernel->steps);
+    }
     free(kernel);
 }
 
@@ -439,8 +526,35 @@ static core_status make(maker *m)
     return place_blocks(m->kernel);
 }
 
-static core_status build(void *device, const core_loop_program *program,
-                         const core_loop_hints *hints, void **out_kernel)
+/* Compiles steps.  Values that stay in registers need no blocks, but in the
+ * order of groups others may need more: then all steps remain interpreted. */
+static core_status make_native(cpu_tile_kernel *kernel)
+{
+    const size_t size = kernel->nsteps * sizeof *kernel->steps;
+    cpu_tile_step *before = malloc(size);
+    core_status status = CORE_OK;
+
+    if (before == NULL)
+        return no_memory();
+    memcpy(before, kernel->steps, size);
+    cpu_native_make(kernel);
+    if (kernel->ngroups > 0) {
+        find_uses(kernel);
+        status = place_blocks(kernel);
+        kernel->whole = is_whole(kernel);
+    }
+    if (kernel->ngroups == 0 || status != CORE_OK) {
+        cpu_native_free(kernel);
+        memcpy(kernel->steps, before, size);
+        kernel->whole = false;
+        status = place_blocks(kernel);
+    }
+    free(before);
+    return status;
+}
+
+static core_status build_tiles(void *device, const core_loop_program *program,
+                               cpu_tile_kernel **out_kernel)
 {
     maker m = {.program = program,
                .kernel = calloc(1, sizeof(cpu_tile_kernel))};
@@ -448,7 +562,6 @@ static core_status build(void *device, const core_loop_program *program,
     size_t most = (size_t)program->ninstructions * 5;
     core_status status;
 
-    (void)hints;
     *out_kernel = NULL;
     if (m.kernel != NULL)
         m.kernel->steps = calloc(most, sizeof(cpu_tile_step));
@@ -467,10 +580,29 @@ static core_status build(void *device, const core_loop_program *program,
     return status;
 }
 
+static core_status build(void *device, const core_loop_program *program,
+                         const core_loop_hints *hints, void **out_kernel)
+{
+    cpu_tile_kernel *kernel;
+    core_status status = build_tiles(device, program, &kernel);
+
+    (void)hints;
+    *out_kernel = NULL;
+    if (status == CORE_OK && cpu_native_is_on())
+        status = make_native(kernel);
+    if (status != CORE_OK) {
+        destroy(device, kernel);
+        return status;
+    }
+    report(kernel);
+    *out_kernel = kernel;
+    return CORE_OK;
+}
+
 static core_status accepts(void *device, const core_loop_program *program)
 {
-    void *kernel;
-    core_status status = build(device, program, NULL, &kernel);
+    cpu_tile_kernel *kernel;
+    core_status status = build_tiles(device, program, &kernel);
 
     destroy(device, kernel);
     return status;

@@ -3,7 +3,7 @@
 
 /* Runs the steps of a kernel of a loop program, tile by tile. */
 
-#include "tiles.h"
+#include "native.h"
 
 #include <string.h>
 
@@ -30,6 +30,7 @@ typedef struct run {
     bool dense[OPERANDS]; /* the whole operand */
     bool rows[OPERANDS];  /* each row of the loop */
     bool all_dense;
+    bool whole;             /* tiles may have any size */
     bool streams[OPERANDS]; /* written past the caches */
     int64_t capacity;       /* elements of a block */
     int64_t row_size;       /* elements of a row, with reductions */
@@ -176,16 +177,68 @@ static void draw(const tile *t, const cpu_tile_step *step, char *to)
     }
 }
 
+#define REPEAT(BITS)                                  \
+    {                                                 \
+        uint##BITS##_t *to = (uint##BITS##_t *)block; \
+        const uint##BITS##_t element = to[0];         \
+        for (int64_t k = 0; k < t->n; k++)            \
+            to[k] = element;                          \
+        break;                                        \
+    }
+/* Repeats the first element of a uniform value in its block. */
+static void spread(const tile *t, const cpu_tile_step *step, void *block)
+{
+    switch (cpu_bytes_of(step->type)) {
+    case 1:
+        REPEAT(8)
+    case 2:
+        REPEAT(16)
+    case 4:
+        REPEAT(32)
+    default:
+        REPEAT(64)
+    }
+}
+#undef REPEAT
+
+/* Where a value is computed: in an output, if it may, or in its block. */
+static char *place_of(tile *t, const cpu_tile_step *step, uint32_t value)
+{
+    char *to = NULL;
+
+    if (step->store && !t->r->streams[t->r->kernel->steps[step->store].operand])
+        to = direct(t, t->r->kernel->steps[step->store].operand);
+    t->at[value] = to ? to : block_of(t, step);
+    return t->at[value];
+}
+
 static void compute_row(tile *t, const cpu_tile_step *step, uint32_t value)
 {
-    char *p[CPU_OPERANDS] = {NULL}, *to = NULL;
+    char *p[CPU_OPERANDS] = {NULL};
 
     for (uint32_t k = 0; k < step->ninputs; k++)
         p[k + 1] = t->at[step->inputs[k]];
-    if (step->store && !t->r->streams[t->r->kernel->steps[step->store].operand])
-        to = direct(t, t->r->kernel->steps[step->store].operand);
-    p[0] = t->at[value] = to ? to : block_of(t, step);
+    p[0] = place_of(t, step, value);
     step->row(p[0], p[1], p[2], t->n, &t->rows[value], p);
+}
+
+/* Computes all steps of a group; `value` is one of them. */
+static void compute_group(tile *t, uint32_t value)
+{
+    const cpu_tile_kernel *kernel = t->r->kernel;
+    const cpu_native_group *group =
+        &kernel->groups[kernel->steps[value].group - 1];
+    char *pointers[VECTOR_POINTERS];
+
+    for (uint32_t k = 0; k < group->npointers; k++)
+        pointers[k] =
+            group->role[k] == CPU_NATIVE_OUTPUT
+                ? place_of(t, &kernel->steps[group->step[k]], group->step[k])
+                : t->at[group->step[k]];
+    cpu_native_run(group, pointers, group->uniform ? 1 : t->n);
+    for (uint32_t i = group->first; group->uniform && i < group->end; i++)
+        if (kernel->steps[i].spread)
+            spread(t, &kernel->steps[i], t->at[i]);
 }
 
 /* ------------------------------------------------------------- reductions -- */
@@ -290,30 +343,6 @@ static void reduce(const tile *t, const cpu_tile_step *step, total *all,
 }
 #undef REDUCE
 
-#define REPEAT(BITS)                                  \
-    {                                                 \
-        uint##BITS##_t *to = (uint##BITS##_t *)block; \
-        const uint##BITS##_t element = to[0];         \
-        for (int64_t k = 0; k < t->n; k++)            \
-            to[k] = element;                          \
-        break;                                        \
-    }
-/* Repeats the first element of a uniform value in its block. */
-static void spread(const tile *t, const cpu_tile_step *step, void *block)
-{
-    switch (cpu_bytes_of(step->type)) {
-    case 1:
-        REPEAT(8)
-    case 2:
-        REPEAT(16)
-    case 4:
-        REPEAT(32)
-    default:
-        REPEAT(64)
-    }
-}
-#undef REPEAT
-
 static void compute_step(tile *t, uint32_t value)
 {
     const cpu_tile_step *step = &t->r->kernel->steps[value];
@@ -349,7 +378,7 @@ static void compute_step(tile *t, uint32_t value)
         draw(t, step, t->at[value]);
         break;
     case CPU_TILE_ROW_SIZE:
-        memcpy(t->at[value], &t->r->row_size, 8);
+        cpu_gather(t->at[value], (const char *)&t->r->row_size, 0, 8, t->n);
         break;
     case CPU_TILE_SUM:
     case CPU_TILE_MAX:
@@ -367,12 +396,18 @@ static void compute(tile *t, uint32_t value)
     const cpu_tile_step *step = &t->r->kernel->steps[value];
     int64_t n = t->n;
 
+    if (step->group) { /* with its first step */
+        if (value == t->r->kernel->groups[step->group - 1].first)
+            compute_group(t, value);
+        return;
+    }
     /* A reduction reads all elements. */
-    if (step->uniform && step->kind < CPU_TILE_SUM)
+    if ((step->uniform && step->kind < CPU_TILE_SUM) ||
+        (step->constant && !step->spread))
         t->n = 1;
     compute_step(t, value);
     t->n = n;
-    if (step->spread)
+    if (step->uniform && step->spread)
         spread(t, step, t->at[value]);
 }
 
@@ -433,7 +468,7 @@ static void run_pieces(tile *t)
             reduce(t, step, &all, at == 0, t->at[i]);
         }
         set_piece(t, begin, 0);
-        if (step->spread)
+        if (step->uniform && step->spread)
             spread(t, step, t->at[i]);
     }
     for (int64_t at = 0; at < t->r->row_size; at += t->r->capacity) {
@@ -454,6 +489,8 @@ static int64_t step_size(const tile *t, int64_t left)
 
     if (t->r->kernel->reduces)
         return t->r->row_size;
+    if (t->r->whole)
+        return left;
     if (left > CPU_BLOCK)
         left = CPU_BLOCK;
     return !t->r->all_dense && rest >= SHORT_ROW && rest < left ? rest : left;
@@ -559,6 +596,16 @@ static void look_at(run *r, uint32_t operand)
     r->all_dense = r->all_dense && dense;
 }
 
+/* Without blocks, which limit the size of a tile. */
+static bool is_whole(const run *r)
+{
+    bool whole = r->kernel->whole && r->all_dense;
+
+    for (uint32_t k = 0; k < r->loop->noutputs; k++)
+        whole = whole && !r->streams[k];
+    return whole;
+}
+
 bool CPU_NAME(cpu_tiles_run)(const cpu_tile_kernel *kernel,
                              const core_loop *loop, bool *out_failed)
 {
@@ -572,6 +619,7 @@ bool CPU_NAME(cpu_tiles_run)(const cpu_tile_kernel *kernel,
     for (uint32_t k = 0; k < loop->noperands; k++)
         look_at(&r, k);
     choose_streams(&r);
+    r.whole = is_whole(&r);
     if (kernel->reduces) {
         r.row_size = 1;
         for (uint32_t d = 0; d < loop->ndim && loop->reduced >> d & 1; d++)

@@ -7,7 +7,7 @@
  * with the row of the operator that its instruction is defined by; values stay
  * in blocks in the cache, which later values take over.  A tile is CPU_BLOCK
  * elements; in a program with reductions it is a row, or a part of a long row.
- * Steps are interpreted: no code is generated at run time. */
+ * Steps are interpreted; on x86-64, groups of them are native code (native.h). */
 
 #ifndef CPU_TILES_H
 #define CPU_TILES_H
@@ -17,6 +17,7 @@
 
 #include "isa.h"
 #include "loop/elementwise.h"
+#include "vector_code.h"
 
 enum {
     CPU_TILE_BLOCKS = 48, /* the most that a kernel may need at once */
@@ -48,17 +49,23 @@ typedef struct cpu_tile_step {
     uint16_t block;   /* of its value; CPU_TILE_NONE: none */
     uint16_t operand; /* LOAD, STORE, FILL (CPU_TILE_NONE: bits) */
     uint16_t dimension;
+    uint16_t group;    /* 0, or one of the kernel's native groups, from 1 on */
+    uint8_t operation; /* ROW: the opcode that it computes, in its types */
     uint64_t bits;
     cpu_row row;
+    vector_function *function; /* FUNCTION: as vector code; NULL: none */
     cpu_parameters parameters; /* of the row */
+    uint16_t latency;          /* of its vector code, in cycles */
     uint32_t last;             /* the last step that reads its value */
-    uint32_t store; /* the only STORE of its value, into which the row may write
-                       directly; 0: none */
+    uint32_t store; /* the only STORE of its value, into whose output the row or
+                       group may write directly; 0: none */
     bool constant;  /* the same for all elements: computed once */
     bool uniform;   /* the same for all elements of a tile: computed for one */
-    bool spread;    /* uniform, and read by a step that is not */
+    bool spread;    /* constant or uniform, and a step reads it element by
+                       element */
     bool single;    /* STORE: of one element for a tile */
     bool stored;    /* by a STORE: a load needs a block */
+    bool inside;    /* of its group: nothing else reads it, it has no block */
 } cpu_tile_step;
 
 typedef struct cpu_tile_kernel {
@@ -68,7 +75,10 @@ typedef struct cpu_tile_kernel {
     uint32_t noutputs;
     bool divides; /* a row may find a division by zero */
     bool reduces; /* a tile is a row of the loop */
+    bool whole;   /* only loads, one group and stores: tiles may be large */
     cpu_tile_step *steps;
+    uint32_t ngroups;
+    struct cpu_native_group *groups; /* in the order of their steps */
 } cpu_tile_kernel;
 
 /* Runs a kernel on a loop.  *out_failed: an integer was divided by zero.

@@ -16,7 +16,11 @@
 
 #include <expressions/number.h>
 
-enum { LANES = 64, FEW = 16 };
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+enum { LANES = 64, FEW = 16, FOLDED = 4 };
 
 /* Lanes from FIRST on, so few that no loop remains: between two of these the
  * lanes stay in registers. */
@@ -29,32 +33,32 @@ enum { LANES = 64, FEW = 16 };
     for (j = 0; j < HALF; j++) \
         lanes[j] = COMBINE(lanes[j], lanes[j + HALF]);
 
-/* The first FEW lanes of n > FEW elements of x. */
-#define FILL_LANES(MAP, COMBINE)                                \
-    if (n < LANES) {                                            \
-        for (k = 0; k < FEW; k++)                               \
-            lanes[k] = MAP(x[k]);                               \
-        for (k = FEW; k + FEW <= n; k += FEW)                   \
-            for (j = 0; j < FEW; j++)                           \
-                lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));    \
-        for (j = 0; j < n - k; j++)                             \
-            lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));        \
-    } else {                                                    \
-        for (k = 0; k < LANES; k++)                             \
-            lanes[k] = MAP(x[k]);                               \
-        for (k = LANES; k + LANES <= n; k += LANES) {           \
-            TAKE_IN(0, COMBINE, MAP)                            \
-            TAKE_IN(FEW, COMBINE, MAP)                          \
-            TAKE_IN(2 * FEW, COMBINE, MAP)                      \
-            TAKE_IN(3 * FEW, COMBINE, MAP)                      \
-        }                                                       \
-        for (j = 0; j < n - k; j++)                             \
-            lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));        \
-        for (j = 0; j < LANES / 2; j++)                         \
-            lanes[j] = COMBINE(lanes[j], lanes[j + LANES / 2]); \
-        for (j = 0; j < LANES / 4; j++)                         \
-            lanes[j] = COMBINE(lanes[j], lanes[j + LANES / 4]); \
-    }
+/* The first FOLDED lanes of n > FEW elements of x. */
+#define FILL_LANES(MAP, COMBINE)                             \
+    if (n < LANES) {                                         \
+        for (k = 0; k < FEW; k++)                            \
+            lanes[k] = MAP(x[k]);                            \
+        for (k = FEW; k + FEW <= n; k += FEW)                \
+            for (j = 0; j < FEW; j++)                        \
+                lanes[j] = COMBINE(lanes[j], MAP(x[k + j])); \
+        for (j = 0; j < n - k; j++)                          \
+            lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));     \
+    } else {                                                 \
+        for (k = 0; k < LANES; k++)                          \
+            lanes[k] = MAP(x[k]);                            \
+        for (k = LANES; k + LANES <= n; k += LANES) {        \
+            TAKE_IN(0, COMBINE, MAP)                         \
+            TAKE_IN(FEW, COMBINE, MAP)                       \
+            TAKE_IN(2 * FEW, COMBINE, MAP)                   \
+            TAKE_IN(3 * FEW, COMBINE, MAP)                   \
+        }                                                    \
+        for (j = 0; j < n - k; j++)                          \
+            lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));     \
+        FOLD(LANES / 2, COMBINE)                             \
+        FOLD(LANES / 4, COMBINE)                             \
+    }                                                        \
+    FOLD(FEW / 2, COMBINE)                                   \
+    FOLD(FEW / 4, COMBINE)
 
 /* Defines run, rows and merge of a reducer named NAME_TYPE.
  *
@@ -65,7 +69,7 @@ enum { LANES = 64, FEW = 16 };
     REDUCER_FROM(FILL_LANES(MAP, COMBINE), NAME, TYPE, LANE, MAP, COMBINE, \
                  TAKE, MERGE)
 
-/* The same with statements that fill the lanes. */
+/* The same with statements that fill the first FOLDED lanes. */
 #define REDUCER_FROM(FILL, NAME, TYPE, LANE, MAP, COMBINE, TAKE, MERGE)        \
     static void NAME##_run(cpu_states *s, const void *data, int64_t n,         \
                            int64_t index, const cpu_reduction *reduction)      \
@@ -84,9 +88,8 @@ enum { LANES = 64, FEW = 16 };
             TAKE(s, 0, lanes[0]);                                              \
             return;                                                            \
         }                                                                      \
-        FILL FOLD(FEW / 2, COMBINE) FOLD(FEW / 4, COMBINE)                     \
-            FOLD(FEW / 8, COMBINE) FOLD(FEW / 16, COMBINE)                     \
-                TAKE(s, 0, lanes[0]);                                          \
+        FILL FOLD(FOLDED / 2, COMBINE) FOLD(FOLDED / 4, COMBINE)               \
+            TAKE(s, 0, lanes[0]);                                              \
     }                                                                          \
     static void NAME##_rows(cpu_states *s, const void *const *data, int rows,  \
                             int64_t n, int64_t index,                          \
@@ -128,30 +131,111 @@ enum { LANES = 64, FEW = 16 };
             MERGE(s, from, k);                                                 \
     }
 
-/* The lanes of a reducer without MAP as a function, for run and runs. */
-#define LANES_OF(NAME, TYPE, COMBINE)                                        \
-    static __attribute__((noinline)) void NAME##_lanes(const TYPE *x,        \
-                                                       int64_t n, TYPE *out) \
-    {                                                                        \
-        TYPE lanes[LANES];                                                   \
-        int64_t k, j;                                                        \
-                                                                             \
-        FILL_LANES(SAME, COMBINE)                                            \
-        for (j = 0; j < FEW; j++)                                            \
-            out[j] = lanes[j];                                               \
+/* Copies FEW elements in whole vectors.  What is written in parts and read as a
+ * vector has to wait until it is in the cache. */
+static inline void copy_few(float *to, const float *x)
+{
+#if defined(__AVX512F__)
+    _mm512_storeu_ps(to, _mm512_loadu_ps(x));
+#elif defined(__AVX2__)
+    _mm256_storeu_ps(to, _mm256_loadu_ps(x));
+    _mm256_storeu_ps(to + 8, _mm256_loadu_ps(x + 8));
+#else
+    memcpy(to, x, FEW * sizeof(*to));
+#endif
+}
+
+/* Copies n < FEW elements, and fills up with a number that changes no lane. */
+static inline void copy_padded(float *to, const float *x, int64_t n,
+                               float neutral)
+{
+#if defined(__AVX512F__)
+    _mm512_storeu_ps(to, _mm512_mask_loadu_ps(_mm512_set1_ps(neutral),
+                                              (__mmask16)((1 << n) - 1), x));
+#elif defined(__AVX2__)
+    static const int32_t ones_and_zeros[2 * FEW] = {
+        -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+
+    for (int j = 0; j < FEW; j += 8) {
+        const void *from = ones_and_zeros + FEW - n + j;
+        __m256i mask = _mm256_loadu_si256(from);
+
+        _mm256_storeu_ps(to + j,
+                         _mm256_blendv_ps(_mm256_set1_ps(neutral),
+                                          _mm256_maskload_ps(x + j, mask),
+                                          _mm256_castsi256_ps(mask)));
+    }
+#else
+    for (int j = 0; j < FEW; j++)
+        to[j] = j < n ? x[j] : neutral;
+#endif
+}
+
+#define TAKE_PADDED(FIRST, COMBINE) \
+    for (j = 0; j < FEW; j++)       \
+        lanes[FIRST + j] = COMBINE(lanes[FIRST + j], padded[j]);
+
+/* What FILL_LANES does for f32, as a function for run and runs.  Lanes stay in
+ * registers, because it is known to the compiler which ones the last elements
+ * belong to.  COMBINE(x, NEUTRAL) is x for every x. */
+#define LANES_OF(NAME, COMBINE, NEUTRAL)                                      \
+    static __attribute__((noinline)) void NAME##_lanes(const float *x,        \
+                                                       int64_t n, float *out) \
+    {                                                                         \
+        float lanes[LANES], padded[FEW];                                      \
+        int64_t k, j;                                                         \
+                                                                              \
+        copy_few(lanes, x);                                                   \
+        copy_padded(padded, x + (n & -FEW), n & (FEW - 1), NEUTRAL);          \
+        if (n < LANES) {                                                      \
+            for (k = FEW; k + FEW <= n; k += FEW) {                           \
+                TAKE_IN(0, COMBINE, SAME)                                     \
+            }                                                                 \
+            TAKE_PADDED(0, COMBINE)                                           \
+        } else {                                                              \
+            for (k = FEW; k < LANES; k += FEW)                                \
+                copy_few(lanes + k, x + k);                                   \
+            for (; k + LANES <= n; k += LANES) {                              \
+                TAKE_IN(0, COMBINE, SAME)                                     \
+                TAKE_IN(FEW, COMBINE, SAME)                                   \
+                TAKE_IN(2 * FEW, COMBINE, SAME)                               \
+                TAKE_IN(3 * FEW, COMBINE, SAME)                               \
+            }                                                                 \
+            if (n - k < FEW) {                                                \
+                TAKE_PADDED(0, COMBINE)                                       \
+            } else if (n - k < 2 * FEW) {                                     \
+                TAKE_IN(0, COMBINE, SAME)                                     \
+                TAKE_PADDED(FEW, COMBINE)                                     \
+            } else if (n - k < 3 * FEW) {                                     \
+                TAKE_IN(0, COMBINE, SAME)                                     \
+                TAKE_IN(FEW, COMBINE, SAME)                                   \
+                TAKE_PADDED(2 * FEW, COMBINE)                                 \
+            } else {                                                          \
+                TAKE_IN(0, COMBINE, SAME)                                     \
+                TAKE_IN(FEW, COMBINE, SAME)                                   \
+                TAKE_IN(2 * FEW, COMBINE, SAME)                               \
+                TAKE_PADDED(3 * FEW, COMBINE)                                 \
+            }                                                                 \
+            FOLD(LANES / 2, COMBINE)                                          \
+            FOLD(LANES / 4, COMBINE)                                          \
+        }                                                                     \
+        FOLD(FEW / 2, COMBINE)                                                \
+        FOLD(FEW / 4, COMBINE)                                                \
+        for (j = 0; j < FOLDED; j++)                                          \
+            out[j] = lanes[j];                                                \
     }
 
-/* Defines runs of a reducer: as run for each, with the lanes of all folded at
- * once. */
+/* Defines runs of a reducer of f32: as run for each, with the lanes of all
+ * folded at once. */
 #define FOLD_RUNS(HALF, COMBINE)              \
     for (j = 0; j < HALF; j++)                \
         for (k = 0; k < CPU_REDUCE_RUNS; k++) \
             folded[j][k] = COMBINE(folded[j][k], folded[j + HALF][k]);
-#define RUNS(NAME, TYPE, LANE, COMBINE, TAKE)                                 \
+#define RUNS(NAME, COMBINE, TAKE)                                             \
     static void NAME##_runs(cpu_states *s, const void *const *data, int runs, \
                             int64_t n, const cpu_reduction *reduction)        \
     {                                                                         \
-        LANE folded[FEW][CPU_REDUCE_RUNS];                                    \
+        float folded[FOLDED][CPU_REDUCE_RUNS];                                \
         int64_t k, j;                                                         \
         int r;                                                                \
                                                                               \
@@ -159,16 +243,14 @@ enum { LANES = 64, FEW = 16 };
         if (runs < CPU_REDUCE_RUNS)                                           \
             memset(folded, 0, sizeof(folded));                                \
         for (r = 0; r < runs; r++) {                                          \
-            LANE lanes[FEW];                                                  \
+            float lanes[FOLDED];                                              \
                                                                               \
             NAME##_lanes(data[r], n, lanes);                                  \
-            for (j = 0; j < FEW; j++)                                         \
+            for (j = 0; j < FOLDED; j++)                                      \
                 folded[j][r] = lanes[j];                                      \
         }                                                                     \
-        FOLD_RUNS(FEW / 2, COMBINE)                                           \
-        FOLD_RUNS(FEW / 4, COMBINE)                                           \
-        FOLD_RUNS(FEW / 8, COMBINE)                                           \
-        FOLD_RUNS(FEW / 16, COMBINE)                                          \
+        FOLD_RUNS(FOLDED / 2, COMBINE)                                        \
+        FOLD_RUNS(FOLDED / 4, COMBINE)                                        \
         for (r = 0; r < runs; r++)                                            \
             TAKE(s, r, folded[0][r]);                                         \
     }
@@ -233,12 +315,14 @@ REDUCER(prod_f64, double, double, SAME, MULTIPLY, TAKE_D_MULTIPLY,
         MERGE_D_MULTIPLY)
 REDUCER(prod_i64, int64_t, int64_t, SAME, MULTIPLY, TAKE_I_MULTIPLY,
         MERGE_I_MULTIPLY)
-LANES_OF(amax_f32, float, MOST)
+LANES_OF(amax_f32, MOST, -INFINITY)
 REDUCER_FROM(amax_f32_lanes(x, n, lanes);
              , amax_f32, float, float, SAME, MOST, TAKE_D_MOST, MERGE_D_MOST)
 REDUCER(amax_f64, double, double, SAME, MOST, TAKE_D_MOST, MERGE_D_MOST)
 REDUCER(amax_i64, int64_t, int64_t, SAME, MOST, TAKE_I_MOST, MERGE_I_MOST)
-REDUCER(amin_f32, float, float, SAME, LEAST, TAKE_D_LEAST, MERGE_D_LEAST)
+LANES_OF(amin_f32, LEAST, INFINITY)
+REDUCER_FROM(amin_f32_lanes(x, n, lanes);
+             , amin_f32, float, float, SAME, LEAST, TAKE_D_LEAST, MERGE_D_LEAST)
 REDUCER(amin_f64, double, double, SAME, LEAST, TAKE_D_LEAST, MERGE_D_LEAST)
 REDUCER(amin_i64, int64_t, int64_t, SAME, LEAST, TAKE_I_LEAST, MERGE_I_LEAST)
 REDUCER(any_f32, float, int32_t, NONZERO, MOST, TAKE_I_MOST, MERGE_I_MOST)
@@ -265,12 +349,14 @@ REDUCER(norm_least_f64, double, double, ABSOLUTE, LEAST, TAKE_D_LEAST,
         MERGE_D_LEAST)
 
 #if defined(__AVX2__)
-LANES_OF(sum_f32, float, ADD)
-RUNS(sum_f32, float, float, ADD, TAKE_SUM)
-RUNS(amax_f32, float, float, MOST, TAKE_D_MOST)
+LANES_OF(sum_f32, ADD, -0.f)
+RUNS(sum_f32, ADD, TAKE_SUM)
+RUNS(amax_f32, MOST, TAKE_D_MOST)
+RUNS(amin_f32, LEAST, TAKE_D_LEAST)
 #else
 #define sum_f32_runs NULL /* they are for wide vectors */
 #define amax_f32_runs NULL
+#define amin_f32_runs NULL
 #endif
 
 /* -------------------------------------------------------------- finish -- */
@@ -368,7 +454,7 @@ TABLE(prod)
 FLOATS_WITH(amax, amax, amax_f32_runs, 1, -INFINITY, NULL)
 INTEGERS(amax, amax, i64, INT64_MIN, NULL)
 TABLE(amax)
-FLOATS(amin, amin, 1, INFINITY, NULL)
+FLOATS_WITH(amin, amin, amin_f32_runs, 1, INFINITY, NULL)
 INTEGERS(amin, amin, i64, INT64_MAX, NULL)
 TABLE(amin)
 INTEGERS(any, any, f32, 0, NULL)

@@ -5,6 +5,25 @@
 
 #include "support/capture.h"
 
+static core_tensor *filled(int64_t rows, int64_t columns, int salt)
+{
+    double values[64];
+
+    for (int i = 0; i < rows * columns; i++)
+        values[i] = ((i * 7 + salt * 13) % 11 - 5) / 8.;
+    return on_sim(typed(CORE_F64, 2, (int64_t[]){rows, columns}, values));
+}
+
+static void same_bits(core_tensor *a, core_tensor *b)
+{
+    double left[64], right[64];
+    size_t size = (size_t)core_tensor_numel(a) * sizeof *left;
+
+    OK(core_tensor_read(a, left, size));
+    OK(core_tensor_read(b, right, size));
+    ck_assert_mem_eq(left, right, size);
+}
+
 START_TEST(launch_reads_the_current_contents_of_its_inputs)
 {
     core_tensor *a = on_sim(VECTOR(3, 1, 2, 3)), *twice, *sum;
@@ -47,6 +66,33 @@ START_TEST(nothing_runs_during_a_capture)
 }
 END_TEST
 
+/* The numbers that a launch draws are written to the device before it: what is
+ * captured earlier, in memory that it frees, must not write there. */
+START_TEST(random_numbers_follow_other_captured_work)
+{
+    core_tensor *a = filled(8, 4, 1), *sums[8], *noisy, *expected;
+    core_graph *graph;
+
+    OK(core_device_synchronize(sim));
+    OK(core_capture_begin(stream, NULL));
+    for (int i = 0; i < 8; i++)
+        OK(core_add(a, a, core_int(1), &sums[i]));
+    for (int i = 0; i < 8; i++)
+        core_tensor_release(sums[i]);
+    OK(core_dropout(a, .5, true, &noisy));
+    OK(core_capture_end(stream, &graph));
+    core_seed(3);
+    OK(core_graph_launch(graph, stream));
+    core_seed(3);
+    OK(core_dropout(a, .5, true, &expected));
+    OK(core_device_synchronize(sim));
+    same_bits(expected, noisy);
+    core_tensor_release(noisy);
+    core_tensor_release(expected);
+    core_graph_release(graph);
+}
+END_TEST
+
 /* sim returns an error if it is asked to wait for a capturing stream. */
 START_TEST(device_synchronize_does_not_disturb_captures)
 {
@@ -74,15 +120,6 @@ typedef struct model {
     core_tensor *x, *y, *w1, *w2, *loss;
     core_optimizer *optimizer;
 } model;
-
-static core_tensor *filled(int64_t rows, int64_t columns, int salt)
-{
-    double values[64];
-
-    for (int i = 0; i < rows * columns; i++)
-        values[i] = ((i * 7 + salt * 13) % 11 - 5) / 8.;
-    return on_sim(typed(CORE_F64, 2, (int64_t[]){rows, columns}, values));
-}
 
 static void model_make(model *m)
 {
@@ -126,16 +163,6 @@ static void model_end(model *m)
 {
     core_tensor_release(m->loss);
     core_optimizer_release(m->optimizer);
-}
-
-static void same_bits(core_tensor *a, core_tensor *b)
-{
-    double left[64], right[64];
-    size_t size = (size_t)core_tensor_numel(a) * sizeof *left;
-
-    OK(core_tensor_read(a, left, size));
-    OK(core_tensor_read(b, right, size));
-    ck_assert_mem_eq(left, right, size);
 }
 
 START_TEST(captured_step_trains_like_eager_steps)
@@ -264,6 +291,7 @@ int main(void)
     const TTest *const tests[] = {
         launch_reads_the_current_contents_of_its_inputs,
         nothing_runs_during_a_capture,
+        random_numbers_follow_other_captured_work,
         device_synchronize_does_not_disturb_captures,
         captured_step_trains_like_eager_steps,
         every_launch_draws_the_numbers_of_an_eager_call,

@@ -104,10 +104,7 @@ START_TEST(what_is_not_supported_yet_is_refused_by_name)
         core_compile_options options;
         const char *name;
     } cases[] = {
-        {{.mode = CORE_COMPILE_REDUCE_OVERHEAD}, "REDUCE_OVERHEAD"},
         {{.mode = CORE_COMPILE_MAX_AUTOTUNE}, "MAX_AUTOTUNE"},
-        {{.flags = CORE_COMPILE_FREEZE}, "FREEZE"},
-        {{.codegen = CORE_COMPILE_CODEGEN_ON}, "CODEGEN_ON"},
     };
     core_compile_options options;
     core_compiled *compiled;

@@ -76,6 +76,78 @@ static core_status call_twice(world *w)
     return status;
 }
 
+COMPILED_FUNCTION(folds)
+{
+    core_tensor *negative = NULL, *turned = NULL;
+    core_status status = core_neg(w->hidden[1], &negative);
+
+    if (status == CORE_OK)
+        status = core_t(negative, &turned);
+    if (status == CORE_OK)
+        status = core_mm(x[0], turned, &out[0]);
+    core_tensor_release(negative);
+    core_tensor_release(turned);
+    *noutputs = 1;
+    return status;
+}
+
+static core_status call_frozen(world *w)
+{
+    const core_compile_options options = {.struct_size = sizeof options,
+                                          .flags = CORE_COMPILE_FREEZE};
+    core_compiled *compiled = NULL;
+    core_tensor *out = NULL;
+    core_status status = core_compile(folds, w, &options, &compiled);
+
+    for (int i = 0; i < 2 && status == CORE_OK; i++) {
+        status = core_compiled_call(compiled, w->inputs, 1, &out, 1);
+        core_tensor_release(out);
+    }
+    core_compiled_release(compiled);
+    return status;
+}
+
+/* Two groups of operators, one with two results, and a write. */
+COMPILED_FUNCTION(fusible)
+{
+    core_tensor *y = NULL, *z = NULL;
+    core_status status = core_mul(x[0], x[1], &y);
+
+    if (status == CORE_OK)
+        status = core_tanh(y, &out[0]);
+    if (status == CORE_OK)
+        status = core_mm(out[0], y, &z);
+    if (status == CORE_OK)
+        status = core_add_(x[1], z, core_int(1));
+    if (status == CORE_OK)
+        status = core_neg(x[1], &out[1]);
+    core_tensor_release(y);
+    core_tensor_release(z);
+    *noutputs = 2;
+    return status;
+}
+
+static core_status call_fused(world *w)
+{
+    const core_compile_options options = {.struct_size = sizeof options,
+                                          .codegen = CORE_COMPILE_CODEGEN_ON};
+    core_compiled *compiled = NULL;
+    core_tensor *out[2] = {NULL};
+    char *text = NULL;
+    core_status status = core_compile(fusible, w, &options, &compiled);
+
+    for (int i = 0; i < 2 && status == CORE_OK; i++) {
+        status = core_compiled_call(compiled, w->inputs, 2, out, 2);
+        core_tensor_release(out[0]);
+        core_tensor_release(out[1]);
+    }
+    if (status == CORE_OK)
+        status = core_compiled_explain(compiled, &text);
+    core_text_free(text);
+    core_compiled_release(compiled);
+    return status;
+}
+
 /* Has a view, a write, random numbers, two results that require grad, and one
  * that is a view of an input. */
 COMPILED_FUNCTION(trainable)
@@ -419,6 +491,18 @@ START_TEST(a_compiled_call_without_memory_leaves_nothing_behind)
 }
 END_TEST
 
+START_TEST(freezing_without_memory_leaves_nothing_behind)
+{
+    fail_each(call_frozen);
+}
+END_TEST
+
+START_TEST(fused_kernels_without_memory_leave_nothing_behind)
+{
+    fail_each(call_fused);
+}
+END_TEST
+
 START_TEST(training_without_memory_leaves_nothing_behind)
 {
     fail_each(train);
@@ -459,6 +543,8 @@ int main(void)
 {
     const TTest *const tests[] = {
         a_compiled_call_without_memory_leaves_nothing_behind,
+        freezing_without_memory_leaves_nothing_behind,
+        fused_kernels_without_memory_leave_nothing_behind,
         training_without_memory_leaves_nothing_behind,
         programs_of_other_sizes_without_memory_leave_nothing_behind,
         a_file_without_memory_leaves_nothing_behind,

@@ -187,10 +187,55 @@ START_TEST(dimensions_of_size_1_make_no_difference)
 }
 END_TEST
 
+static float largest_of(const float *x, int64_t n)
+{
+    float largest = x[0];
+
+    for (int64_t k = 1; k < n && !isnan(largest); k++)
+        if (isnan(x[k]) || x[k] > largest)
+            largest = x[k];
+    return largest;
+}
+
+/* Whatever the number of elements after the last whole vector. */
+START_TEST(short_rows_have_their_largest_element_anywhere)
+{
+    enum { ROWS = 19, WIDEST = 160 };
+    float *in = random_floats(ROWS * WIDEST);
+
+    if (!cpu_open_isa(cpu_isas[_i])) {
+        free(in);
+        return;
+    }
+    for (int k = 0; k < ROWS * WIDEST; k++)
+        in[k] = k % 7 == 3 ? -INFINITY : -1 - fabsf(in[k]);
+    for (int64_t w = 32; w <= WIDEST; w++) {
+        float got[ROWS];
+
+        in[w - 1] = NAN;
+        in[2 * w - 1] = 0; /* the last ones of rows 0 and 1 */
+        for (int64_t k = 2 * w; k < 3 * w; k++)
+            in[k] = -INFINITY;
+        ck_assert_int_eq(CORE_OK,
+                         reduce("amax", (int64_t[]){w, ROWS, 1}, 1, in,
+                                CORE_F32, got, CORE_F32, NULL, NULL, 0));
+        for (int r = 0; r < ROWS; r++) {
+            float want = largest_of(in + r * w, w);
+
+            ck_assert_msg(got[r] == want || (isnan(got[r]) && isnan(want)),
+                          "row %d of %d elements: %g, not %g", r, (int)w,
+                          got[r], want);
+        }
+    }
+    free(in);
+}
+END_TEST
+
 START_TEST(short_rows_have_the_bits_of_single_ones)
 {
     static const char *const names[] = {"sum", "mean", "amax", "amin"};
-    static const int64_t widths[] = {33, 48, 64, 100, 200, 512, 513};
+    static const int64_t widths[] = {33, 40,  48,  63,  64,  70,
+                                     90, 100, 127, 200, 512, 513};
     enum { ROWS = 37, WIDEST = 513 };
     float *in = random_floats(ROWS * WIDEST);
     uint16_t half[ROWS * WIDEST];
@@ -392,6 +437,7 @@ int main(void)
         {sum_of_small_integers_accumulates_in_i64, 0, 3},
         {sum_and_logsumexp_handle_infinities, 0, 3},
         {dimensions_of_size_1_make_no_difference, 0, 3},
+        {short_rows_have_their_largest_element_anywhere, 0, 3},
         {short_rows_have_the_bits_of_single_ones, 0, 3},
     };
     const test_suite suite = {

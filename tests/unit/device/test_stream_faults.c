@@ -163,6 +163,8 @@ START_TEST(tensors_of_a_lost_device_are_lost_and_other_devices_work)
     FAILS(core_device_status(sim), CORE_ERROR_DEVICE_LOST, "\"sim\"", "lost");
     FAILS(core_add(one, one, core_int(1), &result), CORE_ERROR_DEVICE_LOST,
           "\"sim\"");
+    FAILS(core_empty((int64_t[]){4}, 1, CORE_F32, sim, -1, &result),
+          CORE_ERROR_DEVICE_LOST, "lost");
     FAILS(core_stream_create(sim, &made), CORE_ERROR_DEVICE_LOST, "lost");
     ck_assert_ptr_null(made);
     FAILS(core_event_create(sim, 0, &none), CORE_ERROR_DEVICE_LOST, "lost");

@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* scope.h: scopes, which own the intermediate results of a computation.
+ *
+ * The calls of expressions.h return their result instead of a status.  They
+ * need a scope, which owns what they return and keeps the first error:
+ *
+ *     core_status network(core_tensor *x, core_tensor *w, core_tensor **out_y)
+ *     {
+ *         core_scope scope = core_scope_begin();
+ *         core_tensor *y = core_x_relu(core_x_matmul(x, w));
+ *
+ *         return core_scope_end_with(scope, core_x_softmax(y, -1), out_y);
+ *     }
+ *
+ * After the first error the calls do nothing and return NULL.  The end of the
+ * scope releases everything that it owns, and returns the error, to whose
+ * message the file and the line of the call were added.
+ *
+ * Scopes are nested, and each thread has its own.  A call belongs to the
+ * innermost scope of its thread.  An error of a scope does not reach the scope
+ * around it, unless core_scope_return ends it.  So a function that begins and
+ * ends a scope can be called from anywhere: hooks, gradients, the functions of
+ * core_compile and core_vmap, worker threads.  Other threads may use a tensor
+ * of a scope until it ends.
+ *
+ * Functions here that end in `_at` are called by the macro of the same name,
+ * which adds the place of the call.  A call outside of any scope fails with
+ * INVALID_ARGUMENT. */
+
+#ifndef LIBCORE_SCOPE_H
+#define LIBCORE_SCOPE_H
+
+#include "status.h"
+#include "tensor.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+#include <initializer_list>
+extern "C" {
+#endif
+
+#define CORE_HERE_TEXT_(line) #line
+#define CORE_HERE_TEXT(line) CORE_HERE_TEXT_(line)
+
+/* The file and the line, "model.c:42". */
+#define CORE_HERE __FILE__ ":" CORE_HERE_TEXT(__LINE__)
+
+/* -------------------------------------------------------------- scopes -- */
+
+/* A scope that was begun.  Its fields are private. */
+typedef struct core_scope {
+    const void *thread;
+    uint64_t number;
+} core_scope;
+
+/* Begins a scope inside the innermost one of this thread.  Without memory for
+ * it, calls return NULL, and the end of the scope returns OUT_OF_MEMORY. */
+#define core_scope_begin() core_scope_begin_at(CORE_HERE)
+core_scope core_scope_begin_at(const char *where);
+
+/* Ends a scope: releases what it owns, and returns its first error, which is
+ * then the error record of the thread.  INVALID_ARGUMENT if the scope is not
+ * open in this thread; or if a scope inside it was not ended, which is then
+ * ended, too. */
+core_status core_scope_end(core_scope scope);
+
+/* Ends a scope that has one result: calls core_scope_output and then
+ * core_scope_end.  *out_result is NULL on failure; the caller owns it. */
+#define core_scope_end_with(scope, result, out_result) \
+    core_scope_end_with_at(CORE_HERE, scope, result, out_result)
+core_status core_scope_end_with_at(const char *where, core_scope scope,
+                                   core_tensor *result,
+                                   core_tensor **out_result);
+
+/* Ends a scope, and keeps a result in the scope around it, which also gets the
+ * error, if there is one.  Returns the result, borrowed, or NULL after an error.
+ * INVALID_ARGUMENT if there is no scope around it. */
+#define core_scope_return(scope, result) \
+    core_scope_return_at(CORE_HERE, scope, result)
+core_tensor *core_scope_return_at(const char *where, core_scope scope,
+                                  core_tensor *result);
+
+/* Returns the first error of the innermost scope, or CORE_OK.  The message is
+ * in the error record until another call fails.  INVALID_ARGUMENT if there is
+ * no scope. */
+core_status core_scope_status(void);
+
+/* ---------------------------------------------------- tensors in scopes -- */
+
+/* Keeps a tensor in the scope around the innermost one when that ends.  Returns
+ * the tensor, borrowed, or NULL after an error. */
+#define core_scope_keep(tensor) core_scope_keep_at(CORE_HERE, tensor)
+core_tensor *core_scope_keep_at(const char *where, core_tensor *tensor);
+
+/* Makes a tensor a result of the innermost scope: when that ends without an
+ * error, *out_tensor is a reference, which the caller owns.  Until then, and
+ * after an error, it is NULL; out_tensor must be valid until then.  For
+ * functions with several results. */
+#define core_scope_output(tensor, out_tensor) \
+    core_scope_output_at(CORE_HERE, tensor, out_tensor)
+void core_scope_output_at(const char *where, core_tensor *tensor,
+                          core_tensor **out_tensor);
+
+/* Makes the innermost scope the owner of a reference that a function returned
+ * with a status, and returns the tensor, borrowed:
+ *
+ *     y = core_scope_own(my_layer(x, &y), &y);
+ *
+ * If the status is an error, or the scope has one, it returns NULL.  The
+ * function is called in any case. */
+#define core_scope_own(status, tensor) \
+    core_scope_own_at(CORE_HERE, status, tensor)
+core_tensor *core_scope_own_at(const char *where, core_status status,
+                               core_tensor *const *tensor);
+
+/* Calls a function that returns a status, and returns it.  An error becomes the
+ * scope's, with the file and the line of the call.  After an earlier error it
+ * does not call the function, and returns that error. */
+#define CORE_CHECK(call)                                 \
+    (core_scope_status() == CORE_OK                      \
+         ? core_scope_check_at(CORE_HERE, #call, (call)) \
+         : core_scope_status())
+core_status core_scope_check_at(const char *where, const char *call,
+                                core_status status);
+
+/* --------------------------------------------------------------- lists -- */
+
+/* A list argument of integers: sizes, strides, dimensions.  CORE_NO_SIZES is an
+ * empty list, and omits an optional argument. */
+typedef struct core_sizes {
+    const int64_t *items;
+    size_t count;
+} core_sizes;
+
+/* A list argument of floating-point numbers, of which CORE_NO_FLOATS is an
+ * empty one, or absent. */
+typedef struct core_floats {
+    const double *items;
+    size_t count;
+} core_floats;
+
+/* A list argument of booleans, one byte each. */
+typedef struct core_bools {
+    const uint8_t *items;
+    size_t count;
+} core_bools;
+
+/* A list of tensors: an argument, of which CORE_NO_LIST is an empty one, or a
+ * result, which its scope owns.  Read results with core_list_at, since after an
+ * error they are empty. */
+typedef struct core_list {
+    core_tensor *const *items;
+    size_t count;
+} core_list;
+
+/* Returns a list of the caller's memory, borrowed. */
+static inline core_sizes core_sizes_from(const int64_t *items, size_t count)
+{
+    core_sizes list;
+
+    list.items = items;
+    list.count = count;
+    return list;
+}
+
+/* Returns a list of the caller's memory, borrowed. */
+static inline core_floats core_floats_from(const double *items, size_t count)
+{
+    core_floats list;
+
+    list.items = items;
+    list.count = count;
+    return list;
+}
+
+/* Returns a list of the caller's memory, borrowed. */
+static inline core_bools core_bools_from(const uint8_t *items, size_t count)
+{
+    core_bools list;
+
+    list.items = items;
+    list.count = count;
+    return list;
+}
+
+/* Returns a list of the caller's memory, borrowed. */
+static inline core_list core_list_from(core_tensor *const *items, size_t count)
+{
+    core_list list;
+
+    list.items = items;
+    list.count = count;
+    return list;
+}
+
+/* Returns a tensor of a list, borrowed, or NULL if there are not so many. */
+static inline core_tensor *core_list_at(core_list list, size_t index)
+{
+    return index < list.count ? list.items[index] : NULL;
+}
+
+/* Stores the tensors of a list result, borrowed:
+ *
+ *     CORE_UNPACK(core_x_chunk(gates, 4, 1), &i, &f, &g, &o);
+ *
+ * After an error all are NULL.  SHAPE if the list has another number of
+ * tensors. */
+#ifdef __cplusplus
+#define CORE_UNPACK(list, ...) \
+    core_list_unpack_to(CORE_HERE, list, {__VA_ARGS__})
+#else
+#define CORE_UNPACK(list, ...)                                  \
+    core_list_unpack_at(                                        \
+        CORE_HERE, list, (core_tensor * *const[]){__VA_ARGS__}, \
+        sizeof((core_tensor **const[]){__VA_ARGS__}) / sizeof(core_tensor **))
+#endif
+static inline void core_list_unpack_at(const char *where, core_list list,
+                                       core_tensor **const *out_tensors,
+                                       size_t count)
+{
+    bool fits = list.count == count;
+    size_t i;
+
+    for (i = 0; i < count; i++)
+        *out_tensors[i] = fits ? list.items[i] : NULL;
+    if (!fits && core_scope_status() == CORE_OK)
+        (void)core_scope_check_at(
+            where, "CORE_UNPACK",
+            core_error_set(CORE_ERROR_SHAPE,
+                           "CORE_UNPACK: the list has another number of "
+                           "tensors"));
+}
+
+#define CORE_NO_SIZES core_sizes_from(NULL, 0)
+#define CORE_NO_FLOATS core_floats_from(NULL, 0)
+#define CORE_NO_LIST core_list_from(NULL, 0)
+
+/* Lists of at least one item: CORE_SIZES(2, 3), CORE_LIST(a, b, c).  In C the
+ * items live until the end of the block, in C++ until the end of the
+ * statement. */
+#ifdef __cplusplus
+#define CORE_SIZES(...) core_sizes_of({__VA_ARGS__})
+#define CORE_FLOATS(...) core_floats_of({__VA_ARGS__})
+#define CORE_BOOLS(...) core_bools_of({__VA_ARGS__})
+#define CORE_LIST(...) core_list_of({__VA_ARGS__})
+#else
+#define CORE_ITEMS(from, type, ...) \
+    from((type[]){__VA_ARGS__}, sizeof((type[]){__VA_ARGS__}) / sizeof(type))
+#define CORE_SIZES(...) CORE_ITEMS(core_sizes_from, const int64_t, __VA_ARGS__)
+#define CORE_FLOATS(...) CORE_ITEMS(core_floats_from, const double, __VA_ARGS__)
+#define CORE_BOOLS(...) CORE_ITEMS(core_bools_from, const uint8_t, __VA_ARGS__)
+#define CORE_LIST(...) \
+    CORE_ITEMS(core_list_from, core_tensor *const, __VA_ARGS__)
+#endif
+
+/* Omits an optional number argument. */
+static inline core_scalar core_none(void)
+{
+    core_scalar scalar = {CORE_VALUE_NONE, 0, {0}};
+
+    return scalar;
+}
+
+/* --------------------------------------------------- values of tensors -- */
+
+/* Returns the size of a dimension as core_tensor_size does, or 0 if tensor is
+ * NULL, as it is after an error. */
+static inline int64_t core_x_size(const core_tensor *tensor, int64_t dim)
+{
+    return tensor ? core_tensor_size(tensor, dim) : 0;
+}
+
+/* Creates a tensor of the innermost scope with core_tensor_from_data. */
+#define core_x_from_data(data, dtype, sizes, device) \
+    core_x_from_data_at(CORE_HERE, data, dtype, sizes, device)
+static inline core_tensor *core_x_from_data_at(const char *where,
+                                               const void *data,
+                                               core_dtype dtype,
+                                               core_sizes sizes,
+                                               core_device *device)
+{
+    core_tensor *tensor = NULL;
+    core_status status = core_scope_status();
+
+    if (status != CORE_OK)
+        return NULL;
+    status = core_tensor_from_data(data, dtype, sizes.items, sizes.count,
+                                   device, &tensor);
+    return core_scope_own_at(where, status, &tensor);
+}
+
+/* Returns the only element of a tensor, or 0 after an error.  Waits and fails
+ * like core_tensor_item. */
+#define core_x_item_float(tensor) core_x_item_float_at(CORE_HERE, tensor)
+static inline double core_x_item_float_at(const char *where,
+                                          core_tensor *tensor)
+{
+    double value = 0;
+
+    if (core_scope_status() == CORE_OK)
+        (void)core_scope_check_at(where, "core_tensor_item_float",
+                                  core_tensor_item_float(tensor, &value));
+    return value;
+}
+
+/* Returns the only element of a tensor, or 0 after an error.  Waits and fails
+ * like core_tensor_item_int. */
+#define core_x_item_int(tensor) core_x_item_int_at(CORE_HERE, tensor)
+static inline int64_t core_x_item_int_at(const char *where, core_tensor *tensor)
+{
+    int64_t value = 0;
+
+    if (core_scope_status() == CORE_OK)
+        (void)core_scope_check_at(where, "core_tensor_item_int",
+                                  core_tensor_item_int(tensor, &value));
+    return value;
+}
+
+/* --------------------------------------- what expressions.h consists of -- */
+
+/* Calls an operator for a call of expressions.h, and returns its only result, a
+ * tensor, which the innermost scope owns; NULL after an error.  op, args: as in
+ * core_op_invoke; the arguments are not checked.  where: static text. */
+core_tensor *core_scope_call(const char *where, uint32_t op,
+                             const core_value *args, uint32_t nargs);
+
+/* Does the same as core_scope_call, and checks the arguments as core_op_call
+ * does. */
+core_tensor *core_scope_call_checked(const char *where, uint32_t op,
+                                     const core_value *args, uint32_t nargs);
+
+/* Calls an operator with other results, and checks the arguments as
+ * core_op_call does.  The innermost scope owns the tensors and lists in
+ * results, all of which are NONE after an error. */
+core_status core_scope_call_results(const char *where, uint32_t op,
+                                    const core_value *args, uint32_t nargs,
+                                    core_value *results, uint32_t nresults);
+
+#ifdef __cplusplus
+}
+
+static inline core_sizes core_sizes_of(std::initializer_list<int64_t> list)
+{
+    return core_sizes_from(list.begin(), list.size());
+}
+
+static inline core_floats core_floats_of(std::initializer_list<double> list)
+{
+    return core_floats_from(list.begin(), list.size());
+}
+
+static inline core_bools core_bools_of(std::initializer_list<uint8_t> list)
+{
+    return core_bools_from(list.begin(), list.size());
+}
+
+static inline void core_list_unpack_to(
+    const char *where, core_list list,
+    std::initializer_list<core_tensor **> out_tensors)
+{
+    core_list_unpack_at(where, list, out_tensors.begin(), out_tensors.size());
+}
+
+static inline core_list core_list_of(std::initializer_list<core_tensor *> list)
+{
+    return core_list_from(list.begin(), list.size());
+}
+#endif
+
+#endif

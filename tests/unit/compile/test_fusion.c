@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Fused kernels of compiled functions: which operators are in one, what explain
+ * says, options, and kernels that cannot be built. */
+
+#include "support/sim_device.h"
+#include "support/training.h"
+
+#include "compile/compiled.h"
+#include "compile/prepared.h"
+
+static core_compiled *compile(core_tensor_function function, world *w,
+                              uint32_t codegen)
+{
+    const core_compile_options options = {.struct_size = sizeof options,
+                                          .flags = CORE_COMPILE_FULLGRAPH,
+                                          .codegen = codegen};
+    core_compiled *compiled;
+
+    OK(core_compile(function, w, &options, &compiled));
+    return compiled;
+}
+
+static world world_of(size_t ninputs)
+{
+    world w = {.device = program_device, .ninputs = ninputs};
+
+    for (size_t i = 0; i < ninputs; i++)
+        w.inputs[i] = NUMBERS(&w, 1 + 40 * (uint32_t)i, 8, 8);
+    return w;
+}
+
+static const core__prepared_facts *facts_of(core_compiled *compiled)
+{
+    const char *reason;
+    const core__prepared_facts *facts =
+        core__prepared_describe(compiled->entries[0]->program, &reason);
+
+    ck_assert_msg(facts != NULL, "not prepared: %s", reason);
+    return facts;
+}
+
+/* Compares three calls.  The caller releases the compiled function. */
+static core_compiled *compare_fused(core_tensor_function function,
+                                    size_t ninputs)
+{
+    world eager = world_of(ninputs), traced = world_of(ninputs);
+    core_compiled *compiled =
+        compile(function, &traced, CORE_COMPILE_CODEGEN_ON);
+
+    for (int i = 0; i < 3; i++)
+        same_call(function, &eager, compiled, &traced);
+    return compiled;
+}
+
+/* --------------------------------------------------------------- groups -- */
+
+/* relu(x y + x) / 2 */
+COMPILED_FUNCTION(chain)
+{
+    core_tensor *y = T(mul, x[0], x[1]);
+
+    y = T(relu, T(add, y, x[0], core_int(1)));
+    out[0] = own(T(mul_scalar, y, core_float(.5)));
+    *noutputs = 1;
+    return finish();
+}
+
+START_TEST(a_chain_is_one_kernel)
+{
+    core_compile_counts before = compile_counts();
+    core_compiled *compiled = compare_fused(chain, 2);
+
+    ck_assert_uint_eq(facts_of(compiled)->launches, 1);
+    ck_assert_uint_eq(facts_of(compiled)->nodes, 4);
+    ck_assert_uint_eq(compile_counts().fused_kernels, before.fused_kernels + 1);
+    EXPLAINS(compiled, "\"inputs\": 2");
+    /* Of 11 reads and writes of operators, 3 are left. */
+    EXPLAINS(compiled, "\"bytes_saved\": 1792");
+    EXPLAINS(compiled, "\"operator_by_operator\": []");
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* The sum is read in the group, by a product, and by the caller. */
+COMPILED_FUNCTION(reads_inside)
+{
+    core_tensor *sum = T(add, x[0], x[1], core_int(1));
+
+    out[0] = own(sum);
+    out[1] = own(T(mm, sum, sum));
+    out[2] = own(T(mul, T(neg, sum), x[1]));
+    *noutputs = 3;
+    return finish();
+}
+
+START_TEST(results_that_others_read_are_outputs)
+{
+    core_compiled *compiled = compare_fused(reads_inside, 2);
+
+    ck_assert_uint_eq(facts_of(compiled)->launches, 2);
+    EXPLAINS(compiled, "\"outputs\": 2");
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* The product must run before the last sum, but not between the others. */
+COMPILED_FUNCTION(waits_for_a_product)
+{
+    core_tensor *y = T(exp, T(neg, x[0]));
+    core_tensor *product = T(mm, x[0], x[1]);
+
+    out[0] = own(T(add, y, product, core_int(1)));
+    *noutputs = 1;
+    return finish();
+}
+
+START_TEST(a_group_runs_when_all_that_it_reads_is_there)
+{
+    core_compiled *compiled = compare_fused(waits_for_a_product, 2);
+
+    ck_assert_uint_eq(facts_of(compiled)->launches, 2);
+    EXPLAINS(compiled, "\"operators\": 3");
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* What is before and after a product cannot be one kernel. */
+COMPILED_FUNCTION(around_a_product)
+{
+    core_tensor *y = T(exp, T(neg, x[0]));
+
+    y = T(add, T(mm, y, x[1]), y, core_int(1));
+    out[0] =
+        own(T(sum_dim, T(tanh, y), (int64_t[]){1}, 1, true, CORE_DTYPE_NONE));
+    *noutputs = 1;
+    return finish();
+}
+
+START_TEST(products_and_sums_end_groups)
+{
+    core_compiled *compiled = compare_fused(around_a_product, 2);
+
+    /* Two groups, the product, and the sum. */
+    ck_assert_uint_eq(facts_of(compiled)->launches, 4);
+    EXPLAINS(compiled, "\"reason\": \"it is not element-wise\"");
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* Two that do not read each other, but the same input. */
+COMPILED_FUNCTION(two_of_one)
+{
+    out[0] = own(T(exp, x[0]));
+    out[1] = own(T(mul, x[0], x[1]));
+    *noutputs = 2;
+    return finish();
+}
+
+START_TEST(operators_of_one_input_are_one_kernel)
+{
+    core_compiled *compiled = compare_fused(two_of_one, 2);
+
+    ck_assert_uint_eq(facts_of(compiled)->launches, 1);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+enum { LONG_CHAIN = 250 };
+
+COMPILED_FUNCTION(long_chain)
+{
+    core_tensor *y = core_tensor_retain(x[0]);
+
+    for (int i = 0; i < LONG_CHAIN; i++) {
+        core_tensor *next;
+
+        if (i % 2)
+            OK(core_add(y, x[1], core_int(1), &next));
+        else
+            OK(core_mul_scalar(y, core_float(.75), &next));
+        core_tensor_release(y);
+        y = next;
+    }
+    out[0] = y;
+    *noutputs = 1;
+    return CORE_OK;
+}
+
+START_TEST(long_chains_are_several_kernels)
+{
+    core_compiled *compiled = compare_fused(long_chain, 2);
+    uint32_t launches = facts_of(compiled)->launches;
+
+    ck_assert_uint_ge(launches, LONG_CHAIN / CORE__GROUP_MEMBERS + 1);
+    ck_assert_uint_le(launches, LONG_CHAIN / 32);
+    EXPLAINS(compiled, "the group would be too large");
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* A written input takes the result of a kernel without a copy; the old content
+ * is read in the kernel, and is a result too. */
+COMPILED_FUNCTION(writes)
+{
+    out[0] = own(T(mul, x[1], x[0]));
+    OK(core_add_(x[1], x[0], core_float(.5)));
+    OK(core_mul_(x[1], x[1]));
+    *noutputs = 1;
+    return finish();
+}
+
+START_TEST(inputs_are_written_by_the_kernel)
+{
+    core_compiled *compiled = compare_fused(writes, 2);
+
+    ck_assert_uint_eq(facts_of(compiled)->launches, 1);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* A single operator, a factory, random numbers, a view of a result. */
+COMPILED_FUNCTION(little_to_fuse)
+{
+    core_tensor *noise = T(rand_like, x[0], CORE_DTYPE_NONE, NULL, -1);
+
+    out[0] = own(T(mul, x[0], T(t, T(neg, noise))));
+    *noutputs = 1;
+    return finish();
+}
+
+START_TEST(single_operators_are_left_alone)
+{
+    core_compiled *compiled = compare_fused(little_to_fuse, 1);
+
+    EXPLAINS(compiled, "\"kernels\": 0");
+    EXPLAINS(compiled, "no two operators can be in one kernel");
+    EXPLAINS(compiled, "\"reason\": \"it is a view\"");
+    core_compiled_release(compiled);
+}
+END_TEST
+
+START_TEST(equal_groups_share_a_kernel)
+{
+    core_compiled *first = compare_fused(chain, 2);
+    core_compile_counts before = compile_counts();
+    core_compiled *second = compare_fused(chain, 2);
+
+    ck_assert_uint_eq(facts_of(second)->launches, 1);
+    ck_assert_uint_eq(compile_counts().fused_kernels, before.fused_kernels);
+    core_compiled_release(first);
+    core_compiled_release(second);
+    second = compare_fused(chain, 2);
+    ck_assert_uint_eq(compile_counts().fused_kernels, before.fused_kernels + 1);
+    core_compiled_release(second);
+}
+END_TEST
+
+/* -------------------------------------------------------------- training -- */
+
+COMPILED_FUNCTION(smooth)
+{
+    core_tensor *y = T(mm, x[0], x[1]);
+
+    y = T(mul, T(sigmoid, y), T(tanh, y));
+    out[0] = own(T(mean, T(mul, y, x[0]), CORE_DTYPE_NONE));
+    *noutputs = 1;
+    return finish();
+}
+
+static world trained(void)
+{
+    world w = world_of(2);
+
+    leaf(w.inputs[0]);
+    leaf(w.inputs[1]);
+    return w;
+}
+
+START_TEST(forward_and_backward_have_fused_kernels)
+{
+    world eager = trained(), traced = trained();
+    core_compile_counts before = compile_counts();
+    core_compiled *compiled = compile(smooth, &traced, CORE_COMPILE_CODEGEN_ON);
+
+    for (int i = 0; i < 3; i++)
+        same_training(smooth, &eager, compiled, &traced);
+    ck_assert_uint_ge(compile_counts().fused_kernels, before.fused_kernels + 2);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* --------------------------------------------------------------- options -- */
+
+/* NULL: the operators are fused. */
+static void expect_reason(uint32_t codegen, const char *reason)
+{
+    world w = world_of(2);
+    core_compiled *compiled = compile(chain, &w, codegen);
+    core_tensor *out;
+
+    OK(core_compiled_call(compiled, w.inputs, 2, &out, 1));
+    core_tensor_release(out);
+    ck_assert_uint_eq(facts_of(compiled)->launches, reason ? 4 : 1);
+    if (reason)
+        EXPLAINS(compiled, reason);
+    core_compiled_release(compiled);
+}
+
+START_TEST(options_and_the_setting_choose)
+{
+    expect_reason(CORE_COMPILE_CODEGEN_OFF, "codegen is off");
+    expect_reason(CORE_COMPILE_CODEGEN_AUTO, "is not expected to be faster");
+    OK(core_setting_set("LIBCORE_COMPILE_CODEGEN", "on"));
+    expect_reason(CORE_COMPILE_CODEGEN_AUTO, NULL);
+    expect_reason(CORE_COMPILE_CODEGEN_OFF, "codegen is off");
+    OK(core_setting_set("LIBCORE_COMPILE_CODEGEN", "off"));
+    expect_reason(CORE_COMPILE_CODEGEN_AUTO, "codegen is off");
+    expect_reason(CORE_COMPILE_CODEGEN_ON, NULL);
+    OK(core_setting_set("LIBCORE_COMPILE_CODEGEN", NULL));
+}
+END_TEST
+
+START_TEST(large_chains_are_fused_without_being_asked_for)
+{
+    const int64_t sizes[] = {1 << 20};
+    world w = {.device = program_device, .ninputs = 2};
+    core_compiled *compiled = compile(chain, &w, CORE_COMPILE_CODEGEN_AUTO);
+    core_tensor *out;
+
+    for (int i = 0; i < 2; i++) {
+        OK(core_full(sizes, 1, core_float(i + .5), CORE_F32, w.device,
+                     &w.inputs[i]));
+        keep(w.inputs[i]);
+    }
+    OK(core_compiled_call(compiled, w.inputs, 2, &out, 1));
+    core_tensor_release(out);
+    ck_assert_uint_eq(facts_of(compiled)->launches, 1);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* --------------------------------------------------------------- failures -- */
+
+START_TEST(a_kernel_that_cannot_be_built_leaves_its_operators)
+{
+    world eager = world_of(2), traced = world_of(2);
+    core_compiled *compiled = compile(chain, &traced, CORE_COMPILE_CODEGEN_ON);
+    core_compile_counts before = compile_counts();
+
+    sim_find("sim");
+    OK(control->fault(0, SIM_FAULT_PLAN, 1));
+    same_call(chain, &eager, compiled, &traced);
+    OK(control->fault(0, SIM_FAULT_PLAN, 0));
+    same_call(chain, &eager, compiled, &traced);
+    ck_assert_uint_eq(facts_of(compiled)->launches, 4);
+    ck_assert_uint_eq(compile_counts().refused_kernels,
+                      before.refused_kernels + 1);
+    EXPLAINS(compiled, "no group of operators has a kernel");
+    EXPLAINS(compiled, "injected");
+    core_compiled_release(compiled);
+}
+END_TEST
+
+START_TEST(a_device_without_loop_programs_runs_operators)
+{
+    expect_reason(CORE_COMPILE_CODEGEN_ON,
+                  "the device does not provide core.codegen");
+}
+END_TEST
+
+static void on_sim_without(void)
+{
+    setenv("LIBCORE_SIM_CODEGEN", "0", 1);
+    on_sim();
+}
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        a_chain_is_one_kernel,
+        results_that_others_read_are_outputs,
+        a_group_runs_when_all_that_it_reads_is_there,
+        products_and_sums_end_groups,
+        operators_of_one_input_are_one_kernel,
+        long_chains_are_several_kernels,
+        inputs_are_written_by_the_kernel,
+        single_operators_are_left_alone,
+        equal_groups_share_a_kernel,
+        forward_and_backward_have_fused_kernels,
+        options_and_the_setting_choose,
+    };
+    const TTest *const cpu_tests[] = {
+        large_chains_are_fused_without_being_asked_for};
+    const TTest *const sim_tests[] = {
+        a_kernel_that_cannot_be_built_leaves_its_operators};
+    const TTest *const tests_without[] = {
+        a_device_without_loop_programs_runs_operators};
+    const test_suite suites[] = {
+        {.name = "compile/fusion on cpu",
+         .setup = on_cpu,
+         .teardown = drop_all,
+         SUITE_TESTS(tests)},
+        {.name = "compile/fusion on sim",
+         .setup = on_sim,
+         .teardown = drop_all,
+         SUITE_TESTS(tests)},
+        {.name = "compile/fusion, large",
+         .setup = on_cpu,
+         .teardown = drop_all,
+         SUITE_TESTS(cpu_tests)},
+        {.name = "compile/fusion, failures",
+         .setup = on_sim,
+         .teardown = drop_all,
+         SUITE_TESTS(sim_tests)},
+        {.name = "compile/fusion, without core.codegen",
+         .setup = on_sim_without,
+         .teardown = drop_all,
+         SUITE_TESTS(tests_without)},
+    };
+
+    return suite_run(suites, sizeof suites / sizeof *suites);
+}

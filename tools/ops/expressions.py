@@ -1,0 +1,378 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+"""The calls that return their result: expressions.h, and their test."""
+
+import re
+
+from .emit import HEAD, c_string, comment, wrap
+from .schema import Problem, c_identifier
+
+# Parameters of calls of expressions.h: kind -> (declaration, packing, whether
+# the typed C argument can be wrong, so that core_op_call must check it, and what
+# a test makes of a core_value).
+PARAMETERS = {
+    "Tensor": ("core_tensor *%s", "core_pack_tensor(%s)", False),
+    "Tensor?": ("core_tensor *%s", "core_pack_tensor(%s)", False),
+    "Tensor[]": ("core_list %s",
+                 "core_pack_tensors(%s.items, %s.count)", True),
+    "Scalar": ("core_scalar %s", "%s", False),
+    "Scalar?": ("core_scalar %s", "%s", False),
+    "int": ("int64_t %s", "core_pack_int(%s)", False),
+    "int?": ("core_scalar %s", "%s", True),
+    "int[]": ("core_sizes %s", "core_pack_ints(%s.items, %s.count)", True),
+    "int[]?": ("core_sizes %s",
+               "core_pack_ints_optional(%s.items, %s.count)", True),
+    "float": ("double %s", "core_pack_float(%s)", False),
+    "float?": ("core_scalar %s", "%s", True),
+    "float[]": ("core_floats %s",
+                "core_pack_floats(%s.items, %s.count)", True),
+    "float[]?": ("core_floats %s",
+                 "core_pack_floats_optional(%s.items, %s.count)", True),
+    "bool": ("bool %s", "core_pack_bool(%s)", False),
+    "bool?": ("core_scalar %s", "%s", True),
+    "bool[]": ("core_bools %s", "core_pack_bools(%s.items, %s.count)", True),
+    "str": ("const char *%s", "core_pack_string(%s)", True),
+    "str?": ("const char *%s", "core_pack_string(%s)", True),
+    "ScalarType": ("core_dtype %s", "core_pack_dtype(%s)", False),
+    "ScalarType?": ("core_dtype %s", "core_pack_dtype(%s)", False),
+    "Device?": ("core_device *%s", "core_pack_device(%s)", False),
+    "Device": ("core_device *%s", "core_pack_device(%s)", False),
+    "MemoryFormat?": ("int32_t %s", "core_pack_format(%s)", False),
+    "Generator?": ("core_generator *%s", "core_pack_generator(%s)", False),
+}
+# Omitted arguments whose default is None.
+ABSENT = {"Tensor?": "NULL", "Scalar?": "core_none()", "int?": "core_none()",
+          "float?": "core_none()", "bool?": "core_none()",
+          "int[]?": "CORE_NO_SIZES", "float[]?": "CORE_NO_FLOATS",
+          "str?": "NULL", "ScalarType?": "CORE_DTYPE_NONE", "Device?": "NULL",
+          "MemoryFormat?": "-1", "Generator?": "NULL"}
+# Results: C type, and what it is made of.
+RESULTS = {"Tensor": ("core_tensor *", "core_unpack_tensor(&results_[%d])"),
+           "Tensor[]": ("core_list ",
+                        "core_x_unpack_list(&results_[%d])"),
+           "Scalar": ("core_scalar ", "results_[%d]"),
+           "bool": ("bool ", "results_[%d].u.i != 0"),
+           "int": ("int64_t ", "results_[%d].u.i")}
+PREAMBLE = """\
+/* expressions.h: a call for every operator that returns its result.
+ *
+ * A result belongs to the innermost scope of the thread (scope.h), which also
+ * keeps the first error:
+ *
+ *     y = core_x_add(x, core_x_linear(core_x_gelu(h), weight, bias));
+ *
+ * The comment above a call is the schema of its operator.  Arguments are
+ * borrowed.  Trailing arguments that have a default may be omitted.  A list is
+ * written CORE_SIZES(2, 3), CORE_FLOATS(0.5, 1), CORE_LIST(a, b); where the
+ * schema says int[2], CORE_SIZES(1) means CORE_SIZES(1, 1).  A number is
+ * core_int(2), core_float(0.5) or core_bool(true).
+ *
+ * To omit an argument before others, pass NULL for a tensor, a text, a device or
+ * a generator, core_none() for a number, CORE_NO_SIZES, CORE_NO_FLOATS or
+ * CORE_NO_LIST for a list, CORE_DTYPE_NONE for a dtype, and -1 for a memory
+ * format.
+ *
+ * A call returns a tensor, borrowed, or NULL after an error; of an operator with
+ * several results, a struct of them; a list, of which core_list_at returns the
+ * tensors; or a number, which is 0 after an error.  A call whose name ends in
+ * `_` changes its first argument in place, and returns it.
+ *
+ * A call is a macro, which adds the file and the line to the message of an
+ * error, and calls the function whose name ends in `_at`.  Calls that write into
+ * tensors of the caller are in ops.h only. */
+
+#ifndef LIBCORE_EXPRESSIONS_H
+#define LIBCORE_EXPRESSIONS_H
+
+#include "ops.h"
+#include "scope.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The number of arguments, from 1 to 16. */
+#define CORE_X_COUNT(...)                                                    \\
+    CORE_X_COUNT_(__VA_ARGS__, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, \\
+                  3, 2, 1, 0)
+#define CORE_X_COUNT_(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, count, \\
+                      ...)                                                   \\
+    count
+#define CORE_X_JOIN_(a, b) a##b
+#define CORE_X_JOIN(a, b) CORE_X_JOIN_(a, b)
+
+/* Calls the macro for this number of arguments. */
+#define CORE_X_CALL(name, ...) \\
+    CORE_X_JOIN(name, CORE_X_COUNT(__VA_ARGS__))(__VA_ARGS__)
+
+/* Returns the tensors of a list result, or an empty list. */
+static inline core_list core_x_unpack_list(const core_value *value)
+{
+    size_t count;
+    core_tensor **items = core_unpack_tensors(value, &count);
+
+    return core_list_from(items, count);
+}
+
+/* Returns a list of integers, or NONE, for the default, if it is empty. */
+static inline core_value core_x_pack_sizes(core_sizes list)
+{
+    return list.count ? core_pack_ints(list.items, list.count)
+                      : core_pack_none();
+}
+
+/* Does the same for a list of a given length, for which one number stands
+ * too. */
+static inline core_value core_x_pack_pair(core_sizes list)
+{
+    return list.count == 1 && list.items ? core_pack_int(list.items[0])
+                                         : core_x_pack_sizes(list);
+}
+
+"""
+
+
+def default(argument):
+    """The C expression of an omitted argument."""
+    text = argument.default
+    if text == "None":
+        return ABSENT[argument.kind]
+    if argument.list:
+        return {"int": "CORE_NO_SIZES", "Tensor": "CORE_NO_LIST"}[argument.base]
+    if argument.base == "bool":
+        return text.lower()
+    if argument.base == "str":
+        return c_string(text.strip("'\""))
+    if argument.base == "ScalarType":
+        return "CORE_" + text.upper()
+    if argument.base == "Scalar":
+        return "core_%s(%s)" % (
+            "float" if re.search(r"[.e]", text) else "int", text)
+    if argument.base in ("int", "float"):
+        return text
+    raise Problem("no C default for '%s'" % argument.text())
+
+
+def packing(argument):
+    """The core_value of an argument."""
+    name = c_identifier(argument.name)
+    if argument.kind == "int[]" and argument.default is not None:
+        pack = "core_x_pack_sizes(%s)"
+    else:
+        pack = PARAMETERS[argument.kind][1]
+    if argument.base == "int" and argument.list and argument.size > 1:
+        pack = "core_x_pack_pair(%s)"
+    return pack.replace("%s", name)
+
+
+class Expression:
+    """A call of expressions.h."""
+
+    def __init__(self, operator, names):
+        self.operator = operator
+        self.id = names[operator.name]
+        self.name = operator.c.replace("core_", "core_x_", 1)
+        self.arguments = [a for a in operator.schema.arguments
+                          if not a.omitted]
+        self.results = (operator.schema.results
+                        if operator.variant == "FUNCTIONAL" else [])
+        self.inplace = operator.variant == "INPLACE"
+        kinds = [r.kind for r in self.results]
+        self.single = kinds == ["Tensor"]
+        self.checked = any(PARAMETERS[a.kind][2] for a in self.arguments)
+        if self.inplace:
+            self.type = "core_tensor *"
+        elif not kinds:
+            self.type = "core_status "
+        elif len(kinds) == 1:
+            self.type = RESULTS[kinds[0]][0]
+        else:
+            self.type = self.name + "_result "
+
+    @property
+    def required(self):
+        """How many arguments must be given."""
+        count = len(self.arguments)
+        while count and self.arguments[count - 1].default is not None:
+            count -= 1
+        return count
+
+    def field(self, i):
+        name = self.results[i].name
+        return c_identifier(name) if name else "result%d" % i
+
+    def struct(self):
+        fields = "".join("    %s%s;\n" % (RESULTS[r.kind][0], self.field(i))
+                         for i, r in enumerate(self.results))
+        return "typedef struct %s_result {\n%s} %s_result;\n" % (
+            self.name, fields, self.name)
+
+    def body(self, packed):
+        count = len(packed)
+        lines = ["    core_value args_[%d];" % count]
+        if not self.single and self.results:
+            lines.append("    core_value results_[%d];" % len(self.results))
+        if len(self.results) > 1:
+            lines.append("    %sresult_;" % self.type)
+        lines.append("")
+        lines += ["    args_[%d] = %s;" % item for item in enumerate(packed)]
+        if self.single:
+            return lines + ["    " + wrap(
+                "return core_scope_call%s(where_, %s, args_, %d);" % (
+                    "_checked" if self.checked else "", self.id, count),
+                "        ", 75)]
+        call = "core_scope_call_results(where_, %s, args_, %d, %s, %d)" % (
+            self.id, count, "results_" if self.results else "NULL",
+            len(self.results))
+        if self.inplace:
+            first = c_identifier(self.arguments[0].name)
+            return lines + [
+                "    if (" + wrap(call + " == CORE_OK)", "        ", 71),
+                "        return %s;" % first, "    return NULL;"]
+        if not self.results:
+            return lines + ["    " + wrap("return %s;" % call, "        ", 75)]
+        lines.append("    " + wrap("(void)%s;" % call, "        ", 75))
+        values = [RESULTS[r.kind][1] % i for i, r in enumerate(self.results)]
+        if len(values) == 1:
+            return lines + ["    return %s;" % values[0]]
+        lines += ["    result_.%s = %s;" % (self.field(i), value)
+                  for i, value in enumerate(values)]
+        return lines + ["    return result_;"]
+
+    def function(self):
+        packed = [packing(a) if not a.omitted else "core_pack_none()"
+                  for a in self.operator.schema.arguments]
+        parameters = ["const char *where_"]
+        parameters += [PARAMETERS[a.kind][0] % c_identifier(a.name)
+                       for a in self.arguments]
+        head = wrap("static inline %s%s_at(%s)" % (
+            self.type, self.name, ", ".join(parameters)), "    ")
+        return "\n".join([head, "{"] + self.body(packed) + ["}", ""])
+
+    def macros(self):
+        count = len(self.arguments)
+        if self.required == count:
+            return ["#define %s(...) %s_at(CORE_HERE, __VA_ARGS__)" % (
+                self.name, self.name)]
+        lines = ["#define %s(...) \\\n    CORE_X_CALL(%s_with_, __VA_ARGS__)" %
+                 (self.name, self.name)]
+        for given in range(max(self.required, 1), count + 1):
+            omitted = "".join(", " + default(a)
+                              for a in self.arguments[given:])
+            call = wrap("%s_at(CORE_HERE, __VA_ARGS__%s)" % (
+                self.name, omitted), "        ", 73)
+            lines.append("#define %s_with_%d(...) \\\n    %s" % (
+                self.name, given, call.replace("\n", " \\\n")))
+        return lines
+
+    def text(self):
+        parts = [comment(self.operator.schema.text())]
+        parts += self.macros() + [""]
+        if len(self.results) > 1:
+            parts.append(self.struct() + "\n" + self.function())
+        else:
+            parts.append(self.function())
+        return "\n".join(parts)
+
+
+def expressions(model, names):
+    """Of every operator and in-place variant."""
+    return [model.guard(o.name, lambda: Expression(o, names))
+            for o in model.operators if o.variant != "OUT"]
+
+
+def header(model, names):
+    """expressions.h"""
+    parts = [HEAD + PREAMBLE]
+    parts += [call.text() for call in expressions(model, names)]
+    parts.append("#ifdef __cplusplus\n}\n#endif\n\n#endif\n")
+    return "\n".join(parts)
+
+
+# ----------------------------------------------------------------- test
+def given(argument, i):
+    """The C expression of a test for argument i of a call."""
+    value = "args[%d]" % i
+    kind = argument.kind
+    if kind in ("Tensor", "Tensor?"):
+        return "core_unpack_tensor(&%s)" % value
+    if kind == "Tensor[]":
+        return ("core_list_from((core_tensor *const *)%s.u.tensors, "
+                "%s.count)" % (value, value))
+    if argument.list:
+        return "%s_of(&%s)" % ({"int": "sizes", "float": "floats",
+                                "bool": "bools"}[argument.base], value)
+    if kind in ("float", "int", "bool"):
+        return "%s_of(&%s)" % (kind, value)
+    if argument.base in ("Scalar", "int", "float", "bool"):
+        return value
+    if argument.base == "str":
+        return "text_of(&%s)" % value
+    if argument.base == "ScalarType":
+        return "dtype_of(&%s)" % value
+    if argument.base == "MemoryFormat":
+        return "format_of(&%s)" % value
+    return "%s.u.%s" % (value, argument.base.lower())
+
+
+class Check(Expression):
+    """A function that makes a call of expressions.h from core_values."""
+
+    def call(self, count):
+        places = [i for i, a in enumerate(self.operator.schema.arguments)
+                  if not a.omitted][:count]
+        return "%s(%s)" % (self.name, ", ".join(
+            given(self.operator.schema.arguments[i], i) for i in places))
+
+    def assignment(self, count):
+        call = self.call(count)
+        if self.inplace:
+            return "results[0] = core_pack_tensor(%s);" % call
+        if not self.results:
+            return "(void)%s;" % call
+        kinds = [r.kind for r in self.results]
+        make = {"Tensor": "core_pack_tensor(%s)", "Tensor[]": "list_of(%s)",
+                "Scalar": "%s", "bool": "core_pack_bool(%s)",
+                "int": "core_pack_int(%s)"}
+        if len(kinds) == 1:
+            return "results[0] = %s;" % (make[kinds[0]] % call)
+        return "\n        ".join(["all = %s;" % call] + [
+            "results[%d] = %s;" % (i, make[kind] % ("all." + self.field(i)))
+            for i, kind in enumerate(kinds)])
+
+    def counts(self):
+        """(number of values, number of arguments that a call has)"""
+        found, count = {}, 0
+        for i, argument in enumerate(self.operator.schema.arguments):
+            count += not argument.omitted
+            if count >= max(self.required, 1):
+                found.setdefault(count, i + 1)
+        return [(n, count) for count, n in sorted(found.items())]
+
+    def text(self):
+        lines = ["static void call_%d(const core_value *args, uint32_t nargs, "
+                 "core_value *results)" % self.operator.id, "{"]
+        if len(self.results) > 1:
+            lines.append("    %sall;" % self.type)
+        last = self.counts()[-1][1]
+        for values, count in self.counts():
+            if count < last:
+                lines.append("    if (nargs <= %d) {" % values)
+                lines.append("        %s\n        return;\n    }" %
+                             self.assignment(count))
+            else:
+                lines.append("    (void)nargs;\n    (void)results;")
+                lines.append("    " + self.assignment(count))
+        return "\n".join(lines + ["}", ""])
+
+
+def checks(model, names):
+    """The table that tests/unit/scope/test_expressions.c includes."""
+    found = [model.guard(o.name, lambda: Check(o, names))
+             for o in model.operators if o.variant != "OUT"]
+    parts = [HEAD] + [check.text() for check in found]
+    parts.append("static const expression expressions[] = {")
+    parts += ["    {%s, %s, call_%d}," % (
+        c_string(check.operator.name), c_string(check.operator.base.name),
+        check.operator.id) for check in found]
+    return "\n".join(parts + ["};", ""])
