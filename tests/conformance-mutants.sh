@@ -132,6 +132,10 @@ passed ops/rules/edge-cases ', without amax'
 grep -q '^# ops/rules/edge-cases: 3 of [0-9]* calls were not tested, .*: amax of f32, amax of f64, max of f32$' \
     "$work/out" && good=yes || good=no
 report 'edge cases without a kernel are counted' $good
+passed ops/rules/offsets-beyond-2-gib ', without amax'
+grep -q '^# ops/rules/offsets-beyond-2-gib: 2 of [0-9]* calls were not tested, .*: amax of i8, amax of f32$' \
+    "$work/out" && good=yes || good=no
+report 'far elements without a kernel are counted' $good
 # Gradients of f32 are compared where differences say something.
 gradients=training/custom-operators/gradients-are-correct
 LIBCORE_MUTANT_RULE=custom-operator-has-a-kink

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# The programs in docs/modes.md, docs/transforms.md and docs/compile.md compile
-# without warnings from the public headers and do what the pages say.
+# The programs in docs/modes.md, docs/transforms.md, docs/compile.md and
+# docs/expressions.md compile without warnings from the public headers and do what
+# the pages say.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 number=0
@@ -51,6 +52,17 @@ prints() { # name, text...
     done
 }
 
+fails() { # name, text...
+    example=$1
+    shift
+    ! runs "$example" && for text; do
+        grep -qF -e "$text" "$work/out" || {
+            cat "$work/out"
+            return 1
+        }
+    done
+}
+
 # A program that compiles the function `scale` of a file, calls it three times and
 # prints what explain says.
 calls_scale() { # file
@@ -81,7 +93,7 @@ int main(void)
 END
 }
 
-echo 1..12
+echo 1..15
 # Without them the other cases would be about nothing.
 ok 'modes.md has four examples' has_examples modes 4
 for program in 1 2 3 4; do
@@ -100,3 +112,9 @@ ok 'the second has a graph break, which explain names' \
     prints break '"operator": "core_tensor_item"' '"count": 3'
 ok 'the third has mended it' prints mended '"compiled_calls": 3' '"breaks": []'
 ok 'the fourth, a loop, prints what the page says' prints_as_expected compile-4
+ok 'expressions.md has two examples' has_examples expressions 2
+ok 'the first example prints a gradient, and the place of its error' \
+    fails expressions-1 ' [6. 8.]]' 'matmul: ' \
+    '(at ' '/expressions-1.c:18)'
+ok 'the second, a network, prints what the page says' \
+    prints_as_expected expressions-2

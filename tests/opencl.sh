@@ -76,6 +76,23 @@ if ! says '^ *opencl .*streams' "$LIBCORE_BUILD/core-info" >/dev/null; then
     exit 0
 fi
 
+# program NAME ARGUMENT…: builds it from its source against this tree, and runs
+# it.
+program() {
+    built=$work/$1
+    shift
+    sanitize= # as libcore was built: ASan must be loaded first
+    if ldd "$LIBCORE_BUILD/.libs/libcore.so" | grep -q libasan; then
+        sanitize=-fsanitize=address
+    fi
+    # shellcheck disable=SC2086 # CC may have arguments
+    ${CC:-cc} -std=gnu11 $sanitize -I"$LIBCORE_SOURCE/include" \
+        -I"$LIBCORE_BUILD/include" -iquote "$LIBCORE_SOURCE/include/libcore" \
+        -iquote "$LIBCORE_BUILD/include/libcore" -o "$built" \
+        "$built.c" -L"$LIBCORE_BUILD/.libs" -lcore \
+        -Wl,-rpath,"$LIBCORE_BUILD/.libs" && "$built" "$@"
+}
+
 conformance() {
     "$LIBCORE_BUILD/core-conformance" --plugin "$plugin" --timeout 600 "$@"
 }
@@ -88,6 +105,36 @@ golden() { # set, arguments...
 
 ok 'the plugin passes level core' says 'level reached: core' conformance \
     --level core
+cp "$LIBCORE_SOURCE"/tests/fixtures/opencl/copy_streams.c \
+    "$LIBCORE_SOURCE"/tests/fixtures/opencl/packed_weights.c "$work"
+ok 'a copy stream copies beside the compute stream, in the order of events' \
+    program copy_streams
+# Fails if the plugin does not claim them.
+ok "copy streams pass the suite's tests" says \
+    'level core  *no failure: 2 PASS$' conformance --only core \
+    --filter '*copy-streams*'
+ok 'packed weights follow changes and are released' says '^bits ' \
+    program packed_weights
+samples_of_weights() {
+    says 'level ops  *no failure: 1 PASS$' conformance --only ops \
+        --filter ops/rules/changed-operands-are-reread
+}
+tiles_have_the_same_bits() {
+    bits=$(grep '^bits ' "$work/out")
+    LIBCORE_OPENCL_PACKED=0
+    export LIBCORE_OPENCL_PACKED
+    says "^$bits\$" program packed_weights disabled
+    status=$?
+    unset LIBCORE_OPENCL_PACKED
+    return $status
+}
+ok 'products have the same bits without packed weights' tiles_have_the_same_bits
+ok 'packed weights keep their limit' env LIBCORE_OPENCL_PACKED=17380 \
+    "$work/packed_weights" limited
+ok 'an invalid limit is refused' says \
+    'LIBCORE_OPENCL_PACKED is "64M"; it must be a number of bytes' env \
+    LIBCORE_OPENCL_PACKED=64M "$LIBCORE_BUILD/core-info"
+ok 'a weight that changed is packed again' samples_of_weights
 if [ -n "${LIBCORE_TEST_SHORT-}" ]; then # the rest is too slow for a short run
     echo "1..$number"
     exit 0
@@ -221,18 +268,6 @@ int main(void)
     return bad;
 }
 EOF
-program() { # name: builds it from its source against this tree, and runs it
-    sanitize= # as libcore was built: ASan must be loaded first
-    if ldd "$LIBCORE_BUILD/.libs/libcore.so" | grep -q libasan; then
-        sanitize=-fsanitize=address
-    fi
-    # shellcheck disable=SC2086 # CC may have arguments
-    ${CC:-cc} -std=gnu11 $sanitize -I"$LIBCORE_SOURCE/include" \
-        -I"$LIBCORE_BUILD/include" -iquote "$LIBCORE_SOURCE/include/libcore" \
-        -iquote "$LIBCORE_BUILD/include/libcore" -o "$work/$1" \
-        "$work/$1.c" -L"$LIBCORE_BUILD/.libs" -lcore \
-        -Wl,-rpath,"$LIBCORE_BUILD/.libs" && "$work/$1"
-}
 ok 'index_put broadcasts values like the CPU' program puts
 
 # Numbers given as arguments, compared with the CPU bit by bit.

@@ -3,7 +3,8 @@
 # Copyright The libcore authors
 
 # ops.h in its two forms: typed calls as inline functions, and declared in all
-# files of a program and defined in one of them.
+# files of a program and defined in one of them; and expressions.h, which needs
+# neither, in C and C++.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 number=0
@@ -57,11 +58,12 @@ cat >"$work/calls.c" <<'END'
 #include <libcore/ops.h>
 END
 
+standard='c11'
 program() { # file, compiler's arguments...
     file=$1
     shift
     # shellcheck disable=SC2086 # CC may have arguments
-    ${CC:-cc} -std=c11 -Wall -Wextra -Werror -o "$work/$file" \
+    ${CC:-cc} -std="$standard" -Wall -Wextra -Werror -o "$work/$file" \
         -I"$LIBCORE_BUILD/include" -I"$LIBCORE_SOURCE/include" \
         -iquote "$LIBCORE_BUILD/include/libcore" \
         -iquote "$LIBCORE_SOURCE/include/libcore" "$@" \
@@ -97,9 +99,50 @@ not_exported() {
         grep -E ' T core_'
 }
 
+cat >"$work/scope.c" <<'END'
+#include <libcore/core.h>
+#include <libcore/expressions.h>
+
+#include <stdio.h>
+
+int main(void)
+{
+    const double data[4] = {1, 2, 3, 4};
+    core_scope scope = core_scope_begin();
+    core_tensor *x, *y, *a, *b;
+    double sum;
+
+    x = core_x_from_data(data, CORE_F64, CORE_SIZES(2, 2), NULL);
+    y = core_x_add(core_x_matmul(x, x), x);
+    CORE_UNPACK(core_x_unbind(core_x_cat(CORE_LIST(x, y))), &a, &b, &x, &y);
+    sum = core_x_item_float(core_x_sum_dim(y, CORE_SIZES(0)));
+    printf("%g\n", sum);
+    core_x_add_(core_x_topk(b, 1).values, core_x_clamp(a, core_float(2)));
+    if (core_scope_end(scope) != CORE_OK)
+        puts(core_error_message());
+    return sum != 44;
+}
+END
+
+expressions() { # compiler's arguments...
+    program expressions -pedantic -DCORE_OPS_EXTERN "$@" &&
+        "$work/expressions" && "$work/expressions" |
+        grep -E '^add_.Tensor: .* \(at .*scope\.c[cp]*:18\)$'
+}
+
 ok 'the definitions are compiled' definitions
 ok 'typed calls are inline functions' inline_calls
 ok 'typed calls are declared, and defined in one file' one_definition
 ok 'a program without the definitions is not linked' no_definition
 ok 'a shared library does not export the definitions' not_exported
+ok 'calls of expressions.h need no definitions' expressions "$work/scope.c"
+standard='c99'
+ok 'expressions.h is C99' expressions "$work/scope.c"
+compiler=${CXX:-c++} # may have arguments
+if command -v "${compiler%% *}" >/dev/null 2>&1; then
+    CC=$compiler standard=c++11
+    ok 'expressions.h is C++11' expressions -x c++ "$work/scope.c" -x none
+else
+    skip 'expressions.h is C++11' 'no C++ compiler'
+fi
 echo "1..$number"

@@ -44,24 +44,35 @@ static void schedule(const unsigned char *block, uint32_t *w)
 
 static void add_block(core__sha256 *self)
 {
+    uint32_t a = self->state[0], b = self->state[1], c = self->state[2];
+    uint32_t d = self->state[3], e = self->state[4], f = self->state[5];
+    uint32_t g = self->state[6], h = self->state[7];
     uint32_t w[64];
-    uint32_t s[8];
 
     schedule(self->block, w);
-    memcpy(s, self->state, sizeof s);
     for (int i = 0; i < 64; i++) {
-        uint32_t e1 = rotated(s[4], 6) ^ rotated(s[4], 11) ^ rotated(s[4], 25);
-        uint32_t a0 = rotated(s[0], 2) ^ rotated(s[0], 13) ^ rotated(s[0], 22);
-        uint32_t choice = (s[4] & s[5]) ^ (~s[4] & s[6]);
-        uint32_t majority = (s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]);
-        uint32_t one = s[7] + e1 + choice + constants[i] + w[i];
+        uint32_t e1 = rotated(e, 6) ^ rotated(e, 11) ^ rotated(e, 25);
+        uint32_t a0 = rotated(a, 2) ^ rotated(a, 13) ^ rotated(a, 22);
+        uint32_t one = h + e1 + ((e & f) ^ (~e & g)) + constants[i] + w[i];
+        uint32_t two = a0 + ((a & b) ^ (a & c) ^ (b & c));
 
-        memmove(s + 1, s, 7 * sizeof *s);
-        s[4] += one;
-        s[0] = one + a0 + majority;
+        h = g;
+        g = f;
+        f = e;
+        e = d + one;
+        d = c;
+        c = b;
+        b = a;
+        a = one + two;
     }
-    for (int i = 0; i < 8; i++)
-        self->state[i] += s[i];
+    self->state[0] += a;
+    self->state[1] += b;
+    self->state[2] += c;
+    self->state[3] += d;
+    self->state[4] += e;
+    self->state[5] += f;
+    self->state[6] += g;
+    self->state[7] += h;
 }
 
 void core__sha256_begin(core__sha256 *self)

@@ -18,6 +18,8 @@
 #ifndef CORE_COMPILE_COMPILED_H
 #define CORE_COMPILE_COMPILED_H
 
+#include "autograd/graph/autograd_meta.h"
+#include "autograd/graph/node.h"
 #include "base/json.h"
 #include "base/thread.h"
 #include "compile/program.h"
@@ -29,6 +31,16 @@
 /* -------------------------------------------------------------- guards -- */
 
 enum { CORE__GUARD_LOCAL = 2048 };
+
+/* True if a gradient of the tensor is passed to hooks: its own, if it is a leaf,
+ * or those of the node that made it. */
+static inline bool core__has_hooks(const core_tensor *tensor)
+{
+    const core__autograd_meta *autograd = tensor->autograd;
+
+    return autograd &&
+           (autograd->hooks || (autograd->grad_fn && autograd->grad_fn->hooks));
+}
 
 /* The guard record of a call. */
 typedef struct core__guard {

@@ -30,6 +30,7 @@ enum {
     FACT_LEAF = 1u << 0,
     FACT_GRAD = 1u << 1,    /* has a gradient */
     FACT_ALIGNED = 1u << 2, /* to ALIGNMENT bytes */
+    FACT_HOOKS = 1u << 3,   /* a backward in the function calls hooks */
     ALIGNMENT = 16
 };
 
@@ -81,8 +82,6 @@ const char *core__guard_refuses(const core__thread *self,
             return "an input stands for something else in a transformation";
         if (core__unlikely(core__view_is_stale(input)))
             return "an input is a view whose base was changed in place";
-        if (core__unlikely(input->autograd && input->autograd->hooks))
-            return "an input has hooks";
     }
     *out_input = UINT32_MAX;
     return NULL;
@@ -100,7 +99,8 @@ static inline uint32_t facts_of(const core_tensor *input, uint32_t size)
 
     if (autograd)
         facts = (autograd->grad_fn ? 0 : FACT_LEAF) |
-                (autograd->grad ? FACT_GRAD : 0);
+                (autograd->grad ? FACT_GRAD : 0) |
+                (core__has_hooks(input) ? FACT_HOOKS : 0);
     if ((address & (ALIGNMENT - 1)) == 0)
         facts |= FACT_ALIGNED;
     return facts;
@@ -459,6 +459,8 @@ static const char *input_difference(const reader *a, const reader *b)
         return "the memory shared with other inputs";
     if ((x->facts ^ y->facts) & FACT_ALIGNED)
         return "the alignment";
+    if ((x->facts ^ y->facts) & FACT_HOOKS)
+        return "whether it has hooks";
     if ((x->facts ^ y->facts) & FACT_GRAD)
         return "whether it has a gradient";
     if (x->facts != y->facts)

@@ -376,10 +376,12 @@ static core_status check_refused(const core__trace *trace)
 {
     return !trace->refused
                ? CORE_OK
-               : core__error(CORE_ERROR_UNSUPPORTED,
-                             "%s: it changes the state of a generator, which a "
-                             "program that is being recorded cannot contain",
-                             trace->refused);
+               : core__error(
+                     CORE_ERROR_UNSUPPORTED,
+                     "%s: it reads or changes the state of a generator, "
+                     "which a program that is being recorded cannot "
+                     "contain",
+                     trace->refused);
 }
 
 /* The thread's keys are restored in any case, and so are its cached casts of

@@ -7,6 +7,7 @@
 #include "compile/compiled_node.h"
 
 #include "autograd/graph/autograd_meta.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "compile/freeze.h"
 #include "compile/simplify.h"
@@ -55,6 +56,56 @@ static bool take_gradients(core_tensor *const *stand_ins,
     return same;
 }
 
+/* ---------------------------------------------------------------- hooks -- */
+
+static core_status refuse_hook(void *context, core_tensor *grad,
+                               core_tensor **out_grad)
+{
+    (void)context;
+    (void)grad;
+    (void)out_grad;
+    return core__error(CORE_ERROR_UNSUPPORTED,
+                       "an input has hooks, which the backward in the function "
+                       "calls each time");
+}
+
+/* The hooks of inputs run when a backward outside of the function reaches them.
+ * One inside must call the function for that. */
+static core_status refuse_hooks(core_tensor *const *stand_ins,
+                                core_tensor *const *inputs, size_t ninputs,
+                                core_hook **hooks)
+{
+    for (size_t i = 0; i < ninputs; i++)
+        if (core__has_hooks(inputs[i]) &&
+            core__tensor_requires_grad(stand_ins[i]))
+            CORE_TRY(core_tensor_register_hook(stand_ins[i], refuse_hook, NULL,
+                                               NULL, &hooks[i]));
+    return CORE_OK;
+}
+
+static core_status call_with_hooks(const traced_function *traced,
+                                   core_tensor *const *inputs, size_t ninputs,
+                                   core_tensor **outputs, size_t *noutputs)
+{
+    const core_compiled *compiled = traced->compiled;
+    size_t size = (ninputs + 1) * sizeof(core_hook *);
+    core_hook **hooks = core__alloc_zero(size);
+    core_status status = hooks ? CORE_OK : core__error_memory(size);
+
+    if (status == CORE_OK)
+        status = refuse_hooks(inputs, traced->inputs, ninputs, hooks);
+    if (status == CORE_OK)
+        status = compiled->function(compiled->context, inputs, ninputs, outputs,
+                                    noutputs);
+    for (size_t i = 0; hooks && i < ninputs; i++)
+        if (hooks[i])
+            core_hook_remove(hooks[i]);
+    core__free(hooks);
+    return status;
+}
+
+/* -------------------------------------------------------------- function -- */
+
 static core_status check_history(core_tensor *const *stand_ins,
                                  core_tensor *const *inputs, size_t ninputs)
 {
@@ -97,15 +148,13 @@ static core_status call_function(void *context, core_tensor *const *inputs,
                                  size_t *noutputs)
 {
     const traced_function *traced = context;
-    const core_compiled *compiled = traced->compiled;
     core_status status;
     size_t input = 0;
     bool same;
 
     CORE_TRY(lend_gradients(inputs, traced->inputs, ninputs));
     core_error_clear(); /* of what came before */
-    status = compiled->function(compiled->context, inputs, ninputs, outputs,
-                                noutputs);
+    status = call_with_hooks(traced, inputs, ninputs, outputs, noutputs);
     if (status == CORE_OK)
         status = check_function(traced, inputs, ninputs, *noutputs);
     same = take_gradients(inputs, traced->inputs, ninputs, &input);

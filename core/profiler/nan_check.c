@@ -134,14 +134,21 @@ core_status core__nan_check_before(const core_operator *op,
                                    const core_value *args, uint32_t nargs,
                                    bool *out_spoilt)
 {
+    /* A built-in operator only writes an out tensor. */
+    bool reads =
+        op->variant == CORE__VARIANT_INPLACE || op->flags & CORE__OP_CUSTOM;
+    uint32_t changed = reads ? core__operator_changed_arguments(op, nargs) : 0;
     core_tensor *which = NULL;
 
     *out_spoilt = false;
-    if (op->variant != CORE__VARIANT_INPLACE || nargs == 0 ||
-        args[0].tag != CORE_VALUE_TENSOR ||
-        !is_checked(op, args[0].u.tensor->device))
-        return CORE_OK;
-    CORE_TRY(find_nan(&args[0], &which));
+    for (uint32_t i = 0; i < nargs && i < 32 && !which; i++) {
+        uint32_t count;
+        core_tensor *const *tensors = tensors_of(&args[i], &count);
+
+        if (changed >> i & 1 && count > 0 && tensors[0] &&
+            is_checked(op, tensors[0]->device))
+            CORE_TRY(find_nan(&args[i], &which));
+    }
     *out_spoilt = which != NULL;
     return CORE_OK;
 }

@@ -60,7 +60,8 @@ void core__generator_advance_for(core_generator *generator, uint64_t numel,
 }
 
 /* True if the thread records a program, which cannot contain the call: the
- * recording fails, and nothing changes. */
+ * recording fails, and nothing changes.  What is read would be a constant of the
+ * program. */
 static bool is_recording(const char *name)
 {
     if (core__likely(core__thread_self()->trace == NULL))
@@ -92,6 +93,7 @@ void core_generator_state(core_generator *generator, uint64_t *out_seed,
 {
     core_generator *from = generator ? generator : &process_default;
 
+    is_recording(__func__);
     pthread_mutex_lock(&lock);
     if (out_seed)
         *out_seed = from->seed;

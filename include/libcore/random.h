@@ -26,9 +26,10 @@ extern "C" {
 #endif
 
 /* A program that is recorded (compile.h, compiled.h) can draw from generators,
- * but not create or seed them: in a function that is being recorded,
- * core_generator_create makes the recording fail, and so do core_seed,
- * core_generator_seed and core_generator_set_state, which then change nothing. */
+ * but not create, seed or read them: in a function that is being recorded,
+ * core_generator_create and core_generator_state make the recording fail, and so
+ * do core_seed, core_generator_seed and core_generator_set_state, which then
+ * change nothing. */
 
 /* Seeds the default generators of the process and of devices, which random
  * operators without a generator argument use. */

@@ -204,6 +204,38 @@ static inline core_tensor *core_list_at(core_list list, size_t index)
     return index < list.count ? list.items[index] : NULL;
 }
 
+/* Stores the tensors of a list result, borrowed:
+ *
+ *     CORE_UNPACK(core_x_chunk(gates, 4, 1), &i, &f, &g, &o);
+ *
+ * After an error all are NULL.  SHAPE if the list has another number of
+ * tensors. */
+#ifdef __cplusplus
+#define CORE_UNPACK(list, ...) \
+    core_list_unpack_to(CORE_HERE, list, {__VA_ARGS__})
+#else
+#define CORE_UNPACK(list, ...)                                  \
+    core_list_unpack_at(                                        \
+        CORE_HERE, list, (core_tensor * *const[]){__VA_ARGS__}, \
+        sizeof((core_tensor **const[]){__VA_ARGS__}) / sizeof(core_tensor **))
+#endif
+static inline void core_list_unpack_at(const char *where, core_list list,
+                                       core_tensor **const *out_tensors,
+                                       size_t count)
+{
+    bool fits = list.count == count;
+    size_t i;
+
+    for (i = 0; i < count; i++)
+        *out_tensors[i] = fits ? list.items[i] : NULL;
+    if (!fits && core_scope_status() == CORE_OK)
+        (void)core_scope_check_at(
+            where, "CORE_UNPACK",
+            core_error_set(CORE_ERROR_SHAPE,
+                           "CORE_UNPACK: the list has another number of "
+                           "tensors"));
+}
+
 #define CORE_NO_SIZES core_sizes_from(NULL, 0)
 #define CORE_NO_FLOATS core_floats_from(NULL, 0)
 #define CORE_NO_LIST core_list_from(NULL, 0)
@@ -243,22 +275,22 @@ static inline int64_t core_x_size(const core_tensor *tensor, int64_t dim)
     return tensor ? core_tensor_size(tensor, dim) : 0;
 }
 
-/* Creates a tensor of the innermost scope with core_tensor_from_data, on the
- * default device. */
-#define core_x_from_data(data, dtype, sizes) \
-    core_x_from_data_at(CORE_HERE, data, dtype, sizes)
+/* Creates a tensor of the innermost scope with core_tensor_from_data. */
+#define core_x_from_data(data, dtype, sizes, device) \
+    core_x_from_data_at(CORE_HERE, data, dtype, sizes, device)
 static inline core_tensor *core_x_from_data_at(const char *where,
                                                const void *data,
                                                core_dtype dtype,
-                                               core_sizes sizes)
+                                               core_sizes sizes,
+                                               core_device *device)
 {
     core_tensor *tensor = NULL;
     core_status status = core_scope_status();
 
     if (status != CORE_OK)
         return NULL;
-    status = core_tensor_from_data(data, dtype, sizes.items, sizes.count, NULL,
-                                   &tensor);
+    status = core_tensor_from_data(data, dtype, sizes.items, sizes.count,
+                                   device, &tensor);
     return core_scope_own_at(where, status, &tensor);
 }
 
@@ -325,6 +357,13 @@ static inline core_floats core_floats_of(std::initializer_list<double> list)
 static inline core_bools core_bools_of(std::initializer_list<uint8_t> list)
 {
     return core_bools_from(list.begin(), list.size());
+}
+
+static inline void core_list_unpack_to(
+    const char *where, core_list list,
+    std::initializer_list<core_tensor **> out_tensors)
+{
+    core_list_unpack_at(where, list, out_tensors.begin(), out_tensors.size());
 }
 
 static inline core_list core_list_of(std::initializer_list<core_tensor *> list)

@@ -25,6 +25,7 @@
     X(ReleaseCommandQueue)        \
     X(GetCommandQueueInfo)        \
     X(CreateBuffer)               \
+    X(RetainMemObject)            \
     X(ReleaseMemObject)           \
     X(CreateProgramWithSource)    \
     X(CreateProgramWithBinary)    \

@@ -81,7 +81,7 @@ core_status opencl_clblast(core_call *call, const opencl_product *p)
     pthread_once(&once, open_once);
     if (p->dtype == CORE_F32 ? sgemm == NULL : dgemm == NULL)
         return CORE_ERROR_UNSUPPORTED;
-    status = opencl_stream_usable(stream);
+    status = opencl_stream_takes_kernels(stream);
     if (status != CORE_OK)
         return status;
     pthread_mutex_lock(&device->lock);

@@ -30,6 +30,7 @@ typedef struct convolution {
     int64_t plane;                         /* elements of an input channel */
     int64_t chunk;                         /* images at a time */
     core_memory columns;
+    opencl_room *room; /* of its products */
 } convolution;
 
 /* Returns the list's entry for a dimension of `count`; one entry applies to
@@ -188,6 +189,7 @@ static core_status multiply_images(const convolution *c, core_memory input,
                             .inner = c->taps,
                             .columns = c->places,
                             .sums = 1,
+                            .room = c->room,
                             .alpha = 1,
                             .beta = 1};
 
@@ -216,6 +218,7 @@ static core_status input_gradient(const convolution *c, core_memory grad,
                             .inner = c->outputs / c->groups,
                             .columns = c->places,
                             .sums = 1,
+                            .room = c->room,
                             .alpha = 1};
 
         p.a = transposed(weight_of(c, weight, k));
@@ -241,6 +244,7 @@ static core_status weight_gradient(const convolution *c, core_memory grad,
                             .inner = c->places,
                             .columns = c->taps,
                             .sums = images,
+                            .room = c->room,
                             .alpha = 1,
                             .beta = 1};
 
@@ -312,7 +316,8 @@ static core_status forward(core_call *call, const core_value *args,
     const core_view *weight = args[1].u.view;
     bool other_way = args[6].u.i != 0;
     core_memory bias = {NULL, 0};
-    convolution c = {0};
+    opencl_room room = {{NULL, 0}, 0};
+    convolution c = {.room = &room};
     core_status status;
 
     (void)nargs;
@@ -373,7 +378,8 @@ static core_status backward(core_call *call, const core_value *args,
     const core_view *weight = args[2].u.view;
     bool other_way = args[7].u.i != 0, needed[3];
     core_status status = CORE_OK;
-    convolution c = {0};
+    opencl_room room = {{NULL, 0}, 0};
+    convolution c = {.room = &room};
 
     (void)nargs;
     (void)nresults;

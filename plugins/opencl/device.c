@@ -3,7 +3,7 @@
 
 /* Every device of every platform, in OpenCL's order. */
 
-#include "opencl.h"
+#include "packed_weights.h"
 
 #include <stdio.h>
 
@@ -125,6 +125,8 @@ static void describe(opencl_device *device, uint32_t index)
     device->exact_division = number_of(device, CL_DEVICE_SINGLE_FP_CONFIG, 8) &
                              CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT;
     device->unified = number_of(device, CL_DEVICE_HOST_UNIFIED_MEMORY, 4) != 0;
+    device->wide_vectors =
+        number_of(device, CL_DEVICE_PREFERRED_VECTOR_WIDTH_FLOAT, 4) > 1;
     device->largest = number_of(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE, 8);
     device->total = number_of(device, CL_DEVICE_GLOBAL_MEM_SIZE, 8);
     device->local_bytes = number_of(device, CL_DEVICE_LOCAL_MEM_SIZE, 8);
@@ -152,9 +154,9 @@ core_status opencl_device_open(void *backend, uint32_t index, void **out_device)
     opencl_device *device = NULL;
     uint32_t count = find(devices, &reason);
     opencl_signal_guard *guard;
+    core_status status;
     cl_int code;
 
-    (void)backend;
     *out_device = NULL;
     if (index >= count)
         return opencl_refuse(CORE_ERROR_NO_DEVICE,
@@ -175,6 +177,11 @@ core_status opencl_device_open(void *backend, uint32_t index, void **out_device)
     }
     pthread_mutex_init(&device->lock, NULL);
     describe(device, index);
+    status = opencl_packed_weights_open(device);
+    if (status != CORE_OK) {
+        opencl_device_close(backend, device);
+        return status;
+    }
     *out_device = device;
     return CORE_OK;
 }
@@ -184,6 +191,7 @@ void opencl_device_close(void *backend, void *handle)
     opencl_device *device = handle;
 
     (void)backend;
+    opencl_packed_weights_close(device);
     opencl_programs_close(device);
     opencl_profile_close(device);
     cl.ReleaseContext(device->context);
@@ -216,6 +224,10 @@ core_status opencl_device_properties(void *handle, core_device_properties *out)
     out->total_memory = device->total;
     out->compute_units = device->units;
     out->numa_node = UINT32_MAX;
+    /* Hosts since 0.6.  Each is a queue; OpenCL does not say how many of them
+     * copy at the same time. */
+    if (out->struct_size > offsetof(core_device_properties, copy_streams))
+        out->copy_streams = UINT32_MAX;
     return CORE_OK;
 }
 

@@ -239,7 +239,8 @@ static core_status adopt(void *device, void *native, void **out_stream)
     if (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE)
         return opencl_refuse(CORE_ERROR_UNSUPPORTED,
                              "an out-of-order queue cannot be adopted");
-    return opencl_stream_on_queue(device, native, out_stream);
+    return opencl_stream_on_queue(device, CORE_STREAM_COMPUTE, native,
+                                  out_stream);
 }
 
 static core_status native(void *device, void *handle, void **out_native)

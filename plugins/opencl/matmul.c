@@ -1,66 +1,167 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Products of matrices and vectors, by CLBlast if they are large and it is
- * installed, else by tiles. */
+/* Products of matrices and vectors: of floats with a packed right operand on a
+ * device that computes with vectors, as CPUs do; else by CLBlast if they are
+ * large and it is installed, else by tiles. */
 
-#include "matmul.h"
 #include "opencl_kernels.h"
+#include "packed_weights.h"
 
 static const opencl_source source = {"matmul", opencl_matmul_cl, NULL, NULL};
 
-enum { TILE = 16 };
+/* Of kernels/matmul.cl. */
+enum { TILE = 16, LANES = 16, ROWS = 4, BLOCKS = 8 };
 
-typedef struct packed_matrix {
+typedef struct matrix_strides {
     cl_long row, column, batch, sum;
-} packed_matrix;
+} matrix_strides;
 
-typedef struct packed {
+/* What kernels receive. */
+typedef struct product_shape {
     cl_long rows, inner, columns, sums;
-    packed_matrix a, b, c, d;
+    matrix_strides a, b, c, d;
     cl_int has_d, reserved;
-} packed;
+} product_shape;
 
-static packed_matrix pack(const opencl_matrix *m)
+static matrix_strides strides_of(const opencl_matrix *m)
 {
-    return (packed_matrix){m->row, m->column, m->batch, m->sum};
+    return (matrix_strides){m->row, m->column, m->batch, m->sum};
+}
+
+static uint64_t groups(int64_t size, int64_t group)
+{
+    return (uint64_t)(size + group - 1) / (uint64_t)group;
+}
+
+static product_shape shape_of(const opencl_product *p)
+{
+    return (product_shape){.rows = p->rows,
+                           .inner = p->inner,
+                           .columns = p->columns,
+                           .sums = p->sums,
+                           .a = strides_of(&p->a),
+                           .b = strides_of(&p->b),
+                           .c = strides_of(&p->c),
+                           .d = strides_of(&p->d),
+                           .has_d = p->d.memory.handle != NULL && p->beta != 0};
+}
+
+/* The arguments from d on. */
+static void pass_shape(opencl_launch *l, const opencl_product *p)
+{
+    const product_shape shape = shape_of(p);
+
+    if (shape.has_d)
+        opencl_buffer(l, p->d.memory);
+    else
+        opencl_null_buffer(l);
+    opencl_double(l, p->alpha);
+    opencl_double(l, p->beta);
+    opencl_bytes(l, &shape, sizeof shape);
+}
+
+uint64_t opencl_packed_bytes(const opencl_product *p)
+{
+    return (uint64_t)(p->batch * p->sums * p->inner) *
+           groups(p->columns, LANES) * LANES * (p->dtype == CORE_F64 ? 8 : 4);
+}
+
+core_status opencl_pack(core_call *call, const opencl_product *p,
+                        core_memory to)
+{
+    const product_shape shape = shape_of(p);
+    uint64_t rows =
+        (uint64_t)(p->batch * p->sums * p->inner) * groups(p->columns, LANES);
+    opencl_launch l = opencl_begin(call, &source, &p->dtype, 1, "pack");
+
+    opencl_buffer(&l, to);
+    opencl_buffer(&l, p->b.memory);
+    opencl_bytes(&l, &shape, sizeof shape);
+    opencl_long(&l, (int64_t)rows);
+    return opencl_run(&l, rows, OPENCL_GROUP);
+}
+
+static core_status pack_in_room(core_call *call, const opencl_product *p,
+                                core_memory *out_memory)
+{
+    uint64_t bytes = opencl_packed_bytes(p);
+    opencl_room own = {{NULL, 0}, 0}, *room = p->room ? p->room : &own;
+    core_status status = CORE_OK;
+
+    if (room->size < bytes) {
+        room->size = 0;
+        status = opencl_host->call_scratch(call, bytes, &room->memory);
+        if (status != CORE_OK)
+            return status;
+        room->size = bytes;
+    }
+    *out_memory = room->memory;
+    return opencl_pack(call, p, room->memory);
+}
+
+static core_status multiply_packed(core_call *call, const opencl_product *p,
+                                   core_memory right)
+{
+    size_t local[3] = {BLOCKS, 1, 1};
+    size_t global[3] = {groups(p->rows, ROWS * BLOCKS) * BLOCKS,
+                        groups(p->columns, LANES), (size_t)p->batch};
+    opencl_launch l =
+        opencl_begin(call, &source, &p->dtype, 1, "multiply_packed");
+
+    opencl_buffer(&l, p->c.memory);
+    opencl_buffer(&l, p->a.memory);
+    opencl_buffer(&l, right);
+    pass_shape(&l, p);
+    return opencl_run_3d(&l, global, local);
+}
+
+static core_status multiply_by_tiles(core_call *call, const opencl_product *p)
+{
+    size_t local[3] = {TILE, TILE, 1};
+    size_t global[3] = {groups(p->columns, TILE) * TILE,
+                        groups(p->rows, TILE) * TILE, (size_t)p->batch};
+    opencl_launch l = opencl_begin(call, &source, &p->dtype, 1, "multiply");
+
+    opencl_buffer(&l, p->c.memory);
+    opencl_buffer(&l, p->a.memory);
+    opencl_buffer(&l, p->b.memory);
+    pass_shape(&l, p);
+    return opencl_run_3d(&l, global, local);
+}
+
+/* The same bits as multiply_by_tiles, without local memory or barriers, for
+ * devices that compute with vectors. */
+static core_status multiply_by_lanes(core_call *call, const opencl_product *p)
+{
+    core_memory right = {NULL, 0};
+    cl_mem kept;
+    core_status status = opencl_packed_weight(call, p, &kept);
+
+    right.handle = kept;
+    if (status == CORE_OK && kept == NULL)
+        status = pack_in_room(call, p, &right);
+    if (status == CORE_ERROR_OUT_OF_MEMORY)
+        return multiply_by_tiles(call, p);
+    if (status == CORE_OK)
+        status = multiply_packed(call, p, right);
+    if (kept != NULL)
+        cl.ReleaseMemObject(kept);
+    return status;
 }
 
 core_status opencl_multiply(core_call *call, const opencl_product *p)
 {
-    packed shape = {.rows = p->rows,
-                    .inner = p->inner,
-                    .columns = p->columns,
-                    .sums = p->sums,
-                    .a = pack(&p->a),
-                    .b = pack(&p->b),
-                    .c = pack(&p->c),
-                    .d = pack(&p->d),
-                    .has_d = p->d.memory.handle != NULL && p->beta != 0};
-    size_t local[3] = {TILE, TILE, 1}, global[3];
+    const opencl_device *device = call->device;
     core_status status;
-    opencl_launch l;
 
     if (p->batch == 0 || p->rows == 0 || p->columns == 0)
         return CORE_OK;
+    if (device->packed != NULL && p->dtype <= CORE_BF16 && p->inner > 0)
+        return multiply_by_lanes(call, p);
     status = opencl_clblast(call, p);
-    if (status != CORE_ERROR_UNSUPPORTED)
-        return status;
-    global[0] = (size_t)(p->columns + TILE - 1) / TILE * TILE;
-    global[1] = (size_t)(p->rows + TILE - 1) / TILE * TILE;
-    global[2] = (size_t)p->batch;
-    l = opencl_begin(call, &source, &p->dtype, 1, "multiply");
-    opencl_buffer(&l, p->c.memory);
-    opencl_buffer(&l, p->a.memory);
-    opencl_buffer(&l, p->b.memory);
-    if (shape.has_d)
-        opencl_buffer(&l, p->d.memory);
-    else
-        opencl_null_buffer(&l);
-    opencl_double(&l, p->alpha);
-    opencl_double(&l, p->beta);
-    opencl_bytes(&l, &shape, sizeof shape);
-    return opencl_run_3d(&l, global, local);
+    return status == CORE_ERROR_UNSUPPORTED ? multiply_by_tiles(call, p)
+                                            : status;
 }
 
 /* --------------------------------------------------------------- views -- */
@@ -108,6 +209,7 @@ static void fill_product(opencl_product *p, const core_view *a,
     p->dtype = c->dtype;
     p->sums = 1;
     p->alpha = 1;
+    p->weight = what == MATRICES && b->ndim == 2 ? b : NULL;
     p->a = matrix_of(a, AS_ROW);
     p->b = matrix_of(b, AS_COLUMN);
     p->c = matrix_of(c, AS_COLUMN);

@@ -4,9 +4,15 @@
 /* Buffers, copies and fills.  Every command goes through the stream's queue;
  * none blocks. */
 
-#include "opencl.h"
+#include "packed_weights.h"
 
 #define MEM(memory) ((cl_mem)(memory).handle)
+
+static bool exceeds(const opencl_device *device, uint64_t size)
+{
+    return device->total != 0 &&
+           atomic_load(&device->allocated) + size > device->total;
+}
 
 static core_status alloc(void *handle, uint64_t size, core_memory *out_memory)
 {
@@ -17,9 +23,9 @@ static core_status alloc(void *handle, uint64_t size, core_memory *out_memory)
     out_memory->offset = 0;
     /* Many OpenCL implementations allocate at first use, where a failure can no
      * longer be reported. */
-    if ((device->largest && size > device->largest) ||
-        (device->total &&
-         atomic_load(&device->allocated) + size > device->total))
+    if (exceeds(device, size))
+        opencl_packed_weights_drop(device, NULL);
+    if ((device->largest && size > device->largest) || exceeds(device, size))
         return opencl_refuse(
             CORE_ERROR_OUT_OF_MEMORY,
             "%llu bytes: the device has %llu, allocates at most %llu at once, "
@@ -42,6 +48,7 @@ static void release(void *handle, core_memory memory, uint64_t size)
     opencl_device *device = handle;
 
     atomic_fetch_sub(&device->allocated, size);
+    opencl_packed_weights_drop(device, MEM(memory));
     cl.ReleaseMemObject(MEM(memory));
 }
 

@@ -29,6 +29,7 @@ typedef struct opencl_pinned opencl_pinned;
 enum { OPENCL_BUCKETS = 512 };
 
 typedef struct opencl_profile opencl_profile;
+typedef struct opencl_packed_weights opencl_packed_weights;
 
 typedef struct opencl_device {
     cl_platform_id platform;
@@ -42,11 +43,13 @@ typedef struct opencl_device {
     atomic_bool lost;
     atomic_bool profiled; /* profile.c records commands */
     opencl_profile *profile;
+    opencl_packed_weights *packed; /* or NULL */
     bool has_f64;
     bool flushes_denormals; /* of f32 */
     bool exact_division;    /* of f32, if requested */
     bool keeps_programs;    /* the driver has a cache, and ours is expensive */
     bool unified;           /* memory is the host's */
+    bool wide_vectors;      /* prefers vectors of f32, as CPUs do */
     uint64_t largest, total, local_bytes;
     uint32_t alignment, units, largest_group;
     _Atomic uint64_t allocated;
@@ -89,6 +92,7 @@ core_status opencl_fail(opencl_device *device, cl_int code, const char *what);
 typedef struct opencl_stream {
     opencl_device *device;
     cl_command_queue queue;
+    uint32_t kind;   /* CORE_STREAM_… */
     uint64_t number; /* from 1 */
     bool adopted;    /* others may submit work to it, too */
     atomic_bool asked;
@@ -101,8 +105,9 @@ typedef struct opencl_stream {
     _Atomic bool checked; /* a kernel may have written it since the last take */
 } opencl_stream;
 
-/* Creates a stream on a queue of another owner. */
-core_status opencl_stream_on_queue(opencl_device *device,
+/* Creates a stream on a queue of another owner, or on a new one if queue is
+ * NULL. */
+core_status opencl_stream_on_queue(opencl_device *device, uint32_t kind,
                                    cl_command_queue queue, void **out_stream);
 /* Returns the stream's error buffer, created at first use: { int code; int pad;
  * long call; long index }. */
@@ -123,6 +128,8 @@ void opencl_profile_submitted(opencl_stream *stream, cl_event event,
 void opencl_profile_close(opencl_device *device);
 /* Returns CORE_OK, or why the stream accepts no more work. */
 core_status opencl_stream_usable(opencl_stream *stream);
+/* The same for a kernel: a copy stream returns UNSUPPORTED. */
+core_status opencl_stream_takes_kernels(opencl_stream *stream);
 
 /* ------------------------------------------------------------ programs -- */
 

@@ -341,7 +341,7 @@ opencl_launch opencl_begin(core_call *call, const opencl_source *source,
 
     for (uint32_t i = 0; i < count && i < OPENCL_TYPES; i++)
         all[i] = types[i];
-    launch.status = opencl_stream_usable(launch.stream);
+    launch.status = opencl_stream_takes_kernels(launch.stream);
     /* A kernel's arguments must not change until it is enqueued. */
     pthread_mutex_lock(&launch.device->lock);
     if (launch.status == CORE_OK)

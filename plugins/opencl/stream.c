@@ -4,7 +4,7 @@
 /* Streams are in-order command queues.  The newest command's event shows
  * whether all work is done. */
 
-#include "opencl.h"
+#include "packed_weights.h"
 
 /* The contents of a stream's error buffer; kernels/prelude.cl has the same. */
 typedef struct fault {
@@ -21,7 +21,7 @@ static const char *const reasons[] = {
     "the mask is true more often than source has elements",
 };
 
-core_status opencl_stream_on_queue(opencl_device *device,
+core_status opencl_stream_on_queue(opencl_device *device, uint32_t kind,
                                    cl_command_queue queue, void **out_stream)
 {
     static _Atomic uint64_t stream_count;
@@ -33,6 +33,7 @@ core_status opencl_stream_on_queue(opencl_device *device,
         return opencl_refuse(CORE_ERROR_OUT_OF_MEMORY,
                              "no host memory for a stream");
     stream->device = device;
+    stream->kind = kind;
     stream->number = atomic_fetch_add(&stream_count, 1) + 1;
     stream->queue = queue;
     stream->adopted = queue != NULL;
@@ -53,10 +54,10 @@ core_status opencl_stream_on_queue(opencl_device *device,
 static core_status create(void *device, uint32_t flags, void **out_stream)
 {
     *out_stream = NULL;
-    if (flags != 0)
+    if (flags != CORE_STREAM_COMPUTE && flags != CORE_STREAM_COPY)
         return opencl_refuse(CORE_ERROR_UNSUPPORTED,
                              "stream flags 0x%x are not supported", flags);
-    return opencl_stream_on_queue(device, NULL, out_stream);
+    return opencl_stream_on_queue(device, flags, NULL, out_stream);
 }
 
 /* The queue is destroyed when its commands are done. */
@@ -64,7 +65,7 @@ static void destroy(void *device, void *handle)
 {
     opencl_stream *stream = handle;
 
-    (void)device;
+    opencl_packed_weights_drop_stream(device, stream->number);
     if (stream->last != NULL)
         cl.ReleaseEvent(stream->last);
     if (stream->errors != NULL)
@@ -106,6 +107,14 @@ core_status opencl_stream_usable(opencl_stream *stream)
     if (stream->device->lost)
         return opencl_fail(stream->device, CL_DEVICE_NOT_AVAILABLE, "stream");
     return poisoned(stream);
+}
+
+core_status opencl_stream_takes_kernels(opencl_stream *stream)
+{
+    if (stream->kind == CORE_STREAM_COPY)
+        return opencl_refuse(CORE_ERROR_UNSUPPORTED,
+                             "a copy stream does not run kernels");
+    return opencl_stream_usable(stream);
 }
 
 static void poison(opencl_stream *stream, cl_int code)

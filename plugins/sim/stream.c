@@ -25,16 +25,6 @@ core_status sim_stream_report(const sim_failure *failure, uint32_t severity)
     return sim_host->error(&info);
 }
 
-core_status sim_enqueue(sim_stream *stream, const sim_work *work)
-{
-    core_status status;
-
-    pthread_mutex_lock(&sim_lock);
-    status = sim_enqueue_locked(stream, work);
-    pthread_mutex_unlock(&sim_lock);
-    return status;
-}
-
 /* The status of a stream: its failure, or, unless the core reads stream errors
  * itself, its data error. */
 static core_status stream_status(sim_stream *stream)

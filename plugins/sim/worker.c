@@ -326,7 +326,9 @@ static void run(sim_stream *stream, sim_work *work)
     stream->done = work->number;
     if (stream->awaited <= stream->done) {
         stream->awaited = UINT64_MAX;
+        pthread_mutex_unlock(&sim_lock); /* which waiters need */
         pthread_cond_broadcast(&stream->progress);
+        pthread_mutex_lock(&sim_lock);
     }
     free(work->conflict);
     free(work);
@@ -403,7 +405,9 @@ static int start(sim_stream *stream)
     return failed;
 }
 
-core_status sim_enqueue_locked(sim_stream *stream, const sim_work *work)
+/* Appends a copy of *work; *out_wake: its worker sleeps. */
+static core_status append(sim_stream *stream, const sim_work *work,
+                          bool *out_wake)
 {
     sim_device *device = stream->device;
     core_status status = sim_usable(device);
@@ -441,9 +445,32 @@ core_status sim_enqueue_locked(sim_stream *stream, const sim_work *work)
     stream->last = item;
     if (stream->idle || item->number == 1)
         stream->busy = true;
-    if (stream->idle)
-        pthread_cond_signal(&stream->wake);
+    *out_wake = stream->idle;
     return CORE_OK;
+}
+
+core_status sim_enqueue_locked(sim_stream *stream, const sim_work *work)
+{
+    bool wake = false;
+    core_status status = append(stream, work, &wake);
+
+    if (wake)
+        pthread_cond_signal(&stream->wake);
+    return status;
+}
+
+/* The worker is woken without the lock, which it would wait for otherwise. */
+core_status sim_enqueue(sim_stream *stream, const sim_work *work)
+{
+    bool wake = false;
+    core_status status;
+
+    pthread_mutex_lock(&sim_lock);
+    status = append(stream, work, &wake);
+    pthread_mutex_unlock(&sim_lock);
+    if (wake)
+        pthread_cond_signal(&stream->wake);
+    return status;
 }
 
 /* ------------------------------------------------------------- waiting -- */

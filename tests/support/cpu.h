@@ -24,7 +24,7 @@
 CORE_SDK_EXPORT core_status core_plugin_entry(const core_plugin_offer *offer,
                                               core_plugin_answer *answer);
 
-static char cpu_message[512];
+static char cpu_message[512], cpu_logged[512];
 static const char *cpu_isa_setting, *cpu_threads_setting, *cpu_native_setting;
 static core_kernel *cpu_all_kernels;
 static uint32_t cpu_kernel_count;
@@ -38,6 +38,13 @@ static core_status host_error(const core_error_info *info)
     snprintf(cpu_message, sizeof(cpu_message), "%.*s", (int)info->text.size,
              info->text.data);
     return info->code;
+}
+
+static void host_log(uint32_t level, core_string component, core_string text)
+{
+    (void)level;
+    (void)component;
+    snprintf(cpu_logged, sizeof cpu_logged, "%.*s", (int)text.size, text.data);
 }
 
 static core_string host_setting(core_string name)
@@ -86,6 +93,7 @@ static const core_host cpu_test_host = {
     .struct_size = sizeof(core_host),
     .abi_minor = CORE_ABI_MINOR,
     .error = host_error,
+    .log = host_log,
     .setting = host_setting,
     .register_backend = host_register_backend,
     .register_kernels = host_register_kernels,

@@ -5,14 +5,16 @@
  * kernel with 32-bit offsets declares that (CORE_REQUIRE_INDEX32) or fails
  * here. */
 
+#include "left_out.h"
 #include "suite.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Three elements, the last of which begins behind 2^31 bytes. */
-enum { ELEMENTS = 3 };
+enum { ELEMENTS = 3, READS = 7 };
 static const int64_t values[ELEMENTS] = {5, -7, 9};
 
 typedef struct large {
@@ -21,6 +23,13 @@ typedef struct large {
     core_tensor *all; /* mostly untouched */
     core_tensor *view;
 } large;
+
+/* What a test has called. */
+typedef struct coverage {
+    bool read[READS], wrote; /* with any dtype */
+    uint32_t ran;
+    left_out left;
+} coverage;
 
 /* A tensor of one element alone, which is read and written by plain copies. */
 static core_status element(const large *l, int64_t i, core_tensor **out)
@@ -126,7 +135,7 @@ static const struct {
     const char *name;
     uint32_t tensors;
     int64_t wanted[ELEMENTS];
-} reads[] = {
+} reads[READS] = {
     {"neg", 1, {-5, 7, -9}},
     {"abs", 1, {5, 7, 9}},
     {"clone", 1, {5, -7, 9}},
@@ -136,18 +145,23 @@ static const struct {
     {"amax", 1, {9}},
 };
 
-static void read_far(large *l, outcome *out, uint32_t *ran)
+static void read_far(large *l, outcome *out, coverage *of)
 {
-    for (size_t i = 0; i < sizeof reads / sizeof *reads; i++) {
+    for (size_t i = 0; i < READS; i++) {
         const core_value args[2] = {suite_tensor_value(l->view),
                                     suite_tensor_value(l->view)};
         core_tensor *got;
         core_status status;
 
-        status = suite_call(reads[i].name, args, reads[i].tensors, &got);
-        if (status == CORE_ERROR_NO_KERNEL)
+        if (of->read[i])
             continue;
-        ++*ran;
+        status = suite_call(reads[i].name, args, reads[i].tensors, &got);
+        if (status == CORE_ERROR_NO_KERNEL) {
+            left_out_add(&of->left, reads[i].name, l->dtype);
+            continue;
+        }
+        of->read[i] = true;
+        of->ran++;
         if (expect_ok(out, status, reads[i].name))
             holds(got, l->dtype, reads[i].wanted, reads[i].name, out);
         core_tensor_release(got);
@@ -155,7 +169,7 @@ static void read_far(large *l, outcome *out, uint32_t *ran)
 }
 
 /* neg, from near to far elements. */
-static void write_far(suite *self, large *l, outcome *out)
+static void write_far(suite *self, large *l, outcome *out, coverage *of)
 {
     unsigned char bytes[4 * ELEMENTS];
     const int64_t three = ELEMENTS;
@@ -182,36 +196,47 @@ static void write_far(suite *self, large *l, outcome *out)
             holds(one, l->dtype, &wanted, "neg.out", out);
         core_tensor_release(one);
     }
-    if (status != CORE_ERROR_NO_KERNEL)
-        expect_ok(out, status, "neg.out");
+    if (status == CORE_ERROR_NO_KERNEL)
+        left_out_add(&of->left, "neg.out", l->dtype);
+    else if (expect_ok(out, status, "neg.out")) {
+        of->wrote = true;
+        of->ran++;
+    }
     core_tensor_release(result);
     core_tensor_release(near);
 }
 
 static void far_elements(suite *self, outcome *out, const test *one)
 {
-    /* With i8 bytes and elements both exceed 32 bits. */
+    /* With i8 bytes and elements both exceed 32 bits; f32 for what has no kernel
+     * of i8. */
     static const core_dtype dtypes[] = {CORE_I8, CORE_F32};
-    uint32_t ran = 0;
+    coverage of = {.ran = 0};
+    bool missing = true;
 
     (void)one;
     if (!suite_device(self, out) ||
         !expect_ok(out, core_setting_set("LIBCORE_FALLBACK", "error"),
                    "turning the fallback off"))
         return;
-    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes && ran == 0; d++) {
+    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes && missing; d++) {
         large l;
 
         if (begin(self, dtypes[d], &l, out)) {
-            read_far(&l, out, &ran);
-            write_far(self, &l, out);
+            read_far(&l, out, &of);
+            if (!of.wrote)
+                write_far(self, &l, out, &of);
         }
         done(&l);
         core_memory_empty_cache(self->device);
+        missing = !of.wrote;
+        for (size_t i = 0; i < READS; i++)
+            missing |= !of.read[i];
     }
-    if (ran == 0 && out->verdict == VERDICT_PASS)
+    if (of.ran == 0 && out->verdict == VERDICT_PASS)
         not_supported(out, "2 GiB cannot be allocated in one piece, or none of "
                            "the operators that this needs is claimed");
+    left_out_report(&of.left, of.ran, out);
 }
 
 /* --------------------------------------------------------- many elements -- */
@@ -258,38 +283,78 @@ static core_status total(suite *self, const char *name, core_dtype dtype,
     return status;
 }
 
+/* Appends to the detail of a test that passed. */
+__attribute__((format(printf, 2, 3))) static void add_detail(outcome *out,
+                                                             const char *format,
+                                                             ...)
+{
+    size_t used = strlen(out->detail);
+    va_list args;
+
+    if (out->verdict != VERDICT_PASS)
+        return;
+    if (used > 0 && used + 2 < sizeof out->detail) {
+        memcpy(out->detail + used, "; ", 3);
+        used += 2;
+    }
+    va_start(args, format);
+    vsnprintf(out->detail + used, sizeof out->detail - used, format, args);
+    va_end(args);
+}
+
+typedef struct counting {
+    suite *self;
+    outcome *out;
+    uint32_t ran;
+    left_out left;
+    char slow[120]; /* "sum of f32 would take 90 seconds" */
+} counting;
+
 /* Tests one operator; a sum of f32 need only be far from that of the elements
- * that 32 bits can count.  Returns false if the device is too slow. */
-static bool count_many(suite *self, const char *name, core_dtype dtype,
-                       outcome *out, uint32_t *ran)
+ * that 32 bits can count.  Returns whether there is a kernel. */
+static bool count_many(counting *c, const char *name, core_dtype dtype)
 {
     double seconds = suite_seconds(), few = 0, found = 0;
-    core_status status = total(self, name, dtype, FEWER, &few);
+    core_status status = total(c->self, name, dtype, FEWER, &few);
 
-    if (status == CORE_ERROR_NO_KERNEL || !expect_ok(out, status, name))
-        return true;
-    seconds = (suite_seconds() - seconds) * (double)(repeats / FEWER);
-    if (seconds > self->longest_call) {
-        if (*ran == 0)
-            not_supported(out, "2^32 elements would take %.0f seconds",
-                          seconds);
+    if (status == CORE_OK) {
+        seconds = (suite_seconds() - seconds) * (double)(repeats / FEWER);
+        if (seconds > c->self->longest_call) {
+            snprintf(c->slow, sizeof c->slow,
+                     "%s of %s would take %.0f seconds", name,
+                     core_dtype_name(dtype), seconds);
+            return true;
+        }
+        status = total(c->self, name, dtype, repeats, &found);
+    }
+    if (status == CORE_ERROR_NO_KERNEL) {
+        left_out_add(&c->left, name, dtype);
         return false;
     }
-    status = total(self, name, dtype, repeats, &found);
-    if (status == CORE_ERROR_NO_KERNEL || !expect_ok(out, status, name))
+    if (!expect_ok(c->out, status, name))
         return true;
-    ++*ran;
-    expect(out, dtype == CORE_F32 ? found > FEWER : found == (double)repeats,
+    c->ran++;
+    expect(c->out, dtype == CORE_F32 ? found > FEWER : found == (double)repeats,
            "%s of %s: the sum of %lld elements that are 1 is %.10g", name,
            core_dtype_name(dtype), (long long)repeats, found);
     return true;
 }
 
+static void report_count(counting *c)
+{
+    if (c->ran == 0 && c->slow[0] && c->out->verdict == VERDICT_PASS)
+        not_supported(c->out, "%s", c->slow);
+    left_out_report(&c->left, c->ran, c->out);
+    if (c->slow[0])
+        add_detail(c->out, "%s, and was not tested", c->slow);
+}
+
+/* i8, so that 2^32 elements are counted exactly; f32 for what has no kernel of
+ * i8. */
 static void many_elements(suite *self, outcome *out, const test *one)
 {
-    static const core_dtype dtypes[] = {CORE_I8, CORE_F32};
     static const char *const names[] = {"sum", "count_nonzero"};
-    uint32_t ran = 0;
+    counting c = {.self = self, .out = out};
 
     (void)one;
     if (!suite_device(self, out) ||
@@ -300,13 +365,11 @@ static void many_elements(suite *self, outcome *out, const test *one)
         not_supported(out, "--quick leaves it out");
         return;
     }
-    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes && ran == 0; d++)
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-            if (!count_many(self, names[i], dtypes[d], out, &ran) ||
-                out->verdict != VERDICT_PASS)
-                return;
-    if (ran == 0)
-        not_supported(out, "none of the operators that this needs is claimed");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (out->verdict == VERDICT_PASS &&
+            !count_many(&c, names[i], CORE_I8) && out->verdict == VERDICT_PASS)
+            count_many(&c, names[i], CORE_F32);
+    report_count(&c);
 }
 
 /* ------------------------------------------------------------ long sums -- */
@@ -315,11 +378,13 @@ static void many_elements(suite *self, outcome *out, const test *one)
  * count one by one. */
 enum { LONG = (1 << 20) + 1027, LONGEST = 3 * (1 << 24) + 5 };
 
-/* Sums 1, 2, 3, 1, 2, …, which is exact in any order. */
-static void sum_exactly(suite *self, outcome *out, uint32_t *ran)
+/* Sums 1, 2, 3, 1, 2, …, which is exact in any order.  dtype: f32 or f64. */
+static void sum_exactly(suite *self, outcome *out, core_dtype dtype,
+                        left_out *left, uint32_t *ran)
 {
     const int64_t count = LONG;
-    float *data = malloc(LONG * sizeof *data), sum = 0, wanted = 0;
+    double *data = malloc(LONG * sizeof *data), sum = 0, wanted = 0;
+    float *narrow = (float *)data, narrow_sum;
     core_tensor *all = NULL, *got = NULL;
     core_value args[1];
     core_status status;
@@ -328,21 +393,37 @@ static void sum_exactly(suite *self, outcome *out, uint32_t *ran)
         harness_error(out, "no memory");
         return;
     }
-    for (int64_t i = 0; i < count; i++)
-        wanted += data[i] = (float)(i % 3 + 1);
-    if (expect_ok(out,
-                  core_tensor_from_data(data, CORE_F32, &count, 1, self->device,
-                                        &all),
-                  "making the operand")) {
+    for (int64_t i = 0; i < count; i++) {
+        double value = (double)(i % 3 + 1);
+
+        wanted += value;
+        if (dtype == CORE_F32)
+            narrow[i] = (float)value;
+        else
+            data[i] = value;
+    }
+    if (expect_ok(
+            out,
+            core_tensor_from_data(data, dtype, &count, 1, self->device, &all),
+            "making the operand")) {
         args[0] = suite_tensor_value(all);
         status = suite_call("sum", args, 1, &got);
-        if (status != CORE_ERROR_NO_KERNEL && expect_ok(out, status, "sum") &&
-            expect_ok(out, core_tensor_read(got, &sum, sizeof sum),
-                      "reading the sum")) {
+        if (status == CORE_ERROR_NO_KERNEL)
+            left_out_add(left, "sum", dtype);
+        else if (expect_ok(out, status, "sum") &&
+                 expect_ok(out,
+                           core_tensor_read(got,
+                                            dtype == CORE_F32
+                                                ? (void *)&narrow_sum
+                                                : (void *)&sum,
+                                            core_dtype_size(dtype)),
+                           "reading the sum")) {
+            if (dtype == CORE_F32)
+                sum = (double)narrow_sum;
             ++*ran;
             expect(out, sum == wanted,
-                   "the sum of %lld elements of f32 is %.9g, expected %.9g",
-                   (long long)count, (double)sum, (double)wanted);
+                   "the sum of %lld elements of %s is %.9g, expected %.9g",
+                   (long long)count, core_dtype_name(dtype), sum, wanted);
         }
     }
     core_tensor_release(got);
@@ -358,19 +439,19 @@ static void sum_of_ones(suite *self, outcome *out)
 
     seconds = (suite_seconds() - seconds) * (double)(LONGEST / FEWER);
     if (status == CORE_OK && seconds > self->longest_call) {
-        snprintf(out->detail, sizeof out->detail,
-                 "a sum of %d elements was not tested: it would take %.0f "
-                 "seconds",
-                 (int)LONGEST, seconds);
+        add_detail(out,
+                   "a sum of %d elements of f32 was not tested: it would take "
+                   "%.0f seconds",
+                   (int)LONGEST, seconds);
         return;
     }
     if (status == CORE_OK)
         status = total(self, "sum", CORE_F32, LONGEST, &found);
     if (status == CORE_ERROR_NO_KERNEL)
-        snprintf(out->detail, sizeof out->detail,
-                 "a sum of %d elements was not tested: no kernel accepts an "
-                 "operand of stride 0",
-                 (int)LONGEST);
+        add_detail(out,
+                   "a sum of %d elements of f32 was not tested: no kernel "
+                   "accepts an operand of stride 0",
+                   (int)LONGEST);
     else if (expect_ok(out, status, "sum"))
         expect(out, found > .99 * LONGEST && found < 1.01 * LONGEST,
                "the sum of %d elements of f32 that are 1 is %.9g", (int)LONGEST,
@@ -379,6 +460,9 @@ static void sum_of_ones(suite *self, outcome *out)
 
 static void long_sums(suite *self, outcome *out, const test *one)
 {
+    static const core_dtype dtypes[] = {CORE_F32, CORE_F64};
+    left_out left = {.count = 0};
+    bool f32 = false;
     uint32_t ran = 0;
 
     (void)one;
@@ -386,10 +470,12 @@ static void long_sums(suite *self, outcome *out, const test *one)
         !expect_ok(out, core_setting_set("LIBCORE_FALLBACK", "error"),
                    "turning the fallback off"))
         return;
-    sum_exactly(self, out, &ran);
-    if (ran == 0 && out->verdict == VERDICT_PASS)
-        not_supported(out, "sum of f32 is not claimed");
-    if (out->verdict == VERDICT_PASS)
+    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
+        sum_exactly(self, out, dtypes[d], &left, &ran);
+        f32 = f32 || (dtypes[d] == CORE_F32 && ran > 0);
+    }
+    left_out_report(&left, ran, out);
+    if (f32 && out->verdict == VERDICT_PASS)
         sum_of_ones(self, out);
 }
 

@@ -36,6 +36,28 @@ section_install() {
         LD_LIBRARY_PATH=$library_path LIBCORE_PLUGIN_PATH='$work/outside' \
             '$prefix/bin/core-info' | grep -w sim"
     readme
+    network
+}
+
+# The last program of docs/expressions.md, with the installed headers.
+network() {
+    [ -f "$prefix/lib/pkgconfig/libcore.pc" ] || return 0
+    for block in c output; do
+        # shellcheck disable=SC2016 # not a command substitution
+        awk -v block="$block" '
+            $0 == "```" block { text = ""; inside = 1; next }
+            /^```/ { inside = 0 }
+            inside { text = text $0 "\n" }
+            END { printf "%s", text }' docs/expressions.md \
+            >"$work/network.$block"
+    done
+    # shellcheck disable=SC2046 # split into words on purpose
+    try "the network of docs/expressions.md compiles" cc -std=c11 -Wall \
+        -Wextra -Werror -o "$work/network" "$work/network.c" \
+        $(pkg-config --cflags --libs libcore) || return 0
+    try "the network prints what the page says" sh -c "
+        LD_LIBRARY_PATH=$prefix/lib '$work/network' |
+        diff -u '$work/network.output' -"
 }
 
 readme() {

@@ -5,7 +5,7 @@
  * devices and scales losses, since f16 would lose small gradients; or quantizes
  * Linears to eight bits. */
 
-#include "train.h"
+#include "layers.h"
 
 #include <libcore/autocast.h>
 
@@ -48,48 +48,40 @@ static core_status begin(const trainer *t, uint64_t *out_first)
     return CORE_OK;
 }
 
-core_status train_logits(const trainer *t, core_tensor *inputs, bool training,
-                         core_tensor **out_logits)
+core_tensor *train_logits(const trainer *t, core_tensor *inputs, bool training)
 {
     bool mixed =
         t->options.amp == TRAIN_AMP_BF16 || t->options.amp == TRAIN_AMP_FP16;
     train_fp8_states *states = NULL;
-    core_tensor *there = NULL;
+    core_status ended = CORE_OK;
+    core_tensor *logits;
     uint64_t region = 0;
-    core_status status = CORE_OK;
+    bool begun;
 
-    *out_logits = NULL;
     if (!training)
-        CORE_TRY(train_fp8_remember(t->model.fp8, &states));
-    if (mixed)
-        CORE_TRY(begin(t, &region));
-    status = t->model.kind->forward(&t->model, inputs, training, &there);
+        CORE_CHECK(train_fp8_remember(t->model.fp8, &states));
+    begun = mixed && CORE_CHECK(begin(t, &region)) == CORE_OK;
+    logits = t->model.kind->forward(&t->model, inputs, training);
     train_fp8_restore(t->model.fp8, states);
-    if (mixed && status == CORE_OK)
-        status = core_autocast_end(region);
-    else if (mixed)
-        core_autocast_end(region); /* keep the message of the forward pass */
-    if (status == CORE_OK)
-        status = core_to(there, mixed ? CORE_F32 : CORE_DTYPE_NONE, t->device,
-                         false, false, -1, out_logits);
-    core_tensor_release(there);
-    return status;
+    if (begun)
+        ended = core_autocast_end(region); /* after an error, too */
+    CORE_CHECK(ended);
+    return core_x_to(logits, mixed ? CORE_F32 : CORE_DTYPE_NONE, t->device);
 }
 
 core_status train_amp_backward(trainer *t, core_tensor *loss)
 {
+    core_scope scope;
     core_tensor *scaled = NULL;
-    core_status status;
 
     if (!t->scaler)
         return core_backward(&loss, 1, NULL, 0);
-    status = core_grad_scaler_scale(t->scaler, loss, &scaled);
-    if (status == CORE_OK)
-        status = core_backward(&scaled, 1, NULL, 0);
-    if (status == CORE_OK)
-        status = core_grad_scaler_unscale(t->scaler, t->optimizer);
-    core_tensor_release(scaled);
-    return status;
+    scope = core_scope_begin();
+    scaled = core_scope_own(core_grad_scaler_scale(t->scaler, loss, &scaled),
+                            &scaled);
+    CORE_CHECK(core_backward(&scaled, 1, NULL, 0));
+    CORE_CHECK(core_grad_scaler_unscale(t->scaler, t->optimizer));
+    return core_scope_end(scope);
 }
 
 core_status train_amp_step(trainer *t)

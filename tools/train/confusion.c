@@ -4,7 +4,7 @@
 /* The confusion matrix: rows are the actual classes, columns the predicted
  * ones. */
 
-#include "train.h"
+#include "layers.h"
 
 #include <stdlib.h>
 
@@ -12,33 +12,21 @@ static core_status count_part(const trainer *t, int64_t first, int64_t count,
                               int64_t *numbers, int64_t *said,
                               train_confusion *confusion)
 {
-    const int64_t classes = 1;
-    core_tensor *places = NULL, *inputs = NULL, *labels = NULL, *logits = NULL,
-                *best = NULL;
+    size_t size = (size_t)count * sizeof *numbers;
+    core_scope scope = core_scope_begin();
+    core_tensor *places, *inputs, *labels, *best;
     core_status status;
 
     for (int64_t i = 0; i < count; i++)
         numbers[i] = first + i;
-    status =
-        core_tensor_from_data(numbers, CORE_I64, &count, 1, t->device, &places);
-    if (status == CORE_OK)
-        status = t->task->batch(t, &t->test, places, &inputs, &labels);
-    if (status == CORE_OK)
-        status = train_logits(t, inputs, false, &logits);
-    if (status == CORE_OK)
-        status = core_argmax(logits, &classes, false, &best);
-    if (status == CORE_OK)
-        status = core_tensor_read(best, said, (size_t)count * sizeof *said);
-    if (status == CORE_OK)
-        status =
-            core_tensor_read(labels, numbers, (size_t)count * sizeof *numbers);
+    places = core_x_from_data(numbers, CORE_I64, CORE_SIZES(count), t->device);
+    t->task->batch(t, &t->test, places, &inputs, &labels);
+    best = core_x_argmax(train_logits(t, inputs, false), core_int(1));
+    CORE_CHECK(core_tensor_read(best, said, size));
+    CORE_CHECK(core_tensor_read(labels, numbers, size));
+    status = core_scope_end(scope);
     for (int64_t i = 0; status == CORE_OK && i < count; i++)
         confusion->count[numbers[i]][said[i]]++;
-    core_tensor_release(places);
-    core_tensor_release(inputs);
-    core_tensor_release(labels);
-    core_tensor_release(logits);
-    core_tensor_release(best);
     return status;
 }
 

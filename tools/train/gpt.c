@@ -6,7 +6,7 @@
  * network, each after a normalization and with a residual connection; the
  * embedding of characters is also the output's weight. */
 
-#include "scope.h"
+#include "layers.h"
 
 #include <math.h>
 
@@ -95,93 +95,75 @@ static core_status gpt_build(train_model *model, uint64_t seed)
 }
 
 /* x + projection(attention(norm(x))); x: [n, length, width]. */
-static core_status attention(const train_model *model, core_tensor *const *w,
-                             core_tensor *x, bool training, core_tensor **out_x)
+static core_tensor *attention(const train_model *model, core_tensor *const *w,
+                              core_tensor *x, bool training)
 {
-    int64_t n = core_tensor_size(x, 0), length = core_tensor_size(x, 1);
-    const int64_t split[5] = {n, length, 3, model->heads,
-                              model->width / model->heads};
-    const int64_t permuted[5] = {2, 0, 3, 1, 4}, back[4] = {0, 2, 1, 3};
-    const int64_t joined[3] = {n, length, model->width};
+    int64_t n = core_x_size(x, 0), length = core_x_size(x, 1);
+    int64_t width = model->width, heads = model->heads;
     double dropout = training ? model->dropout : 0;
-    train_scope s = {.model = model};
     core_tensor *y, *qkv;
 
-    y = train_norm(&s, x, w[NORM1], w[NORM1_BIAS]);
-    y = train_linear(&s, y, w[QKV], w[QKV_BIAS]);
-    qkv = train_permute(&s, train_reshape(&s, y, split, 5), permuted, 5);
-    y = train_attend(&s, train_select(&s, qkv, 0, 0),
-                     train_select(&s, qkv, 0, 1), train_select(&s, qkv, 0, 2),
-                     dropout);
-    y = train_reshape(&s, train_permute(&s, y, back, 4), joined, 3);
-    y = train_linear(&s, y, w[PROJECTION], w[PROJECTION_BIAS]);
-    y = train_add(&s, x, train_dropout(&s, y, dropout, training));
-    return train_scope_end(&s, y, out_x);
+    y = train_norm(x, w[NORM1], w[NORM1_BIAS]);
+    qkv = train_linear(model, y, w[QKV], w[QKV_BIAS]);
+    qkv = core_x_reshape(qkv, CORE_SIZES(n, length, 3, heads, width / heads));
+    qkv = core_x_permute(qkv, CORE_SIZES(2, 0, 3, 1, 4));
+    y = core_x_scaled_dot_product_attention(
+        core_x_select(qkv, 0, 0), core_x_select(qkv, 0, 1),
+        core_x_select(qkv, 0, 2), NULL, dropout, true);
+    y = core_x_permute(y, CORE_SIZES(0, 2, 1, 3));
+    y = core_x_reshape(y, CORE_SIZES(n, length, width));
+    y = train_linear(model, y, w[PROJECTION], w[PROJECTION_BIAS]);
+    y = train_dropout(y, dropout, training);
+    return core_x_add(train_beside(x, y), y);
 }
 
 /* x + narrow(gelu(widen(norm(x)))) */
-static core_status network(const train_model *model, core_tensor *const *w,
-                           core_tensor *x, bool training, core_tensor **out_x)
+static core_tensor *network(const train_model *model, core_tensor *const *w,
+                            core_tensor *x, bool training)
 {
-    train_scope s = {.model = model};
-    core_tensor *y;
+    core_tensor *y = train_norm(x, w[NORM2], w[NORM2_BIAS]);
 
-    y = train_norm(&s, x, w[NORM2], w[NORM2_BIAS]);
-    y = train_gelu(&s, train_linear(&s, y, w[WIDEN], w[WIDEN_BIAS]));
-    y = train_linear(&s, y, w[NARROW], w[NARROW_BIAS]);
-    y = train_add(&s, x, train_dropout(&s, y, model->dropout, training));
-    return train_scope_end(&s, y, out_x);
+    y = core_x_gelu(train_linear(model, y, w[WIDEN], w[WIDEN_BIAS]));
+    y = train_linear(model, y, w[NARROW], w[NARROW_BIAS]);
+    return core_x_add(train_beside(x, y),
+                      train_dropout(y, model->dropout, training));
 }
 
-static core_status embed(const train_model *model, core_tensor *characters,
-                         bool training, core_tensor **out_x)
+static core_tensor *embed(const train_model *model, core_tensor *characters,
+                          bool training)
 {
-    train_scope s = {.model = model};
-    core_tensor *x, *places;
+    core_tensor *table = model->parameters[TOKENS], *x, *places;
 
-    x = train_embed(&s, model->parameters[TOKENS], characters);
-    places = train_narrow(&s, model->parameters[PLACES], 0, 0,
-                          core_tensor_size(characters, 1));
-    x = train_dropout(&s, train_add(&s, x, places), model->dropout, training);
-    return train_scope_end(&s, x, out_x);
+    x = core_x_embedding(table, train_beside(characters, table));
+    places = core_x_narrow(model->parameters[PLACES], 0, 0,
+                           core_x_size(characters, 1));
+    x = core_x_add(train_beside(x, places), places);
+    return train_dropout(x, model->dropout, training);
 }
 
-static core_status logits_of(const train_model *model, core_tensor *x,
-                             core_tensor **out_logits)
+static core_tensor *logits_of(const train_model *model, core_tensor *x)
 {
     core_tensor *const *w = model->parameters + model->count - 2;
-    const int64_t flat[2] = {-1, model->width};
-    train_scope s = {.model = model};
-    core_tensor *y = train_norm(&s, x, w[0], w[1]);
 
-    y = train_reshape(&s, y, flat, 2);
-    y = train_linear(&s, y, model->parameters[TOKENS], NULL);
-    return train_scope_end(&s, y, out_logits);
+    x = core_x_reshape(train_norm(x, w[0], w[1]), CORE_SIZES(-1, model->width));
+    return train_linear(model, x, model->parameters[TOKENS], NULL);
 }
 
-static core_status gpt_forward(const train_model *model,
-                               core_tensor *characters, bool training,
-                               core_tensor **out_logits)
+/* Each block has a scope, so that its intermediate results are released before
+ * the next block, unless backward needs them. */
+static core_tensor *gpt_forward(const train_model *model,
+                                core_tensor *characters, bool training)
 {
-    core_tensor *x = NULL, *y = NULL;
-    core_status status;
+    core_tensor *const *w = model->parameters + BLOCKS;
+    core_tensor *x = embed(model, characters, training);
 
-    *out_logits = NULL;
-    status = embed(model, characters, training, &x);
-    for (int64_t i = 0; status == CORE_OK && i < model->layers; i++) {
-        core_tensor *const *w = model->parameters + BLOCKS + i * BLOCK;
+    for (int64_t i = 0; i < model->layers; i++, w += BLOCK) {
+        core_scope scope = core_scope_begin();
 
-        status = attention(model, w, x, training, &y);
-        core_tensor_release(x);
-        x = NULL;
-        if (status == CORE_OK)
-            status = network(model, w, y, training, &x);
-        core_tensor_release(y);
+        x = network(model, w, attention(model, w, x, training), training);
+        x = core_scope_return(scope, x);
     }
-    if (status == CORE_OK)
-        status = logits_of(model, x, out_logits);
-    core_tensor_release(x);
-    return status;
+    return logits_of(model, x);
 }
 
 const train_model_kind train_gpt = {

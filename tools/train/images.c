@@ -3,7 +3,7 @@
 
 /* The image task: classify into ten classes. */
 
-#include "train.h"
+#include "layers.h"
 
 #include <stdlib.h>
 
@@ -57,18 +57,12 @@ static core_status load(trainer *t)
     return status;
 }
 
-static core_status batch(const trainer *t, const train_set *set,
-                         core_tensor *places, core_tensor **out_inputs,
-                         core_tensor **out_labels)
+static void batch(const trainer *t, const train_set *set, core_tensor *places,
+                  core_tensor **out_inputs, core_tensor **out_labels)
 {
-    core_status status;
-
     (void)t;
-    *out_labels = NULL;
-    status = core_index_select(set->data, 0, places, out_inputs);
-    if (status == CORE_OK)
-        status = core_index_select(set->labels, 0, places, out_labels);
-    return status;
+    *out_inputs = core_x_index_select(set->data, 0, places);
+    *out_labels = core_x_index_select(set->labels, 0, places);
 }
 
 static int64_t labels(const trainer *t)

@@ -6,7 +6,7 @@
  * adjacent, with another offset in each epoch; the last tenth of the text is
  * for validation. */
 
-#include "train.h"
+#include "layers.h"
 
 #include <errno.h>
 #include <math.h>
@@ -143,57 +143,30 @@ static void places(const trainer *t, int64_t *samples, int64_t count,
         samples[i] = samples[i] * context + shift;
 }
 
-/* windows: [n, context + 1] */
-static core_status gather(const train_set *set, core_tensor *begins,
-                          int64_t context, core_tensor **out_windows)
+/* Returns [n, context + 1]. */
+static core_tensor *gather(const train_set *set, core_tensor *begins,
+                           int64_t context)
 {
-    int64_t n = core_tensor_numel(begins);
-    const int64_t column[2] = {n, 1}, flat = -1, sizes[2] = {n, context + 1};
-    core_tensor *rows = NULL, *steps = NULL, *index = NULL, *line = NULL;
-    core_tensor *found = NULL;
-    core_status status;
+    int64_t n = core_x_size(begins, 0);
+    core_tensor *steps, *index;
 
-    *out_windows = NULL;
-    status = core_reshape(begins, column, 2, &rows);
-    if (status == CORE_OK)
-        status = core_arange(core_int(context + 1), CORE_I64,
-                             core_tensor_device(begins), &steps);
-    if (status == CORE_OK)
-        status = core_add(rows, steps, core_int(1), &index);
-    if (status == CORE_OK)
-        status = core_reshape(index, &flat, 1, &line);
-    if (status == CORE_OK)
-        status = core_index_select(set->data, 0, line, &found);
-    if (status == CORE_OK)
-        status = core_reshape(found, sizes, 2, out_windows);
-    core_tensor_release(rows);
-    core_tensor_release(steps);
-    core_tensor_release(index);
-    core_tensor_release(line);
-    core_tensor_release(found);
-    return status;
+    steps = core_x_arange(core_int(context + 1), CORE_I64,
+                          core_tensor_device(set->data));
+    index = core_x_add(core_x_reshape(begins, CORE_SIZES(n, 1)), steps);
+    index = core_x_reshape(index, CORE_SIZES(-1));
+    return core_x_reshape(core_x_index_select(set->data, 0, index),
+                          CORE_SIZES(n, context + 1));
 }
 
-static core_status batch(const trainer *t, const train_set *set,
-                         core_tensor *begins, core_tensor **out_inputs,
-                         core_tensor **out_labels)
+static void batch(const trainer *t, const train_set *set, core_tensor *begins,
+                  core_tensor **out_inputs, core_tensor **out_labels)
 {
     int64_t context = t->options.context;
-    const int64_t flat = -1;
-    core_tensor *windows = NULL, *next = NULL;
-    core_status status;
+    core_tensor *windows = gather(set, begins, context);
 
-    *out_inputs = *out_labels = NULL;
-    status = gather(set, begins, context, &windows);
-    if (status == CORE_OK)
-        status = core_narrow(windows, 1, 0, context, out_inputs);
-    if (status == CORE_OK)
-        status = core_narrow(windows, 1, 1, context, &next);
-    if (status == CORE_OK)
-        status = core_reshape(next, &flat, 1, out_labels);
-    core_tensor_release(windows);
-    core_tensor_release(next);
-    return status;
+    *out_inputs = core_x_narrow(windows, 1, 0, context);
+    *out_labels =
+        core_x_reshape(core_x_narrow(windows, 1, 1, context), CORE_SIZES(-1));
 }
 
 static int64_t labels(const trainer *t)
@@ -242,29 +215,22 @@ static int64_t draw(const float *logits, int64_t count, double chance)
 static core_status next(const trainer *t, const int64_t *numbers,
                         int64_t length, uint64_t index, int64_t *out_number)
 {
-    const int64_t sizes[2] = {1, length};
-    core_tensor *inputs = NULL, *logits = NULL, *last = NULL;
-    float values[256];
+    uint64_t random =
+        train_random((uint64_t)t->options.seed, TRAIN_STREAM_SAMPLE, index);
+    core_scope scope = core_scope_begin();
+    core_tensor *inputs, *last;
+    float values[256] = {0};
     core_status status;
 
-    status =
-        core_tensor_from_data(numbers, CORE_I64, sizes, 2, t->device, &inputs);
+    inputs =
+        core_x_from_data(numbers, CORE_I64, CORE_SIZES(1, length), t->device);
+    last = core_x_select(train_logits(t, inputs, false), 0, length - 1);
+    CORE_CHECK(
+        core_tensor_read(last, values, (size_t)t->text.count * sizeof *values));
+    status = core_scope_end(scope);
     if (status == CORE_OK)
-        status = train_logits(t, inputs, false, &logits);
-    if (status == CORE_OK)
-        status = core_select(logits, 0, length - 1, &last);
-    if (status == CORE_OK)
-        status = core_tensor_read(last, values,
-                                  (size_t)t->text.count * sizeof *values);
-    if (status == CORE_OK)
-        *out_number = draw(values, t->text.count,
-                           (double)(train_random((uint64_t)t->options.seed,
-                                                 TRAIN_STREAM_SAMPLE, index) >>
-                                    11) *
-                               0x1p-53);
-    core_tensor_release(inputs);
-    core_tensor_release(logits);
-    core_tensor_release(last);
+        *out_number =
+            draw(values, t->text.count, (double)(random >> 11) * 0x1p-53);
     return status;
 }
 

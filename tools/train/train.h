@@ -191,9 +191,9 @@ typedef struct train_model_kind {
     /* Adds the parameters; the shape is already set. */
     core_status (*build)(train_model *model, uint64_t seed);
     /* Returns the logits, [labels of the batch, classes], on the device of the
-     * last step.  training: dropout is on. */
-    core_status (*forward)(const train_model *model, core_tensor *inputs,
-                           bool training, core_tensor **out_logits);
+     * last step; the innermost scope owns them.  training: dropout is on. */
+    core_tensor *(*forward)(const train_model *model, core_tensor *inputs,
+                            bool training);
 } train_model_kind;
 
 struct train_model {
@@ -311,10 +311,10 @@ struct train_task {
      * identity. */
     void (*places)(const trainer *t, int64_t *samples, int64_t count,
                    int64_t epoch);
-    /* Gathers the samples at these positions. */
-    core_status (*batch)(const trainer *t, const train_set *set,
-                         core_tensor *places, core_tensor **out_inputs,
-                         core_tensor **out_labels);
+    /* Gathers the samples at these positions.  The innermost scope owns
+     * them. */
+    void (*batch)(const trainer *t, const train_set *set, core_tensor *places,
+                  core_tensor **out_inputs, core_tensor **out_labels);
 };
 
 extern const train_task train_images_task, train_text_task;
@@ -372,9 +372,8 @@ core_status train_plot_write(const trainer *t);
 /* Creates the scaler or the quantizers that the options require. */
 core_status train_amp_create(trainer *t);
 /* Runs the model's forward pass in the precision of the options; returns logits
- * as f32 on the first device. */
-core_status train_logits(const trainer *t, core_tensor *inputs, bool training,
-                         core_tensor **out_logits);
+ * as f32 on the first device, which the innermost scope owns. */
+core_tensor *train_logits(const trainer *t, core_tensor *inputs, bool training);
 /* Leaves unscaled gradients. */
 core_status train_amp_backward(trainer *t, core_tensor *loss);
 /* Steps the optimizer, unless scaled gradients are not finite. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-#include "train.h"
+#include "layers.h"
 
 #include <libcore/profiler.h>
 #include <math.h>
@@ -45,69 +45,30 @@ core_status trainer_create_optimizer(trainer *t)
 
 /* ---------------------------------------------------------------- steps -- */
 
-/* Adds to *correct the number of rows whose largest logit is at the label. */
-static core_status count_correct(core_tensor *logits, core_tensor *labels,
-                                 core_tensor *correct)
+/* Returns the loss of the samples at some positions; the innermost scope owns
+ * it, the logits and the labels. */
+static core_tensor *forward(const trainer *t, const train_set *set,
+                            core_tensor *places, bool training,
+                            core_tensor **out_logits, core_tensor **out_labels)
 {
-    const int64_t classes = 1;
-    core_tensor *best = NULL, *hits = NULL, *sum = NULL;
-    core_status status;
+    core_tensor *inputs;
 
-    status = core_argmax(logits, &classes, false, &best);
-    if (status == CORE_OK)
-        status = core_eq(best, labels, &hits);
-    if (status == CORE_OK)
-        status = core_sum(hits, CORE_I64, &sum);
-    if (status == CORE_OK)
-        status = core_add_(correct, sum, core_int(1));
-    core_tensor_release(best);
-    core_tensor_release(hits);
-    core_tensor_release(sum);
-    return status;
+    t->task->batch(t, set, places, &inputs, out_labels);
+    *out_logits = train_logits(t, inputs, training);
+    return core_x_cross_entropy_loss(*out_logits, *out_labels);
 }
 
-static core_status cross_entropy(core_tensor *logits, core_tensor *labels,
-                                 core_tensor **out_loss)
-{
-    enum { MEAN = 1, NOTHING_IGNORED = -100 };
-
-    return core_cross_entropy_loss(logits, labels, NULL, MEAN, NOTHING_IGNORED,
-                                   0, out_loss);
-}
-
-/* Computes logits and loss of the samples at some positions. */
-static core_status forward(const trainer *t, const train_set *set,
-                           core_tensor *places, bool training,
-                           core_tensor **out_logits, core_tensor **out_labels,
-                           core_tensor **out_loss)
-{
-    core_tensor *inputs = NULL;
-    core_status status;
-
-    *out_logits = *out_labels = *out_loss = NULL;
-    status = t->task->batch(t, set, places, &inputs, out_labels);
-    if (status == CORE_OK)
-        status = train_logits(t, inputs, training, out_logits);
-    if (status == CORE_OK)
-        status = cross_entropy(*out_logits, *out_labels, out_loss);
-    core_tensor_release(inputs);
-    return status;
-}
-
-/* The sums of a score stay on the device: reading them would make every batch
- * wait. */
-static core_status account(core_tensor *loss, core_tensor *logits,
-                           core_tensor *labels, int64_t count,
-                           core_tensor *loss_sum, core_tensor *correct)
+/* Adds to the sums of a score, which stay on the device: reading them would make
+ * every batch wait.  A row is correct whose largest logit is at the label. */
+static void account(core_tensor *loss, core_tensor *logits, core_tensor *labels,
+                    int64_t count, core_tensor *loss_sum, core_tensor *correct)
 {
     bool before = core_grad_mode_set(false);
-    core_status status;
+    core_tensor *hits = core_x_eq(core_x_argmax(logits, core_int(1)), labels);
 
-    status = core_add_(loss_sum, loss, core_float((double)count));
-    if (status == CORE_OK)
-        status = count_correct(logits, labels, correct);
+    core_x_add_(loss_sum, loss, core_float((double)count));
+    core_x_add_(correct, core_x_sum(hits, CORE_I64));
     core_grad_mode_set(before);
-    return status;
 }
 
 /* The learning rate depends on the step number alone, so that a resumed run has
@@ -162,23 +123,17 @@ static core_status diverged(const trainer *t, const char *what,
 core_status trainer_step(trainer *t, core_tensor *places,
                          core_tensor **out_loss)
 {
-    core_tensor *logits = NULL, *labels = NULL, *loss = NULL;
-    core_status status =
-        forward(t, &t->train, places, true, &logits, &labels, &loss);
+    core_scope scope = core_scope_begin();
+    core_tensor *logits, *labels;
+    core_tensor *loss = forward(t, &t->train, places, true, &logits, &labels);
+    core_status status;
 
-    *out_loss = NULL;
-    if (status == CORE_OK)
-        status = update_parameters(t, loss);
+    CORE_CHECK(update_parameters(t, loss));
+    account(loss, logits, labels, core_x_size(places, 0), t->loss_sum,
+            t->correct);
+    status = core_scope_end_with(scope, core_x_detach(loss), out_loss);
     if (status == CORE_ERROR_INVALID_ARGUMENT && t->model.fp8)
         status = diverged(t, "a tensor to be quantized", "");
-    if (status == CORE_OK)
-        status = account(loss, logits, labels, core_tensor_numel(places),
-                         t->loss_sum, t->correct);
-    if (status == CORE_OK)
-        status = core_detach(loss, out_loss);
-    core_tensor_release(logits);
-    core_tensor_release(labels);
-    core_tensor_release(loss);
     return status;
 }
 
@@ -304,9 +259,9 @@ core_status trainer_end_epoch(trainer *t)
 static core_status evaluate_part(const trainer *t, int64_t first, int64_t count,
                                  core_tensor *loss_sum, core_tensor *correct)
 {
-    core_tensor *places = NULL, *labels = NULL, *logits = NULL, *loss = NULL;
+    core_tensor *places, *labels, *logits, *loss;
     int64_t *numbers = malloc((size_t)count * sizeof *numbers);
-    core_status status;
+    core_scope scope;
 
     if (!numbers)
         return train_error(CORE_ERROR_OUT_OF_MEMORY, "no memory for a test");
@@ -314,45 +269,34 @@ static core_status evaluate_part(const trainer *t, int64_t first, int64_t count,
         numbers[i] = first + i;
     if (t->task->places)
         t->task->places(t, numbers, count, -1);
-    status =
-        core_tensor_from_data(numbers, CORE_I64, &count, 1, t->device, &places);
+    scope = core_scope_begin();
+    places = core_x_from_data(numbers, CORE_I64, CORE_SIZES(count), t->device);
     free(numbers);
-    if (status == CORE_OK)
-        status = forward(t, &t->test, places, false, &logits, &labels, &loss);
-    if (status == CORE_OK)
-        status = account(loss, logits, labels, count, loss_sum, correct);
-    core_tensor_release(places);
-    core_tensor_release(labels);
-    core_tensor_release(logits);
-    core_tensor_release(loss);
-    return status;
+    loss = forward(t, &t->test, places, false, &logits, &labels);
+    account(loss, logits, labels, count, loss_sum, correct);
+    return core_scope_end(scope);
 }
 
 core_status trainer_evaluate(const trainer *t, train_score *out_score)
 {
     bool before = core_grad_mode_set(false);
-    core_tensor *loss_sum = NULL, *correct = NULL;
     core_range range = core_range_begin("evaluation");
+    core_scope scope = core_scope_begin();
+    core_tensor *loss_sum = core_x_zeros_like(t->loss_sum);
+    core_tensor *correct = core_x_zeros_like(t->correct);
     int64_t part = t->task->part;
     core_status status;
 
-    status = core_zeros_like(t->loss_sum, CORE_DTYPE_NONE, NULL, -1, &loss_sum);
-    if (status == CORE_OK)
-        status =
-            core_zeros_like(t->correct, CORE_DTYPE_NONE, NULL, -1, &correct);
-    for (int64_t first = 0; status == CORE_OK && first < t->test.count;
-         first += part) {
+    for (int64_t first = 0; first < t->test.count; first += part) {
         int64_t left = t->test.count - first;
 
-        status = evaluate_part(t, first, left < part ? left : part, loss_sum,
-                               correct);
+        CORE_CHECK(evaluate_part(t, first, left < part ? left : part, loss_sum,
+                                 correct));
     }
-    if (status == CORE_OK)
-        status = read_score(t, loss_sum, correct, t->test.count, out_score);
+    CORE_CHECK(read_score(t, loss_sum, correct, t->test.count, out_score));
+    status = core_scope_end(scope);
     if (status == CORE_OK && !isfinite(out_score->loss))
         status = diverged(t, "the loss of the half for ", t->task->half);
-    core_tensor_release(loss_sum);
-    core_tensor_release(correct);
     core_range_end(range);
     core_grad_mode_set(before);
     return status;

@@ -3,7 +3,7 @@
 
 /* The image models. */
 
-#include "scope.h"
+#include "layers.h"
 
 #include <math.h>
 
@@ -45,20 +45,19 @@ static core_status mlp_build(train_model *model, uint64_t seed)
     return CORE_OK;
 }
 
-static core_status mlp_forward(const train_model *model, core_tensor *images,
-                               bool training, core_tensor **out_logits)
+static core_tensor *mlp_forward(const train_model *model, core_tensor *images,
+                                bool training)
 {
-    train_scope s = {.model = model};
+    core_tensor *const *w = model->parameters;
     core_tensor *x = images;
 
     (void)training;
-    for (int i = 0; i < MLP_LAYERS; i++) {
-        x = train_linear(&s, x, model->parameters[2 * i],
-                         model->parameters[2 * i + 1]);
+    for (int i = 0; i < MLP_LAYERS; i++, w += 2) {
+        x = train_linear(model, x, w[0], w[1]);
         if (i + 1 < MLP_LAYERS)
-            x = train_relu(&s, x);
+            x = core_x_relu(x);
     }
-    return train_scope_end(&s, x, out_logits);
+    return x;
 }
 
 const train_model_kind train_mlp = {
@@ -101,22 +100,26 @@ static core_status cnn_build(train_model *model, uint64_t seed)
                      output, 2);
 }
 
-static core_status cnn_forward(const train_model *model, core_tensor *images,
-                               bool training, core_tensor **out_logits)
+/* A 3 x 3 convolution that keeps the size, and a maximum that halves it. */
+static core_tensor *convolve(core_tensor *x, core_tensor *const *w)
 {
-    const int64_t square[4] = {-1, 1, SIDE, SIDE}, flat[2] = {-1, FEATURES};
-    core_tensor *const *w = model->parameters;
-    train_scope s = {.model = model};
-    core_tensor *x = train_reshape(&s, images, square, 4);
+    x = core_x_conv2d(train_beside(x, w[0]), w[0], w[1], CORE_SIZES(1),
+                      CORE_SIZES(1));
+    return core_x_max_pool2d(core_x_relu(x), CORE_SIZES(2));
+}
 
-    x = train_pool(&s, train_relu(&s, train_conv(&s, x, w[0], w[1])));
-    x = train_pool(&s, train_relu(&s, train_conv(&s, x, w[2], w[3])));
-    x = train_reshape(&s, x, flat, 2);
-    x = train_dropout(&s, x, model->dropout, training);
-    x = train_relu(&s, train_linear(&s, x, w[4], w[5]));
-    x = train_dropout(&s, x, model->dropout, training);
-    x = train_linear(&s, x, w[6], w[7]);
-    return train_scope_end(&s, x, out_logits);
+static core_tensor *cnn_forward(const train_model *model, core_tensor *images,
+                                bool training)
+{
+    core_tensor *const *w = model->parameters;
+    core_tensor *x = core_x_reshape(images, CORE_SIZES(-1, 1, SIDE, SIDE));
+
+    x = convolve(convolve(x, w), w + 2);
+    x = core_x_reshape(x, CORE_SIZES(-1, FEATURES));
+    x = train_dropout(x, model->dropout, training);
+    x = core_x_relu(train_linear(model, x, w[4], w[5]));
+    x = train_dropout(x, model->dropout, training);
+    return train_linear(model, x, w[6], w[7]);
 }
 
 const train_model_kind train_cnn = {

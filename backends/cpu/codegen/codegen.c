@@ -3,6 +3,7 @@
 
 /* core.codegen: makes kernels of loop programs, and launches them. */
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -259,7 +260,6 @@ static core_status add_instruction(maker *m, uint32_t i)
         break;
     case CORE_LOOP_ROW_SIZE:
         now.kind = CPU_TILE_ROW_SIZE;
-        now.uniform = true;
         break;
     case CORE_LOOP_REDUCE_SUM:
     case CORE_LOOP_REDUCE_MAX:
@@ -333,7 +333,8 @@ static void find_kinds(cpu_tile_kernel *kernel, cpu_tile_step *step)
     bool uniform = true;
 
     step->constant = step->kind == CPU_TILE_FILL ||
-                     step->kind == CPU_TILE_SIZE || computes(step);
+                     step->kind == CPU_TILE_SIZE ||
+                     step->kind == CPU_TILE_ROW_SIZE || computes(step);
     for (uint32_t k = 0; k < step->ninputs; k++) {
         const cpu_tile_step *input = &kernel->steps[step->inputs[k]];
 
@@ -476,6 +477,26 @@ static core_status identity(void *device, core_string *out_text)
     return CORE_OK;
 }
 
+/* Logs what runs how, with LIBCORE_LOG=debug. */
+static void report(const cpu_tile_kernel *kernel)
+{
+    uint32_t native = 0, interpreted = 0;
+    char text[160];
+
+    for (uint32_t i = 0; i < kernel->nsteps; i++) {
+        native += kernel->steps[i].group != 0;
+        interpreted += kernel->steps[i].group == 0 &&
+                       !kernel->steps[i].constant &&
+                       kernel->steps[i].kind > CPU_TILE_STORE;
+    }
+    snprintf(text, sizeof text,
+             "loop program: %u steps are native code, in %u groups; %u are "
+             "interpreted",
+             native, kernel->ngroups, interpreted);
+    cpu_host->log(CORE_LOG_DEBUG, core_sdk_string("cpu"),
+                  core_sdk_string(text));
+}
+
 static void destroy(void *device, void *handle)
 {
     cpu_tile_kernel *kernel = handle;
@@ -569,11 +590,13 @@ static core_status build(void *device, const core_loop_program *program,
     *out_kernel = NULL;
     if (status == CORE_OK && cpu_native_is_on())
         status = make_native(kernel);
-    if (status != CORE_OK && kernel != NULL)
+    if (status != CORE_OK) {
         destroy(device, kernel);
-    else
-        *out_kernel = kernel;
-    return status;
+        return status;
+    }
+    report(kernel);
+    *out_kernel = kernel;
+    return CORE_OK;
 }
 
 static core_status accepts(void *device, const core_loop_program *program)

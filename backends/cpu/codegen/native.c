@@ -135,7 +135,7 @@ static vector_value outside(lowering *l, uint16_t number, bool bits)
         return vector_uniform(
             l->code, pointer_to(l, number, CPU_NATIVE_UNIFORM), element);
     return vector_load(l->code, pointer_to(l, number, CPU_NATIVE_INPUT),
-                       element);
+                       element, step->kind == CPU_TILE_LOAD);
 }
 
 static vector_value select_values(lowering *l, const cpu_tile_step *step,
@@ -145,11 +145,13 @@ static vector_value select_values(lowering *l, const cpu_tile_step *step,
 static vector_value vector_of(lowering *l, uint16_t number, bool bits)
 {
     const cpu_tile_step *step = &l->kernel->steps[number];
-    vectors *known = &l->of[number];
-    vector_value *place = bits ? &known->bits : &known->value;
+    vectors *known;
+    vector_value *place;
 
     if (l->attempt)
         return outside(l, number, bits);
+    known = &l->of[number];
+    place = bits ? &known->bits : &known->value;
     if (*place != VECTOR_NONE)
         return *place;
     if (number < l->group->first)
@@ -381,7 +383,7 @@ static bool can_lower(const cpu_tile_kernel *kernel, cpu_tile_step *step)
     lowering l = {.kernel = kernel, .code = &code, .attempt = true};
 
     if ((step->kind != CPU_TILE_ROW && step->kind != CPU_TILE_CONVERT) ||
-        step->constant || step->uniform || !(SUPPORTED >> step->type & 1))
+        step->constant || !(SUPPORTED >> step->type & 1))
         return false;
     for (uint32_t k = 0; k < step->ninputs; k++)
         if (!(SUPPORTED >> kernel->steps[step->inputs[k]].type & 1))
@@ -445,7 +447,7 @@ static bool write_code(compiler *c, cpu_native_group *group, vector_code *code)
 /* Two vectors at a time hide the latency of instructions, if there are enough
  * registers. */
 static bool make_machine_code(compiler *c, const vector_code *code,
-                              x86_result *out)
+                              bool uniform, x86_result *out)
 {
     vector_code twice = *code;
 
@@ -453,8 +455,9 @@ static bool make_machine_code(compiler *c, const vector_code *code,
     twice.count = 0;
     c->out.size = 0;
     c->out.full = false;
-    if (2 * code->count <= VECTOR_MOST && vector_unroll(code, &twice) &&
-        x86_compile(&twice, &c->out, out) && out->spills == 0)
+    if (!uniform && 2 * code->count <= VECTOR_MOST &&
+        vector_unroll(code, &twice) && x86_compile(&twice, &c->out, out) &&
+        out->spills == 0)
         return true;
     c->out.size = 0;
     c->out.full = false;
@@ -470,7 +473,9 @@ static bool make_code(compiler *c, cpu_native_group *group)
     x86_result result;
     char *bytes;
 
-    if (!write_code(c, group, &code) || !make_machine_code(c, &code, &result))
+    group->uniform = c->kernel->steps[group->first].uniform;
+    if (!write_code(c, group, &code) ||
+        !make_machine_code(c, &code, group->uniform, &result))
         return false;
     group->elements = result.elements;
     bytes = cpu_code_add(c->out.bytes, c->out.size);
@@ -510,42 +515,42 @@ static bool compile(compiler *c, uint32_t first, uint32_t end)
 
 /* ------------------------------------------------------------- stages -- */
 
-/* A group of a stage runs after the other steps of that stage: these depend on
- * groups of earlier stages only. */
-static uint32_t stage_of(const cpu_tile_step *step, const uint16_t *keys)
+/* In a stage, steps that are interpreted come first, then a group of uniform
+ * steps, then a group of others.  None depends on what comes after it. */
+enum { INTERPRETED, UNIFORM, ELEMENTS, STAGE };
+
+static uint32_t next_key(uint32_t key, uint32_t place)
 {
-    uint32_t most = 0;
-
-    for (uint32_t k = 0; k < step->ninputs; k++) {
-        uint32_t key = keys[step->inputs[k]];
-
-        if (key > most)
-            most = key;
-    }
-    return most;
+    return key + (place + STAGE - key % STAGE) % STAGE;
 }
 
-/* The key of a step is twice its stage, and one more in a group.  Stores come
- * last.  Returns how many keys there are. */
+/* The key of a step is the number of its stage, times STAGE, and its place
+ * there.  Stores come last.  Returns how many keys there are. */
 static uint32_t find_keys(cpu_tile_kernel *kernel, uint16_t *keys)
 {
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < kernel->nsteps; i++) {
         cpu_tile_step *step = &kernel->steps[i];
-        uint32_t most = stage_of(step, keys);
+        uint32_t most = 0;
 
+        for (uint32_t k = 0; k < step->ninputs; k++)
+            if (keys[step->inputs[k]] > most)
+                most = keys[step->inputs[k]];
         if (step->kind == CPU_TILE_STORE)
             continue;
         keys[i] =
-            (uint16_t)(can_lower(kernel, step) ? most | 1 : (most + 1) & ~1u);
+            (uint16_t)next_key(most, !can_lower(kernel, step) ? INTERPRETED
+                                     : step->uniform          ? UNIFORM
+                                                              : ELEMENTS);
         if (keys[i] >= count)
             count = keys[i] + 1u;
     }
+    count = next_key(count, INTERPRETED);
     for (uint32_t i = 0; i < kernel->nsteps; i++)
         if (kernel->steps[i].kind == CPU_TILE_STORE)
-            keys[i] = (uint16_t)((count + 1) & ~1u);
-    return ((count + 1) & ~1u) + 1;
+            keys[i] = (uint16_t)count;
+    return count + 1;
 }
 
 /* Sorts the steps by key; begins[k] is where key k begins. */
@@ -636,8 +641,9 @@ static void compile_groups(compiler *c)
         begins = calloc(count + 1u, sizeof *begins);
         ok = begins != NULL && sort_steps(kernel, keys, count, begins);
     }
-    for (uint32_t k = 1; ok && k < count; k += 2)
-        ok = compile_stage(c, begins[k], begins[k + 1]);
+    for (uint32_t k = 0; ok && k < count; k++)
+        if (k % STAGE != INTERPRETED)
+            ok = compile_stage(c, begins[k], begins[k + 1]);
     if (!ok)
         cpu_native_free(kernel);
     free(keys);

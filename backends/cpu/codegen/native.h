@@ -36,6 +36,7 @@ typedef struct cpu_native_group {
     x86_function *function;
     void *memory;      /* of its code */
     uint32_t elements; /* that it computes at a time */
+    bool uniform;      /* of its values, one element is computed */
     uint32_t npointers;
     /* What the function's pointers are: the elements of these steps' values. */
     uint16_t step[VECTOR_POINTERS];

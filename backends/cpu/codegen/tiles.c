@@ -177,6 +177,30 @@ static void draw(const tile *t, const cpu_tile_step *step, char *to)
     }
 }
 
+#define REPEAT(BITS)                                  \
+    {                                                 \
+        uint##BITS##_t *to = (uint##BITS##_t *)block; \
+        const uint##BITS##_t element = to[0];         \
+        for (int64_t k = 0; k < t->n; k++)            \
+            to[k] = element;                          \
+        break;                                        \
+    }
+/* Repeats the first element of a uniform value in its block. */
+static void spread(const tile *t, const cpu_tile_step *step, void *block)
+{
+    switch (cpu_bytes_of(step->type)) {
+    case 1:
+        REPEAT(8)
+    case 2:
+        REPEAT(16)
+    case 4:
+        REPEAT(32)
+    default:
+        REPEAT(64)
+    }
+}
+#undef REPEAT
+
 /* Where a value is computed: in an output, if it may, or in its block. */
 static char *place_of(tile *t, const cpu_tile_step *step, uint32_t value)
 {
@@ -211,7 +235,10 @@ static void compute_group(tile *t, uint32_t value)
             group->role[k] == CPU_NATIVE_OUTPUT
                 ? place_of(t, &kernel->steps[group->step[k]], group->step[k])
                 : t->at[group->step[k]];
-    cpu_native_run(group, pointers, t->n);
+    cpu_native_run(group, pointers, group->uniform ? 1 : t->n);
+    for (uint32_t i = group->first; group->uniform && i < group->end; i++)
+        if (kernel->steps[i].spread)
+            spread(t, &kernel->steps[i], t->at[i]);
 }
 
 /* ------------------------------------------------------------- reductions -- */
@@ -316,30 +343,6 @@ static void reduce(const tile *t, const cpu_tile_step *step, total *all,
 }
 #undef REDUCE
 
-#define REPEAT(BITS)                                  \
-    {                                                 \
-        uint##BITS##_t *to = (uint##BITS##_t *)block; \
-        const uint##BITS##_t element = to[0];         \
-        for (int64_t k = 0; k < t->n; k++)            \
-            to[k] = element;                          \
-        break;                                        \
-    }
-/* Repeats the first element of a uniform value in its block. */
-static void spread(const tile *t, const cpu_tile_step *step, void *block)
-{
-    switch (cpu_bytes_of(step->type)) {
-    case 1:
-        REPEAT(8)
-    case 2:
-        REPEAT(16)
-    case 4:
-        REPEAT(32)
-    default:
-        REPEAT(64)
-    }
-}
-#undef REPEAT
-
 static void compute_step(tile *t, uint32_t value)
 {
     const cpu_tile_step *step = &t->r->kernel->steps[value];
@@ -375,7 +378,7 @@ static void compute_step(tile *t, uint32_t value)
         draw(t, step, t->at[value]);
         break;
     case CPU_TILE_ROW_SIZE:
-        memcpy(t->at[value], &t->r->row_size, 8);
+        cpu_gather(t->at[value], (const char *)&t->r->row_size, 0, 8, t->n);
         break;
     case CPU_TILE_SUM:
     case CPU_TILE_MAX:

@@ -100,25 +100,26 @@ static vector_value mask_of(vector_code *code, vector_value number)
 }
 
 static vector_value read_element(vector_code *code, uint32_t op,
-                                 uint32_t pointer, vector_element element)
+                                 uint32_t pointer, vector_element element,
+                                 bool prefetch)
 {
     vector_value value =
         vector_add(code, op, element == VECTOR_BOOL ? VECTOR_U8 : element,
-                   (vector_value)pointer, 0, 0);
+                   (vector_value)pointer, prefetch, 0);
 
     return element == VECTOR_BOOL ? mask_of(code, value) : value;
 }
 
 vector_value vector_load(vector_code *code, uint32_t pointer,
-                         vector_element element)
+                         vector_element element, bool prefetch)
 {
-    return read_element(code, VECTOR_LOAD, pointer, element);
+    return read_element(code, VECTOR_LOAD, pointer, element, prefetch);
 }
 
 vector_value vector_uniform(vector_code *code, uint32_t pointer,
                             vector_element element)
 {
-    return read_element(code, VECTOR_UNIFORM, pointer, element);
+    return read_element(code, VECTOR_UNIFORM, pointer, element, false);
 }
 
 void vector_store(vector_code *code, uint32_t pointer, vector_element element,

@@ -26,7 +26,8 @@ enum {
 typedef enum vector_op {
     VECTOR_CONSTANT, /* bits, in each lane */
     VECTOR_UNIFORM,  /* the element at pointer a, in each lane */
-    VECTOR_LOAD,     /* elements from pointer a on, c vectors ahead */
+    VECTOR_LOAD,     /* elements from pointer a on, c vectors ahead; b: those
+                        that come later are fetched into the cache */
     VECTOR_STORE,    /* b, to pointer a on; the same */
 
     /* Floats: a and b */
@@ -132,7 +133,7 @@ vector_value vector_add(vector_code *code, uint32_t op, uint32_t immediate,
 vector_value vector_bits(vector_code *code, uint32_t bits);
 vector_value vector_float(vector_code *code, float value);
 vector_value vector_load(vector_code *code, uint32_t pointer,
-                         vector_element element);
+                         vector_element element, bool prefetch);
 vector_value vector_uniform(vector_code *code, uint32_t pointer,
                             vector_element element);
 void vector_store(vector_code *code, uint32_t pointer, vector_element element,

@@ -17,7 +17,9 @@ enum {
     MOST_FRAME = 1 << 15, /* bytes */
     VECTORS = 32,         /* registers, at most */
     MASKS = 8,
-    POINTERS = 10
+    POINTERS = 10,
+    AHEAD = 4096 /* bytes: rows are short, and alternate between operands, which
+                    defeats prefetching by the processor */
 };
 
 /* Registers that hold pointers; rax is for others.  rdi is the array of
@@ -440,9 +442,13 @@ static x86_instruction load_of(uint32_t element)
 
 static void emit_load(emitter *e, const vector_instruction *i)
 {
-    x86_operand from = elements(e, i);
+    x86_operand from = elements(e, i), later = from;
     uint8_t to = result(e);
 
+    if (i->b && i->c == 0) { /* prefetcht0 */
+        later.displacement += AHEAD;
+        x86_general(e->out, 0x0f18, false, 1, later);
+    }
     x86_vector(e->out, load_of(i->immediate), form_of(e), to, X86_NONE, from);
     if (i->immediate == VECTOR_BF16)
         x86_vector(e->out, X86_PSLLD, form_with(e, 16), 0, to,

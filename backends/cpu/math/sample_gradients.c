@@ -17,13 +17,27 @@
 #include "math/sample_gradients.h"
 
 #include <math.h>
+#include <pthread.h>
 
 #include "math/special.h"
 
-/* A node between 0 and 1: where, how far from 1, and the weight. */
+/* A node between 0 and 1. */
 typedef struct node {
-    double u, v, weight;
+    double log_u, v, weight; /* v: how far from 1 */
 } node;
+
+/* The nodes of an integral. */
+typedef struct nodes {
+    int count;
+    node list[64 * 11 + 1];
+} nodes;
+
+/* Of an integral from 0 to infinity: exp(pi / 2 sinh y) and the weight. */
+typedef struct far_node {
+    double s, weight;
+} far_node;
+
+enum { FAR = 145 };
 
 /* Parameters of an integrand. */
 typedef struct point {
@@ -34,22 +48,48 @@ typedef double (*integrand)(const point *p, const node *at);
 
 static const double pi = 0x1.921fb54442d18p+1;
 
-/* The integral from 0 to 1: u = 1 / (1 + exp(-pi sinh y)).  The larger the sum
- * of the parameters, the narrower the peak. */
-static double integral(integrand f, const point *p, double parameters)
+static nodes tables[3]; /* 16, 32 and 64 nodes per unit */
+static far_node far_nodes[FAR];
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* u = 1 / (1 + exp(-pi sinh y)) */
+static void fill(nodes *to, int density)
 {
-    int density = parameters > 1e6 ? 64 : parameters > 1e3 ? 32 : 16;
     int count = density * 11 / 2;
-    double sum = 0, step = 1. / density;
+    double step = 1. / density;
 
     for (int k = -count; k <= count; k++) {
         double y = k * step, e = exp(-pi * sinh(y));
-        node at = {1 / (1 + e), e / (1 + e), 0};
+        double u = 1 / (1 + e), v = e / (1 + e);
+        double weight = pi * cosh(y) * u * v * step;
 
-        at.weight = pi * cosh(y) * at.u * at.v * step;
-        if (at.u > 0 && at.v > 0 && at.weight > 0)
-            sum += at.weight * f(p, &at);
+        if (u > 0 && v > 0 && weight > 0)
+            to->list[to->count++] =
+                (node){u < .5 ? log(u) : log1p(-v), v, weight};
     }
+}
+
+static void fill_once(void)
+{
+    for (int i = 0; i < 3; i++)
+        fill(&tables[i], 16 << i);
+    for (int k = 0; k < FAR; k++) {
+        double y = (k - 80) / 16.;
+
+        far_nodes[k] = (far_node){exp(pi / 2 * sinh(y)), pi / 2 * cosh(y) / 16};
+    }
+}
+
+/* The integral from 0 to 1.  The larger the sum of the parameters, the narrower
+ * the peak. */
+static double integral(integrand f, const point *p, double parameters)
+{
+    const nodes *at = &tables[parameters > 1e6 ? 2 : parameters > 1e3];
+    double sum = 0;
+
+    pthread_once(&once, fill_once);
+    for (int k = 0; k < at->count; k++)
+        sum += at->list[k].weight * f(p, &at->list[k]);
     return sum;
 }
 
@@ -61,7 +101,7 @@ typedef struct power {
 
 static power power_of(double a, const node *at)
 {
-    double log_u = at->u < .5 ? log(at->u) : log1p(-at->v);
+    double log_u = at->log_u;
 
     if (a >= 1)
         return (power){log_u, at->v, (a - 1) * log_u};
@@ -80,20 +120,22 @@ static double gamma_below(const point *p, const node *at)
 
 /* t = x + s, s from 0 to infinity:
  * (1 + s / x)^(a - 1) exp(-s) (log(1 + s / x) - gap)
- * s = width exp(pi / 2 sinh y), where the density falls within a few widths */
+ * s = width exp(pi / 2 sinh y), y from -5 to 4: the density falls within a few
+ * widths */
 static double gamma_above(const point *p)
 {
     double above = fmax(p->a - 1, 0);
     double width = 1 / (1 - fmin(above / p->x, 1) + sqrt(above) / p->x);
-    double sum = 0, step = 1. / 16;
+    double sum = 0;
 
-    for (int k = -80; k <= 64; k++) {
-        double y = k * step, s = width * exp(pi / 2 * sinh(y));
+    pthread_once(&once, fill_once);
+    for (int k = 0; k < FAR; k++) {
+        double s = width * far_nodes[k].s;
         double log_t = log1p(s / p->x);
         double f = exp((p->a - 1) * log_t - s) * (log_t - p->gap);
 
         if (f > 0)
-            sum += s * pi / 2 * cosh(y) * step * f;
+            sum += s * far_nodes[k].weight * f;
     }
     return sum;
 }

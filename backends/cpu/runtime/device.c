@@ -14,6 +14,7 @@
 
 #include <libcore/sdk.h>
 
+#include "codegen/native.h"
 #include "cpu.h"
 #include "isa.h"
 #include "runtime/thread_pool.h"
@@ -87,8 +88,9 @@ static void write_texts(void)
     if (uname(&system) == 0)
         snprintf(texts.driver, sizeof(texts.driver), "%.40s %.60s",
                  system.sysname, system.release);
-    snprintf(texts.features, sizeof(texts.features), "isa=%s",
-             cpu_isa_name(cpu_isa));
+    snprintf(texts.features, sizeof(texts.features), "isa=%s loop_programs=%s",
+             cpu_isa_name(cpu_isa),
+             cpu_native_is_on() ? "native" : "interpreted");
 }
 
 core_status cpu_device_enumerate(void *backend, uint32_t *out_count,

@@ -6,7 +6,7 @@
  * prepared calls, and half of those with fused kernels. */
 
 #define SUITE_SECONDS 3000
-#include "support/program.h"
+#include "support/compiled.h"
 
 #include "compile/simplify.h"
 
@@ -298,7 +298,34 @@ static bool compare_random(void)
     return true;
 }
 
-static void compare_many(const char *device, uint64_t first, uint64_t count)
+/* As device graphs, with frozen hidden inputs, or both; in every other function
+ * at other addresses in some calls. */
+static bool compare_compiled(void)
+{
+    const program_case c = {make_random, random_function};
+    core_compile_options options = {.struct_size = sizeof options};
+    world eager = make_world(&c), traced = make_world(&c);
+    core_compiled *compiled;
+
+    options.mode = fuzz_seed % 3 == 0 ? CORE_COMPILE_DEFAULT
+                                      : CORE_COMPILE_REDUCE_OVERHEAD;
+    options.flags = fuzz_seed % 3 == 1 ? 0 : CORE_COMPILE_FREEZE;
+    options.key = traced.hidden; /* others replace them in use */
+    options.key_size = sizeof traced.hidden;
+    OK(core_compile(random_function, &traced, &options, &compiled));
+    for (int i = 0; i < 4; i++) {
+        same_call(random_function, &eager, compiled, &traced);
+        if (i < 1 || fuzz_seed & 4)
+            continue;
+        eager = make_world(&c);
+        traced = make_world(&c);
+    }
+    core_compiled_release(compiled);
+    return true;
+}
+
+static void compare_many(bool (*compare_one)(void), const char *device,
+                         uint64_t first, uint64_t count)
 {
     const char *one = getenv("ALIAS_FUZZ_SEED");
     uint64_t compared = 0;
@@ -310,7 +337,7 @@ static void compare_many(const char *device, uint64_t first, uint64_t count)
     }
     for (fuzz_seed = first; fuzz_seed < first + count; fuzz_seed++) {
         mark_seed(fuzz_seed);
-        compared += compare_random();
+        compared += compare_one();
         drop_all();
     }
     /* Few functions are refused. */
@@ -320,15 +347,23 @@ static void compare_many(const char *device, uint64_t first, uint64_t count)
 
 START_TEST(random_functions_are_equal_on_cpu)
 {
-    compare_many("cpu", 1, effort_is_long() ? 100000 : 300);
+    compare_many(compare_random, "cpu", 1, effort_is_long() ? 100000 : 300);
 }
 END_TEST
 
 START_TEST(random_functions_are_equal_on_sim)
 {
-    compare_many("sim", 1000000, effort_is_long() ? 5000 : 50);
+    compare_many(compare_random, "sim", 1000000, effort_is_long() ? 5000 : 50);
+}
+END_TEST
+
+START_TEST(compiled_functions_are_equal_on_sim)
+{
+    compare_many(compare_compiled, "sim", 2000000,
+                 effort_is_long() ? 5000 : 60);
+    ck_assert_uint_gt(compile_counts().graph_launches, 15);
 }
 END_TEST
 
 SUITE("compile/alias_fuzz", random_functions_are_equal_on_cpu,
-      random_functions_are_equal_on_sim)
+      random_functions_are_equal_on_sim, compiled_functions_are_equal_on_sim)

@@ -270,6 +270,42 @@ static void create_one(world *w)
     OK(core_generator_create(9, &w->generator));
 }
 
+/* Draws as much as has been drawn, which is a constant for the program. */
+static void read_one(world *w)
+{
+    uint64_t offset;
+    core_tensor *out;
+
+    core_generator_state(w->generator, NULL, &offset);
+    for (uint64_t i = 0; i < offset % 3; i++) {
+        OK(core_rand((int64_t[]){3}, 1, w->generator, CORE_F32, w->device,
+                     &out));
+        core_tensor_release(out);
+    }
+}
+
+/* A mode of the function's that reads a generator in each call. */
+static core_status read_in_mode(core_call *call, const core_value *args,
+                                uint32_t nargs, core_value *results,
+                                uint32_t nresults)
+{
+    uint64_t seed;
+
+    core_generator_state(call->user, &seed, NULL);
+    return core_redispatch_below(call, args, nargs, results, nresults);
+}
+
+static void read_one_in_a_mode(world *w)
+{
+    core_mode *mode;
+    core_tensor *out;
+
+    OK(core_mode_push(CORE_MODE_API, read_in_mode, w->generator, &mode));
+    OK(core_rand((int64_t[]){3}, 1, w->generator, CORE_F32, w->device, &out));
+    core_tensor_release(out);
+    OK(core_mode_pop(mode));
+}
+
 static void (*seed_world)(world *w);
 
 COMPILED_FUNCTION(seeds_and_draws)
@@ -281,8 +317,7 @@ COMPILED_FUNCTION(seeds_and_draws)
                      &out[1]);
 }
 
-/* Each call seeds, and draws the same numbers. */
-START_TEST(a_change_of_a_generator_is_a_break)
+START_TEST(what_reads_or_changes_a_generator_is_a_break)
 {
     static const struct {
         void (*seed)(world *w);
@@ -290,7 +325,9 @@ START_TEST(a_change_of_a_generator_is_a_break)
     } cases[] = {{seed_all, "core_seed"},
                  {seed_one, "core_generator_seed"},
                  {set_one, "core_generator_set_state"},
-                 {create_one, "core_generator_create"}};
+                 {create_one, "core_generator_create"},
+                 {read_one, "core_generator_state"},
+                 {read_one_in_a_mode, "core_generator_state"}};
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         world eager = two_inputs(), traced = two_inputs();
@@ -432,6 +469,7 @@ COMPILED_FUNCTION(gradient)
     return status;
 }
 
+/* The backward in the function calls them. */
 START_TEST(hooks_of_an_input_run_at_each_call)
 {
     world eager = two_inputs(), traced = two_inputs();
@@ -774,7 +812,8 @@ SUITE_ON_CPU_AND_SIM(
     a_function_is_recorded_at_its_first_call, arguments_are_checked,
     what_is_not_supported_yet_is_refused_by_name,
     a_function_that_cannot_be_recorded_runs_as_it_is,
-    with_fullgraph_a_break_is_an_error, a_change_of_a_generator_is_a_break,
+    with_fullgraph_a_break_is_an_error,
+    what_reads_or_changes_a_generator_is_a_break,
     data_of_the_host_are_constants_of_a_program,
     an_error_that_the_function_ignores_is_a_break,
     an_error_of_the_function_is_returned, a_mode_sees_the_calls_of_the_function,

@@ -453,6 +453,8 @@ START_TEST(steps_without_vector_code_run_between_groups)
     for (int k = 0; k < 2; k++)
         kernels[k] = build(k == 1);
     ck_assert_uint_eq(kernels[1]->ngroups, 2);
+    ck_assert_str_eq(cpu_logged, "loop program: 9 steps are native code, in 2 "
+                                 "groups; 1 are interpreted");
     for (int64_t n = 1; n < 1200; n += 61) {
         for (int k = 0; k < 2; k++) {
             uint32_t state = 5;
@@ -574,13 +576,22 @@ static int pages_with(const char *permissions)
     return pages;
 }
 
+/* Valgrind has pages with code, too. */
+static bool can_count_pages(void)
+{
+    if (pages_with("rwxp") == 0)
+        return true;
+    suite_skip("other memory is writable and executable");
+    return false;
+}
+
 START_TEST(kernels_share_pages_that_are_not_writable)
 {
     enum { KERNELS = 100 };
     cpu_tile_kernel *kernels[KERNELS];
     int before;
 
-    if (!open_native("avx2"))
+    if (!open_native("avx2") || !can_count_pages())
         return;
     before = pages_with("r-xp");
     write_small();
@@ -612,7 +623,6 @@ START_TEST(the_setting_turns_native_code_off)
     kernel = build(false);
     ck_assert_uint_eq(kernel->ngroups, 0);
     destroy(kernel);
-    ck_assert_int_eq(pages_with("r-xp"), 0);
     cpu_native_setting = "off";
     cpu_native_choose(&cpu_test_host);
     ck_assert(!cpu_native_is_on());

@@ -108,6 +108,68 @@ START_TEST(custom_operators_are_checked)
 }
 END_TEST
 
+/* Multiplies what its second argument names by the number that user points to. */
+static core_status multiply_second(core_call *call, const core_value *args,
+                                   uint32_t nargs, core_value *results,
+                                   uint32_t nresults)
+{
+    const double *factor = call->user;
+    core_tensor *const *tensors = args[1].tag == CORE_VALUE_TENSOR
+                                      ? &args[1].u.tensor
+                                      : args[1].u.tensors;
+    uint32_t count = args[1].tag == CORE_VALUE_TENSOR ? 1 : args[1].count;
+
+    (void)nargs;
+    (void)results;
+    (void)nresults;
+    for (uint32_t i = 0; i < count; i++)
+        CORE_TRY(core_mul_scalar_(tensors[i], core_float(*factor)));
+    return CORE_OK;
+}
+
+/* Not only the first argument may be changed, and it may be a list. */
+START_TEST(changed_arguments_may_contain_nan_before_the_call)
+{
+    static const char *const schemas[] = {
+        "mine::change(Tensor a, Tensor(b!) b) -> ()",
+        "mine::change(Tensor a, Tensor(b!)[] b) -> ()"};
+    core_tensor *spoilt[2] = {VECTOR(2, 1, 2), VECTOR(2, 1, NAN)};
+    core_tensor *clean[2] = {VECTOR(2, 1, 2), VECTOR(2, 3, 4)};
+    double factor;
+
+    for (uint32_t list = 0; list < 2; list++) {
+        core_value args[2] = {
+            {CORE_VALUE_TENSOR, 0, {.tensor = VECTOR(2, 5, 6)}}};
+        core_registration *op, *kernel;
+        core_operator *found;
+
+        OK(core_op_register(schemas[list], &op));
+        OK(core_function_register("mine::change", CORE_KEY_BACKEND, "cpu",
+                                  multiply_second, &factor, &kernel));
+        OK(core_op_find("mine::change", &found));
+        for (int nan = 0; nan < 2; nan++) {
+            core_tensor **given = nan ? clean : spoilt;
+
+            args[1] =
+                list ? (core_value){CORE_VALUE_TENSOR_LIST,
+                                    2,
+                                    {.tensors = given}}
+                     : (core_value){CORE_VALUE_TENSOR, 0, {.tensor = given[1]}};
+            factor = nan ? NAN : 2;
+            if (nan)
+                CREATES_NAN(core_op_call(found, args, 2, NULL, 0),
+                            "mine::change");
+            else
+                OK(core_op_call(found, args, 2, NULL, 0));
+        }
+        clean[0] = VECTOR(2, 1, 2);
+        clean[1] = VECTOR(2, 3, 4);
+        core_registration_release(kernel);
+        core_registration_release(op);
+    }
+}
+END_TEST
+
 START_TEST(out_tensor_may_contain_nan_before_the_call)
 {
     core_tensor *x = VECTOR(2, 1, 4), *negative = VECTOR(2, 1, -4);
@@ -165,6 +227,7 @@ int main(void)
         operator_that_propagates_nan_is_accepted,
         uninitialized_and_constant_tensors_are_not_checked,
         custom_operators_are_checked,
+        changed_arguments_may_contain_nan_before_the_call,
         out_tensor_may_contain_nan_before_the_call,
         nan_in_backward_is_reported,
         profiling_does_not_disable_nan_check,

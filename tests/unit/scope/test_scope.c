@@ -166,6 +166,20 @@ START_TEST(lists_belong_to_the_scope)
 }
 END_TEST
 
+START_TEST(lists_are_unpacked)
+{
+    core_tensor *x = MATRIX(2, 2, 1, 2, 3, 4), *a, *b, *c = x;
+    core_scope scope = core_scope_begin();
+
+    CORE_UNPACK(core_x_unbind(x), &a, &b);
+    ck_assert_double_eq(item(b, 0), 3);
+    CORE_UNPACK(core_x_unbind(x), &a, &b, &c);
+    ck_assert(!a && !b && !c);
+    FAILS(core_scope_end(scope), CORE_ERROR_SHAPE,
+          "CORE_UNPACK: the list has another number of tensors (at ");
+}
+END_TEST
+
 START_TEST(several_results_are_a_struct)
 {
     core_tensor *x = VECTOR(4, 1, 4, 3, 2), *y;
@@ -372,7 +386,7 @@ START_TEST(each_thread_has_its_scopes)
     thread_case c = {.scope = core_scope_begin()};
     pthread_t thread;
 
-    c.x = core_x_from_data(((double[]){1, 2}), CORE_F64, CORE_SIZES(2));
+    c.x = core_x_from_data(((double[]){1, 2}), CORE_F64, CORE_SIZES(2), NULL);
     ck_assert_int_eq(pthread_create(&thread, NULL, run_thread, &c), 0);
     pthread_join(thread, NULL);
     ck_assert_int_eq(c.status, CORE_ERROR_INVALID_ARGUMENT);
@@ -628,7 +642,7 @@ START_TEST(arguments_have_the_defaults_of_the_schema)
     core_tensor *x = MATRIX(2, 2, 1, 2, 3, 4), *image, *y, *two;
     core_scope scope = core_scope_begin();
 
-    two = core_x_from_data(((double[]){2}), CORE_F64, CORE_NO_SIZES);
+    two = core_x_from_data(((double[]){2}), CORE_F64, CORE_NO_SIZES, NULL);
     ck_assert_double_eq(item(core_x_sub(x, two), 3), 2);
     ck_assert_double_eq(item(core_x_sub(x, two, core_int(2)), 3), 0);
     ck_assert_double_eq(item(core_x_clamp(x, core_int(2)), 0), 2);
@@ -660,6 +674,7 @@ int main(void)
         a_returned_tensor_belongs_to_the_scope_around,
         many_scopes_are_nested,
         lists_belong_to_the_scope,
+        lists_are_unpacked,
         several_results_are_a_struct,
         reference_of_a_typed_call_is_owned,
         the_first_error_is_kept_with_its_line,
