@@ -314,6 +314,7 @@ static const core_dtype dtypes[] = {CORE_F32, CORE_F16, CORE_BF16, CORE_I32,
                                     CORE_I16, CORE_I8,  CORE_U8,   CORE_BOOL};
 enum {
     DTYPES = sizeof dtypes / sizeof *dtypes,
+    NUMBERS = DTYPES - 1, /* all but bool */
     OPERATIONS = sizeof operations / sizeof *operations
 };
 
@@ -488,6 +489,52 @@ START_TEST(steps_without_vector_code_run_between_groups)
     }
     destroy(kernels[0]);
     destroy(kernels[1]);
+    cpu_close();
+}
+END_TEST
+
+/* x + y replaces x, which the other output is a copy of where y <= x. */
+static void write_outputs(core_dtype dtype)
+{
+    uint32_t x, y, sum, most;
+
+    begin(dtype);
+    operands[1] = operands[0];
+    program.noperands = program.noutputs = 2;
+    x = load(dtype, 0);
+    y = load(dtype, 0);
+    sum = emit(CORE_LOOP_ADD, dtype, x, y, 0);
+    most = emit(CORE_LOOP_SELECT, dtype, emit(CORE_LOOP_LE, CORE_BOOL, y, x, 0),
+                x, y);
+    emit(CORE_LOOP_STORE, CORE_DTYPE_NONE, 0, sum, 0);
+    emit(CORE_LOOP_STORE, CORE_DTYPE_NONE, 1, most, 0);
+}
+
+START_TEST(an_output_replaces_an_input_of_another_output)
+{
+    if (!open_native(cpu_isas[1 + _i / NUMBERS]))
+        return;
+    write_outputs(dtypes[_i % NUMBERS]);
+    for (int64_t n = 5; n < 500; n += 67) {
+        for (int k = 0; k < 2; k++) {
+            cpu_tile_kernel *kernel = build(k == 1);
+            uint32_t state = 5;
+            test_loop loop;
+
+            ck_assert_uint_eq(kernel->ngroups, (uint32_t)k);
+            for (int i = 0; i < 2; i++)
+                fill(operands[0].dtype, i ? data[k] : results[k], n, i, &state);
+            loop_dense(&loop, 2, n);
+            loop_dense_operand(&loop, results[k], operands[0].dtype);
+            loop_dense_operand(&loop, data[2 + k], operands[0].dtype);
+            loop_dense_operand(&loop, results[k], operands[0].dtype);
+            loop_dense_operand(&loop, data[k], operands[0].dtype);
+            launch(kernel, &loop);
+            destroy(kernel);
+        }
+        same(operands[0].dtype, results[1], results[0], n, "sum");
+        same(operands[0].dtype, data[3], data[2], n, "most");
+    }
     cpu_close();
 }
 END_TEST
@@ -758,6 +805,7 @@ int main(void)
         {gradients_of_gelu_have_the_same_bits, 0, 4},
         {conversions_have_the_same_bits, 0, 2},
         {steps_without_vector_code_run_between_groups, 0, 2},
+        {an_output_replaces_an_input_of_another_output, 0, 2 * NUMBERS},
         {values_without_a_register_are_on_the_stack, 0, 2},
         {long_programs_become_several_groups, 0, 2},
     };
