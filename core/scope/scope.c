@@ -194,6 +194,14 @@ close_innermost(core__scopes *scopes)
     return scope;
 }
 
+/* Ends the innermost scope, which its function has left open: the function has
+ * returned, so the places of its outputs may no longer exist. */
+static void abandon_innermost(core__scopes *scopes)
+{
+    innermost(scopes)->passes_on = false;
+    core_error_release(close_innermost(scopes).error);
+}
+
 /* ------------------------------------------------------- begin and end -- */
 
 static core__scopes *scopes_of_thread(core__thread *self)
@@ -259,7 +267,7 @@ close_inner(const char *call, core__scopes *scopes, size_t place)
     if (scopes->depth == place)
         return;
     while (scopes->depth > place)
-        core_error_release(close_innermost(scopes).error);
+        abandon_innermost(scopes);
     scope = innermost(scopes);
     core_error_release(scope->error);
     scope->error = NULL;
@@ -433,7 +441,7 @@ void core__scopes_thread_end(core__thread *self)
     if (!scopes)
         return;
     while (scopes->depth)
-        core_error_release(close_innermost(scopes).error);
+        abandon_innermost(scopes);
     self->scopes = NULL;
     core__free(scopes->owned);
     core__free(scopes->open);

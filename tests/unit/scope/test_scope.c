@@ -344,6 +344,35 @@ START_TEST(a_scope_that_was_left_open_is_an_error)
 }
 END_TEST
 
+static void *leave_a_scope_open(void *place)
+{
+    float number = 3;
+    core_tensor *x;
+
+    core_scope_begin();
+    OK(core_tensor_from_data(&number, CORE_F32, NULL, 0, NULL, &x));
+    core_scope_output(core_scope_own(CORE_OK, &x), place);
+    return NULL;
+}
+
+/* The function that began the scope has returned, so its outputs may be
+ * variables that no longer exist. */
+START_TEST(a_scope_that_was_left_open_sets_no_outputs)
+{
+    core_scope outer = core_scope_begin();
+    core_tensor *place = NULL;
+    pthread_t thread;
+
+    leave_a_scope_open(&place);
+    FAILS(core_scope_end(outer), CORE_ERROR_INVALID_ARGUMENT);
+    ck_assert_ptr_null(place);
+    ck_assert_int_eq(pthread_create(&thread, NULL, leave_a_scope_open, &place),
+                     0);
+    pthread_join(thread, NULL);
+    ck_assert_ptr_null(place);
+}
+END_TEST
+
 START_TEST(a_scope_ends_once)
 {
     core_scope scope = core_scope_begin(), other = core_scope_begin();
@@ -684,6 +713,7 @@ int main(void)
         a_status_is_checked,
         calls_need_a_scope,
         a_scope_that_was_left_open_is_an_error,
+        a_scope_that_was_left_open_sets_no_outputs,
         a_scope_ends_once,
         each_thread_has_its_scopes,
         a_scope_without_memory_leaves_nothing_behind,
