@@ -289,9 +289,19 @@ static bool hidden_inputs_apart(const core_program *program,
     return true;
 }
 
+/* A function that was registered since may be for what was computed before. */
+static bool is_outdated(const core_program *program)
+{
+    return program->nfolded &&
+           program->registered !=
+               atomic_load_explicit(&core__registry_generation,
+                                    memory_order_relaxed);
+}
+
 bool core__entry_is_gone(const core__compiled_entry *entry)
 {
-    if (entry->program && core__program_object_is_gone(entry->program))
+    if (entry->program && (core__program_object_is_gone(entry->program) ||
+                           is_outdated(entry->program)))
         return true;
     for (uint32_t i = 0; i < entry->nkept; i++)
         if (check_kept(&entry->kept[i]) == CORE__ENTRY_GONE)
@@ -306,6 +316,8 @@ core__entry_match core__entry_check(const core__compiled_entry *entry,
 
     if (!entry->program)
         return match;
+    if (is_outdated(entry->program))
+        return CORE__ENTRY_GONE;
     for (uint32_t i = 0; i < entry->nkept; i++) {
         core__entry_match one = check_kept(&entry->kept[i]);
 
