@@ -130,6 +130,8 @@ static core_status describe_kept(core__compiled_entry *entry,
     kept->kind = tensor->kind;
     kept->checks_grad = grad && find_kept(entry, grad);
     kept->grad = grad;
+    kept->checks_hooks = !entry->training && core__tensor_needs_grad(tensor);
+    kept->has_hooks = core__has_hooks(tensor);
     kept->dims = core__program_alloc(entry->program, size + 1);
     if (!kept->dims)
         return core__error_memory(size);
@@ -263,7 +265,9 @@ static core__entry_match check_kept(const core__kept_tensor *kept)
         (size && memcmp(tensor->sizes, kept->dims, size) != 0))
         return CORE__ENTRY_GONE;
     return tensor->keys == kept->keys &&
-                   (!kept->checks_grad || gradient_of(tensor) == kept->grad)
+                   (!kept->checks_grad || gradient_of(tensor) == kept->grad) &&
+                   (!kept->checks_hooks ||
+                    core__has_hooks(tensor) == kept->has_hooks)
                ? CORE__ENTRY_HOLDS
                : CORE__ENTRY_DIFFERS;
 }
