@@ -45,11 +45,22 @@ typedef struct input_size {
     int64_t constant;
 } input_size;
 
+/* Relations between two sizes: what is the same in all recordings may be a
+ * number of the program that seems to be constant. */
+enum {
+    SAME_SUM = 1 << 0,
+    SAME_DIFFERENCE = 1 << 1,
+    SAME_PRODUCT = 1 << 2,
+    SAME_RATIO = 1 << 3
+};
+
 struct core__size_pattern {
     core__compiled_entry *base; /* of the first recording, with a reference */
     uint32_t ninputs, nsizes, nsymbols, nvarying, failures;
     uint64_t programs; /* made from it */
     core__size_symbol symbols[CORE__PATTERN_SYMBOLS];
+    /* By pairs: the relations that are the same in all recordings. */
+    uint8_t related[CORE__PATTERN_SYMBOLS][CORE__PATTERN_SYMBOLS];
     varying *varying;
     input_size sizes[]; /* of all inputs */
 };
@@ -621,6 +632,61 @@ static bool find_varying(core__size_pattern *p, const core_program *program,
     return true;
 }
 
+static bool same_product(int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    int64_t first, second;
+
+    return !__builtin_mul_overflow(a, b, &first) &&
+           !__builtin_mul_overflow(c, d, &second) && first == second;
+}
+
+/* The relations of two sizes that are those of the first recording. */
+static uint8_t relations_of(const core__size_pattern *p, const int64_t *symbols,
+                            uint32_t i, uint32_t k)
+{
+    int64_t a = p->symbols[i].first, b = p->symbols[k].first;
+    int64_t x = symbols[i], y = symbols[k];
+    uint8_t same = 0;
+
+    if (a - x == y - b)
+        same |= SAME_SUM;
+    if (a - x == b - y)
+        same |= SAME_DIFFERENCE;
+    if (same_product(a, b, x, y))
+        same |= SAME_PRODUCT;
+    if (same_product(a, y, x, b))
+        same |= SAME_RATIO;
+    return same;
+}
+
+/* Forgets the relations that a recording does not have. */
+static void keep_relations(core__size_pattern *p, const int64_t *symbols)
+{
+    for (uint32_t i = 0; i < p->nsymbols; i++)
+        for (uint32_t k = 0; k < i; k++)
+            p->related[i][k] &= relations_of(p, symbols, i, k);
+}
+
+/* False: sizes differ in a relation that all recordings have. */
+static bool are_related(const core__size_pattern *p, const int64_t *symbols)
+{
+    for (uint32_t i = 0; i < p->nsymbols; i++)
+        for (uint32_t k = 0; k < i; k++)
+            if (p->related[i][k] & ~relations_of(p, symbols, i, k))
+                return false;
+    return true;
+}
+
+static void set_relations(core__size_pattern *p)
+{
+    int64_t second[CORE__PATTERN_SYMBOLS];
+
+    for (uint32_t i = 0; i < p->nsymbols; i++)
+        second[i] = p->symbols[i].second;
+    memset(p->related, 0xff, sizeof p->related);
+    keep_relations(p, second);
+}
+
 static uint32_t count_sizes(const recording *r)
 {
     uint32_t count = 0;
@@ -658,6 +724,7 @@ static core__size_pattern *pattern_new(core__compiled_entry *base,
     core__free(a);
     core__free(b);
     if (good && core__entry_retain(base)) {
+        set_relations(p);
         p->base = base;
         return p;
     }
@@ -1109,7 +1176,7 @@ static core_status make_for(core__size_patterns *patterns,
 
     core__compiled_lock();
     if (find_pattern(patterns, guard, inputs, &p, symbols) &&
-        in_range(p, symbols)) {
+        in_range(p, symbols) && are_related(p, symbols)) {
         made->trains = p->base->training != NULL;
         if (made->trains)
             made->budget = p->base->training->budget;
@@ -1177,6 +1244,7 @@ static bool extend(core__size_pattern *p, const recording *now,
         if (symbols[i] > p->symbols[i].high)
             p->symbols[i].high = symbols[i];
     }
+    keep_relations(p, symbols);
     return true;
 }
 
