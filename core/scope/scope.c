@@ -177,10 +177,10 @@ close_innermost(core__scopes *scopes)
     size_t end = scope.first;
 
     scopes->ready = false;
-    if (scope.passes_on && scope.status == CORE_OK) {
+    if (scope.passes_on)
         end = keep_kept(scopes, scope.first);
+    if (scope.passes_on && scope.status == CORE_OK)
         hand_out(scopes, end);
-    }
     while (scopes->count > end) {
         core__owned *row = &scopes->owned[--scopes->count];
 
@@ -192,6 +192,15 @@ close_innermost(core__scopes *scopes)
     scopes->depth--;
     scopes->ready = scopes->depth && innermost(scopes)->status == CORE_OK;
     return scope;
+}
+
+/* Ends a scope that its function has left open.  The function has returned, so
+ * its outputs may be variables that are gone. */
+static void close_left_open(core__scopes *scopes)
+{
+    if (innermost(scopes)->status == CORE_OK)
+        innermost(scopes)->status = CORE_ERROR_INVALID_ARGUMENT;
+    core_error_release(close_innermost(scopes).error);
 }
 
 /* ------------------------------------------------------- begin and end -- */
@@ -259,7 +268,7 @@ close_inner(const char *call, core__scopes *scopes, size_t place)
     if (scopes->depth == place)
         return;
     while (scopes->depth > place)
-        core_error_release(close_innermost(scopes).error);
+        close_left_open(scopes);
     scope = innermost(scopes);
     core_error_release(scope->error);
     scope->error = NULL;
@@ -433,7 +442,7 @@ void core__scopes_thread_end(core__thread *self)
     if (!scopes)
         return;
     while (scopes->depth)
-        core_error_release(close_innermost(scopes).error);
+        close_left_open(scopes);
     self->scopes = NULL;
     core__free(scopes->owned);
     core__free(scopes->open);
