@@ -102,7 +102,9 @@ static void find_known(freezing *f)
     const core_program *program = f->program;
 
     for (uint32_t i = 0; i < program->nhidden; i++)
-        f->known[program->hidden[i].value] = !program->hidden[i].written;
+        f->known[program->hidden[i].value] =
+            core__program_is_frozen(program, i) ||
+            (program->hidden[i].constant && !program->hidden[i].written);
     for (uint32_t i = 0; i < program->nnodes; i++) {
         const core__program_node *node = &program->nodes[i];
 

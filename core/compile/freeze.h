@@ -24,12 +24,15 @@
  * In a capture only the versions count, because nothing can be computed then. */
 core_status core__program_freeze(core_program *program);
 
-/* True if hidden input i of a frozen program must not change. */
+/* True if hidden input i of a frozen program must not change.  Changes of
+ * inference tensors are not counted, so these are not frozen. */
 static inline bool core__program_is_frozen(const core_program *program,
                                            uint32_t i)
 {
-    return program->frozen && !program->hidden[i].written &&
-           !program->hidden[i].constant;
+    const core__program_hidden *hidden = &program->hidden[i];
+
+    return program->frozen && !hidden->written && !hidden->constant &&
+           !(hidden->tensor->flags & CORE__TENSOR_INFERENCE);
 }
 
 #endif

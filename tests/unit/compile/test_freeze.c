@@ -9,6 +9,7 @@
 #include "compile/compiled.h"
 
 #include <libcore/autocast.h>
+#include <libcore/autograd.h>
 #include <libcore/control_flow.h>
 #include <libcore/device.h>
 #include <libcore/dispatch.h>
@@ -256,6 +257,24 @@ COMPILED_FUNCTION(expands)
     return status;
 }
 
+/* Changes of tensors that were made in inference mode are not counted. */
+START_TEST(tensors_of_inference_mode_are_not_frozen)
+{
+    const uint64_t before = core_inference_begin();
+    world eager = made(), traced = made();
+    core_compiled *compiled = compile(layer, &traced, 0);
+
+    for (int i = 0; i < 3; i++) {
+        same_call(layer, &eager, compiled, &traced);
+        OK(core_mul_scalar_(eager.hidden[0], core_int(2)));
+        OK(core_mul_scalar_(traced.hidden[0], core_int(2)));
+    }
+    EXPLAINS(compiled, "\"frozen_inputs\": 0");
+    core_compiled_release(compiled);
+    core_inference_end(before);
+}
+END_TEST
+
 START_TEST(large_results_are_computed_in_each_call)
 {
     core_compiled *compiled = compare_frozen(expands);
@@ -351,6 +370,7 @@ SUITE_ON_CPU_AND_SIM(
     a_write_from_the_host_leads_to_another_recording,
     results_can_be_changed_by_the_caller,
     what_is_written_or_drawn_is_not_frozen,
+    tensors_of_inference_mode_are_not_frozen,
     large_results_are_computed_in_each_call,
     casts_of_weights_are_folded_under_autocast, calls_that_train_are_not_frozen,
     a_frozen_tensor_that_is_released_ends_its_program,
