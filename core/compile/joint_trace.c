@@ -236,7 +236,7 @@ static void add_source(joint_trace *j, core_tensor *tensor, uint32_t input)
 
 static void add_real_source(joint_trace *j, core_tensor *tensor)
 {
-    if (core__tensor_needs_grad(tensor) && is_older(j, tensor))
+    if (core__tensor_requires_grad(tensor) && is_older(j, tensor))
         add_source(j, tensor, CORE__NO_VALUE);
 }
 

@@ -198,7 +198,8 @@ struct core__prepared_calls {
     core__fusion *_Atomic fusion;
 };
 
-/* As long as the program; NULL: nothing is prepared, for *out_reason. */
+/* As long as the program; NULL: nothing is prepared, for *out_reason, which is
+ * NULL if no call has got that far. */
 const core__prepared_facts *core__prepared_describe(core_program *program,
                                                     const char **out_reason);
 /* Frees all sets of a program. */

@@ -158,8 +158,6 @@ const core__prepared_facts *core__prepared_describe(core_program *program,
         calls ? atomic_load(&calls->facts) : NULL;
 
     *out_reason = calls ? atomic_load(&calls->reason) : NULL;
-    if (!facts && !*out_reason)
-        *out_reason = "it has not been called yet";
     return facts;
 }
 

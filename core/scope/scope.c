@@ -188,10 +188,10 @@ close_innermost(core__scopes *scopes)
     size_t end = scope.first;
 
     scopes->ready = false;
-    if (scope.passes_on && scope.status == CORE_OK) {
+    if (scope.passes_on)
         end = keep_kept(scopes, scope.first);
+    if (scope.passes_on && scope.status == CORE_OK)
         hand_out(scopes, end);
-    }
     while (scopes->count > end) {
         core__owned *row = &scopes->owned[--scopes->count];
 
@@ -205,11 +205,12 @@ close_innermost(core__scopes *scopes)
     return scope;
 }
 
-/* Ends the innermost scope, which its function has left open: the function has
- * returned, so the places of its outputs may no longer exist. */
-static void abandon_innermost(core__scopes *scopes)
+/* Ends a scope that its function has left open.  The function has returned, so
+ * its outputs may be variables that are gone. */
+static void close_left_open(core__scopes *scopes)
 {
-    innermost(scopes)->passes_on = false;
+    if (innermost(scopes)->status == CORE_OK)
+        innermost(scopes)->status = CORE_ERROR_INVALID_ARGUMENT;
     core_error_release(close_innermost(scopes).error);
 }
 
@@ -278,7 +279,7 @@ close_inner(const char *call, core__scopes *scopes, size_t place)
     if (scopes->depth == place)
         return;
     while (scopes->depth > place)
-        abandon_innermost(scopes);
+        close_left_open(scopes);
     scope = innermost(scopes);
     core_error_release(scope->error);
     scope->error = NULL;
@@ -452,7 +453,7 @@ void core__scopes_thread_end(core__thread *self)
     if (!scopes)
         return;
     while (scopes->depth)
-        abandon_innermost(scopes);
+        close_left_open(scopes);
     self->scopes = NULL;
     core__free(scopes->owned);
     core__free(scopes->open);

@@ -422,8 +422,8 @@ static void find_needed(const compiler *c, const cpu_native_group *group)
         }
 }
 
-/* Whether an f16 is stored as it is, which may be a signaling NaN. */
-static bool copies_bits(const cpu_tile_step *step)
+/* A selected f16 is stored as it is, also a NaN. */
+static bool stores_bits(const cpu_tile_step *step)
 {
     return step->type == CORE_F16 && step->kind == CPU_TILE_ROW &&
            step->operation == CORE_LOOP_SELECT;
@@ -438,13 +438,14 @@ static bool write_code(compiler *c, cpu_native_group *group, vector_code *code)
     find_needed(c, group);
     for (uint32_t i = group->first; i < group->end && !code->full; i++)
         c->of[i].value = lower(&l, &kernel->steps[i]);
-    /* All loads come before the first store, which may be to an input. */
+    /* An output may have the memory of an input, so all loads come first: a
+     * selection of bits loads those of its operands. */
     for (uint32_t i = group->first; i < group->end && !code->full; i++)
         if (c->needed[i])
-            vector_of(&l, (uint16_t)i, copies_bits(&kernel->steps[i]));
+            (void)vector_of(&l, (uint16_t)i, stores_bits(&kernel->steps[i]));
     for (uint32_t i = group->first; i < group->end && !code->full; i++) {
         const cpu_tile_step *step = &kernel->steps[i];
-        bool bits = copies_bits(step);
+        bool bits = stores_bits(step);
 
         if (c->needed[i])
             vector_store(code, pointer_to(&l, (uint16_t)i, CPU_NATIVE_OUTPUT),

@@ -278,6 +278,37 @@ START_TEST(a_weight_may_require_grad_or_not_from_call_to_call)
 }
 END_TEST
 
+static world linear_layer(void)
+{
+    world w = {.device = program_device, .ninputs = 1, .nhidden = 1};
+
+    w.inputs[0] = leaf(NUMBERS(&w, 1, 3, 4));
+    w.hidden[0] = NUMBERS(&w, 200, 5, 4);
+    return w;
+}
+
+/* linear makes a view of the weight, below autograd. */
+COMPILED_FUNCTION(linear_scores)
+{
+    out[0] = own(T(linear, x[0], w->hidden[0], NULL));
+    *noutputs = 1;
+    return finish();
+}
+
+START_TEST(a_weight_of_a_view_may_require_grad_after_a_call)
+{
+    world eager = linear_layer(), traced = linear_layer();
+    core_compiled *compiled = compile_fully(linear_scores, &traced);
+
+    for (int call = 0; call < 3; call++) {
+        OK(core_tensor_set_requires_grad(eager.hidden[0], call));
+        OK(core_tensor_set_requires_grad(traced.hidden[0], call));
+        same_training(linear_scores, &eager, compiled, &traced);
+    }
+    core_compiled_release(compiled);
+}
+END_TEST
+
 /* What the function knows may have a history. */
 START_TEST(gradients_reach_the_history_of_a_hidden_input)
 {
@@ -412,6 +443,7 @@ SUITE_ON_CPU_AND_SIM("compile/training",
                      outputs_may_be_views, outputs_can_be_changed_in_place,
                      inputs_may_require_grad_or_not_from_call_to_call,
                      a_weight_may_require_grad_or_not_from_call_to_call,
+                     a_weight_of_a_view_may_require_grad_after_a_call,
                      gradients_reach_the_history_of_a_hidden_input,
                      hidden_inputs_may_depend_on_each_other,
                      inputs_that_are_changed_in_place_are_noticed,
