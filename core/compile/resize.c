@@ -108,7 +108,7 @@ static core_status copy_views(core_program *to, core__joint *joint)
     } while (0)
 
 /* References are taken one by one, so that a failure drops those alone. */
-static core_status copy_tensors(core_program *to, const core__recording *r)
+static core_status copy_tensors(core_program *to, const core__recorded_call *r)
 {
     const core_program *from = r->program;
     core_status status = CORE_OK;
@@ -138,7 +138,7 @@ static core_status copy_tensors(core_program *to, const core__recording *r)
 
 /* The program with the sizes of these inputs, and the types of its values as
  * they were. */
-static core_status copy_program(core_program *to, const core__recording *r,
+static core_status copy_program(core_program *to, const core__recorded_call *r,
                                 core_tensor *const *inputs)
 {
     const core_program *from = r->program;
@@ -347,7 +347,7 @@ static core_status fill(core_program *program, filling *f,
 {
     core__number_visitor v = {fill_number, f, 0};
 
-    core__recording_visit(program, joint, &v);
+    core__recorded_call_visit(program, joint, &v);
     if (!f->known || !inputs_fit(program, inputs, ninputs))
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "a number is not known for these sizes");
@@ -356,7 +356,7 @@ static core_status fill(core_program *program, filling *f,
     return infer_all(program);
 }
 
-core_status core__program_resize(const core__recording *r,
+core_status core__program_resize(const core__recorded_call *r,
                                  const core__varying_number *varying,
                                  uint32_t nvarying, core_tensor *const *inputs,
                                  const int64_t *symbols, core__joint *joint,

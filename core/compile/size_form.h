@@ -9,7 +9,7 @@
 #ifndef CORE_COMPILE_SIZE_FORM_H
 #define CORE_COMPILE_SIZE_FORM_H
 
-#include "compile/recording.h"
+#include "compile/recorded_call.h"
 #include "compile/varying_sizes.h"
 
 enum { CORE__FORM_FACTORS = 3, CORE__NUMBER_FORMS = 8 };

@@ -7,7 +7,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "compile/recording.h"
+#include "compile/recorded_call.h"
 #include "compile/resize.h"
 #include "compile/size_form.h"
 
@@ -41,9 +41,9 @@ struct core__size_pattern {
 
 enum { FAILURES = 8 };
 
-static core__recording recording_of_entry(const core__compiled_entry *entry)
+static core__recorded_call recording_of_entry(const core__compiled_entry *entry)
 {
-    return core__recording_of(entry->program, entry->training);
+    return core__recorded_call_of(entry->program, entry->training);
 }
 
 static bool differs(char *text, size_t size, const char *what)
@@ -188,7 +188,7 @@ static void set_relations(core__size_pattern *p)
     keep_relations(p, second);
 }
 
-static uint32_t count_sizes(const core__recording *r)
+static uint32_t count_sizes(const core__recorded_call *r)
 {
     uint32_t count = 0;
 
@@ -199,13 +199,13 @@ static uint32_t count_sizes(const core__recording *r)
 
 /* NULL: they make none, and text says why. */
 static core__size_pattern *pattern_new(core__compiled_entry *base,
-                                       const core__recording *now, char *text,
-                                       size_t size)
+                                       const core__recorded_call *now,
+                                       char *text, size_t size)
 {
-    const core__recording before = recording_of_entry(base);
+    const core__recorded_call before = recording_of_entry(base);
     uint32_t nsizes = count_sizes(&before), count_a, count_b;
-    core__recorded_number *a = core__recording_numbers(&before, &count_a);
-    core__recorded_number *b = core__recording_numbers(now, &count_b);
+    core__recorded_number *a = core__recorded_call_numbers(&before, &count_a);
+    core__recorded_number *b = core__recorded_call_numbers(now, &count_b);
     core__size_pattern *p =
         core__alloc_zero(sizeof *p + nsizes * sizeof *p->sizes);
     bool good = a && b && p;
@@ -302,7 +302,7 @@ static core_status make_for(core__size_patterns *patterns,
                             core_tensor *const *inputs, made_program *made)
 {
     int64_t symbols[CORE__PATTERN_SYMBOLS];
-    core__recording recorded;
+    core__recorded_call recorded;
     core__size_pattern *p;
     core_status status = CORE_OK;
 
@@ -350,18 +350,18 @@ core_status core__size_patterns_apply(core__size_patterns *patterns,
 }
 
 /* Compares another recording with a pattern.  False: it is something else. */
-static bool extend(core__size_pattern *p, const core__recording *now,
+static bool extend(core__size_pattern *p, const core__recorded_call *now,
                    const int64_t *symbols, char *text, size_t size)
 {
-    const core__recording before = recording_of_entry(p->base);
+    const core__recorded_call before = recording_of_entry(p->base);
     uint32_t count_a, count_b, next = 0;
     core__recorded_number *a, *b;
     bool good;
 
-    if (!core__recordings_match(&before, now, text, size))
+    if (!core__recorded_calls_match(&before, now, text, size))
         return false;
-    a = core__recording_numbers(&before, &count_a);
-    b = core__recording_numbers(now, &count_b);
+    a = core__recorded_call_numbers(&before, &count_a);
+    b = core__recorded_call_numbers(now, &count_b);
     good = a && b && count_a == count_b;
     for (uint32_t i = 0; i < count_a && good; i++) {
         if (next < p->nvarying && p->varying[next].place == i)
@@ -416,12 +416,12 @@ static core__size_pattern *add_pattern(core__size_patterns *patterns,
 
 /* NULL: the programs make no pattern, and text says why. */
 static core__size_pattern *compare_with(core__compiled_entry *before,
-                                        const core__recording *now, char *text,
-                                        size_t size)
+                                        const core__recorded_call *now,
+                                        char *text, size_t size)
 {
-    const core__recording then = recording_of_entry(before);
+    const core__recorded_call then = recording_of_entry(before);
 
-    return core__recordings_match(&then, now, text, size)
+    return core__recorded_calls_match(&then, now, text, size)
                ? pattern_new(before, now, text, size)
                : NULL;
 }
@@ -433,7 +433,7 @@ bool core__size_patterns_learn(core__size_patterns *patterns,
                                const core__training *training,
                                core__compiled_entry *before)
 {
-    const core__recording now = core__recording_of(program, training);
+    const core__recorded_call now = core__recorded_call_of(program, training);
     char *text = patterns->difference;
     size_t size = sizeof patterns->difference;
     int64_t symbols[CORE__PATTERN_SYMBOLS];

@@ -3,7 +3,7 @@
 
 /* Numbers of recordings, and their comparison. */
 
-#include "compile/recording.h"
+#include "compile/recorded_call.h"
 
 #include "base/memory.h"
 #include "base/text.h"
@@ -11,13 +11,13 @@
 
 #include <string.h>
 
-core__recording core__recording_of(const core_program *program,
-                                   const core__training *training)
+core__recorded_call core__recorded_call_of(const core_program *program,
+                                           const core__training *training)
 {
     if (!training)
-        return (core__recording){program, program, NULL, program->ninputs};
-    return (core__recording){training->joint, program, &training->recorded,
-                             training->recorded.ninputs};
+        return (core__recorded_call){program, program, NULL, program->ninputs};
+    return (core__recorded_call){training->joint, program, &training->recorded,
+                                 training->recorded.ninputs};
 }
 
 /* --------------------------------------------------------------- numbers -- */
@@ -60,8 +60,9 @@ static void visit_views(const core__joint *joint, core__number_visitor *v)
         }
 }
 
-void core__recording_visit(const core_program *program,
-                           const core__joint *joint, core__number_visitor *v)
+void core__recorded_call_visit(const core_program *program,
+                               const core__joint *joint,
+                               core__number_visitor *v)
 {
     for (uint32_t i = 0; i < program->ninputs; i++)
         visit_numbers(v, core__type_strides(&program->inputs[i].type),
@@ -96,18 +97,18 @@ static void store_number(void *context, uint32_t place, bool is_float,
     numbers[place].is_float = is_float;
 }
 
-core__recorded_number *core__recording_numbers(const core__recording *r,
-                                               uint32_t *out_count)
+core__recorded_number *core__recorded_call_numbers(const core__recorded_call *r,
+                                                   uint32_t *out_count)
 {
     core__number_visitor counting = {count_number, out_count, 0};
     core__number_visitor storing = {store_number, NULL, 0};
 
     *out_count = 0;
-    core__recording_visit(r->program, r->joint, &counting);
+    core__recorded_call_visit(r->program, r->joint, &counting);
     storing.context =
         core__alloc((*out_count + 1) * sizeof(core__recorded_number));
     if (storing.context)
-        core__recording_visit(r->program, r->joint, &storing);
+        core__recorded_call_visit(r->program, r->joint, &storing);
     return storing.context;
 }
 
@@ -181,7 +182,8 @@ static bool same_inputs(const core_program *a, const core_program *b)
     return true;
 }
 
-static bool same_sources(const core__recording *x, const core__recording *y)
+static bool same_sources(const core__recorded_call *x,
+                         const core__recorded_call *y)
 {
     const core_program *a = x->program, *b = y->program;
 
@@ -222,7 +224,8 @@ static bool differs(char *text, size_t size, const char *what)
 
 /* ------------------------------------------------------------- backwards -- */
 
-static bool same_views(const core__recording *x, const core__recording *y,
+static bool same_views(const core__recorded_call *x,
+                       const core__recorded_call *y,
                        const core__joint_output *a, const core__joint_output *b)
 {
     if (a->kind != b->kind || a->alias != b->alias || a->index != b->index ||
@@ -250,7 +253,7 @@ static bool same_numbers(const void *a, const void *b, size_t count,
 
 /* The gradient of a root is an input that has the type of the root, and outputs
  * are no tensors from before the call. */
-static bool is_usual(const core__recording *r)
+static bool is_usual(const core__recorded_call *r)
 {
     for (uint32_t i = 0; i < r->joint->nroots; i++)
         if (!core__types_equal(&r->program->inputs[r->ninputs + i].type,
@@ -262,7 +265,8 @@ static bool is_usual(const core__recording *r)
     return true;
 }
 
-static bool same_backward(const core__recording *x, const core__recording *y)
+static bool same_backward(const core__recorded_call *x,
+                          const core__recorded_call *y)
 {
     const core__joint *a = x->joint, *b = y->joint;
     size_t gradients;
@@ -291,8 +295,9 @@ static bool same_backward(const core__recording *x, const core__recording *y)
     return true;
 }
 
-bool core__recordings_match(const core__recording *x, const core__recording *y,
-                            char *text, size_t size)
+bool core__recorded_calls_match(const core__recorded_call *x,
+                                const core__recorded_call *y, char *text,
+                                size_t size)
 {
     const core_program *a = x->program, *b = y->program;
     const core_program *of_a = x->holder, *of_b = y->holder;
