@@ -264,6 +264,8 @@ static core_status place_arena(core__prepared *set)
         return CORE_OK;
     CORE_TRY(
         core__tensor_new(set->device, CORE_U8, 1, &size, NULL, &set->arena));
+    /* Launches that write it are not counted. */
+    atomic_store(&set->arena->storage->number, CORE__STORAGE_NUMBER_VARIES);
     place_source(set, &set->sources[0], set->arena);
     return CORE_OK;
 }
@@ -287,6 +289,8 @@ static core_status place_output(core__prepared *set, core__source *source)
         CORE_TRY(core__tensor_new(
             set->device, type->dtype, type->ndim, core__type_sizes(type),
             source->row_major ? NULL : core__type_strides(type), tensor));
+    if (core__unlikely(source->rewritten))
+        atomic_store(&(*tensor)->storage->number, CORE__STORAGE_NUMBER_VARIES);
     place_source(set, source, *tensor);
     return CORE_OK;
 }
@@ -509,6 +513,17 @@ static core_status run_other(core__prepared *set, core__run *r,
     }
 }
 
+/* Rewritten outputs change no more. */
+static void settle_outputs(const core__prepared *set)
+{
+    for (uint32_t i = 0; i < set->ncreations; i++) {
+        const core__source *source = &set->sources[set->creations[i]];
+
+        if (source->rewritten)
+            atomic_store(&source->storage->number, 0);
+    }
+}
+
 static void after_step(const core__prepared *set, core__run *r,
                        const core__step *step)
 {
@@ -542,6 +557,8 @@ static core_status run_steps(core__prepared *set, core__run *r)
                                                  : run_other(set, r, step));
         after_step(set, r, step);
     }
+    if (core__unlikely(set->rewrites))
+        settle_outputs(set);
     return create_outputs(set, set->unused, set->ncreations);
 }
 
