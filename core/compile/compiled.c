@@ -814,7 +814,7 @@ static core_status record(call *c)
     return status;
 }
 
-/* After a graph break the error of the recording is none of the call. */
+/* After a graph break the call does not report the error of the recording. */
 static core_status record_and_run(call *c)
 {
     core__error_record saved;

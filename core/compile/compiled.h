@@ -104,8 +104,9 @@ typedef struct core__kept_tensor {
     bool checks_grad; /* the program uses its gradient: */
     core_tensor *grad;
     int64_t *dims;                /* sizes and strides */
-    bool frozen;                  /* its content must not change: */
     bool checks_hooks, has_hooks; /* a backward in the function calls them */
+    bool constant; /* of the program; a reset of its device voids it */
+    bool frozen;   /* its content must not change: */
     uint32_t version;
 } core__kept_tensor;
 

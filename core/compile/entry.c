@@ -8,6 +8,7 @@
 #include "autograd/graph/autograd_meta.h"
 #include "base/memory.h"
 #include "compile/freeze.h"
+#include "device/device.h"
 #include "tensor/layout.h"
 
 #include <string.h>
@@ -118,6 +119,17 @@ static void freeze_kept(core__kept_tensor *kept)
     kept->version = core__tensor_version(kept->tensor);
 }
 
+/* True if the program has another content than the function would read. */
+static bool content_is_gone(const core__kept_tensor *kept)
+{
+    const core_storage *storage = kept->storage;
+
+    return (kept->frozen &&
+            core__tensor_version(kept->tensor) != kept->version) ||
+           (kept->constant && storage &&
+            storage->generation != atomic_load(&storage->device->generation));
+}
+
 static core_status describe_kept(core__compiled_entry *entry,
                                  core__kept_tensor *kept)
 {
@@ -183,9 +195,13 @@ static core_status keep_tensors(core__compiled_entry *entry,
         count_kept(entry, program->aliases[i]);
     for (uint32_t i = 0; i < program->noutputs; i++)
         count_kept(entry, program->outputs[i].tensor);
-    for (uint32_t i = 0; i < program->nhidden; i++)
+    for (uint32_t i = 0; i < program->nhidden; i++) {
+        core__kept_tensor *kept = find_kept(entry, program->hidden[i].tensor);
+
+        kept->constant = program->hidden[i].constant;
         if (core__program_is_frozen(program, i))
-            freeze_kept(find_kept(entry, program->hidden[i].tensor));
+            freeze_kept(kept);
+    }
     for (uint32_t i = 0; i < entry->nkept; i++)
         CORE_TRY(describe_kept(entry, &entry->kept[i]));
     return note_gradients(entry, inputs, ninputs);
@@ -261,7 +277,7 @@ static core__entry_match check_kept(const core__kept_tensor *kept)
             atomic_load_explicit(&kept->holder->held, memory_order_relaxed) ||
         tensor->storage != kept->storage || tensor->kind != kept->kind ||
         tensor->offset != kept->offset ||
-        (kept->frozen && core__tensor_version(tensor) != kept->version) ||
+        ((kept->frozen || kept->constant) && content_is_gone(kept)) ||
         (size && memcmp(tensor->sizes, kept->dims, size) != 0))
         return CORE__ENTRY_GONE;
     return tensor->keys == kept->keys &&

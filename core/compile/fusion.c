@@ -151,7 +151,8 @@ static core_status set_reason(core__fused_group *group, const char *reason)
     return group->reason ? CORE_OK : core__error_memory(strlen(reason) + 1);
 }
 
-/* Keeps why a group has no kernel.  UNSUPPORTED is no fault of anyone. */
+/* Keeps why a group has no kernel.  UNSUPPORTED is expected: the device does
+ * not accept such a program.  Anything else is logged. */
 static core_status refuse(core__fused_group *group, const core_device *device,
                           core_status status)
 {

@@ -69,7 +69,8 @@ static void note_read(void *context, uint32_t value)
     described->last = r->at;
 }
 
-/* True if its values may be computed again, and its tensors are there then. */
+/* True if its values may be computed again, and its arguments are still kept
+ * when that happens. */
 static bool is_repeated(const recomputation *r, uint32_t index)
 {
     const core__program_node *node = &r->from->nodes[index];

@@ -22,8 +22,8 @@
  * called as without graphs.
  *
  * All graphs of a compiled function share a memory pool, and one call at a time
- * launches one of them; a call that finds another one under way in another
- * thread runs without.  A launch on another stream than the one before waits
+ * launches one of them; a call during a launch by another thread runs without a
+ * graph.  A launch on another stream than the one before waits
  * for it. */
 
 #ifndef CORE_COMPILE_REPLAY_H

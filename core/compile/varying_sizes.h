@@ -42,8 +42,8 @@ typedef struct core__size_pattern core__size_pattern;
 typedef struct core__size_patterns core__size_patterns;
 struct core__size_patterns {
     core__size_pattern *patterns[CORE__PATTERNS];
-    uint32_t count;
-    char difference[160]; /* why the last two programs make no pattern */
+    _Atomic uint32_t count; /* changed under the lock */
+    char difference[160];   /* why the last two programs make no pattern */
 };
 
 void core__size_patterns_free(core__size_patterns *patterns);

@@ -288,6 +288,55 @@ START_TEST(a_function_is_released_while_its_device_is_lost)
 }
 END_TEST
 
+/* Data of the host, and what is computed of them, are constants. */
+COMPILED_FUNCTION(has_constants)
+{
+    const float data[] = {1, 2, 3, 4, 5};
+    core_tensor *numbers = NULL, *scale = NULL;
+    core_status status = core_tensor_from_data(
+        data, CORE_F32, (int64_t[]){5}, 1, core_tensor_device(x[0]), &numbers);
+
+    if (status == CORE_OK)
+        status = core_tanh(numbers, &scale);
+    if (status == CORE_OK)
+        status = core_mul(x[0], scale, &out[0]);
+    core_tensor_release(numbers);
+    core_tensor_release(scale);
+    *noutputs = 1;
+    return status;
+}
+
+START_TEST(constants_are_made_again_after_a_reset)
+{
+    for (int i = 0; i < 4; i++) {
+        core_compile_options options = {.struct_size = sizeof options,
+                                        .mode = modes[i % 2],
+                                        .flags =
+                                            i / 2 ? CORE_COMPILE_FREEZE : 0};
+        core_compiled *compiled;
+        core_tensor *out;
+
+        OK(core_compile(has_constants, NULL, &options, &compiled));
+        for (int round = 0; round < 3; round++) {
+            world eager = {.device = sim, .ninputs = 1}, traced = eager;
+
+            eager.inputs[0] = NUMBERS(&eager, 1, 4, 5);
+            traced.inputs[0] = NUMBERS(&traced, 1, 4, 5);
+            for (int k = 0; k < 4; k++)
+                same_call(has_constants, &eager, compiled, &traced);
+            if (round == 1) {
+                OK(control->lose(0));
+                FAILS(core_compiled_call(compiled, traced.inputs, 1, &out, 1),
+                      CORE_ERROR_DEVICE_LOST, "lost");
+            }
+            OK(core_device_reset(sim));
+        }
+        EXPLAINS(compiled, "\"eager_calls\": 0");
+        core_compiled_release(compiled);
+    }
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -295,6 +344,7 @@ int main(void)
         a_device_that_is_lost_in_forward_or_backward_works_after_its_reset,
         a_device_that_is_lost_between_calls_is_reported_by_the_next,
         a_function_is_released_while_its_device_is_lost,
+        constants_are_made_again_after_a_reset,
     };
     const test_suite suite = {
         .name = "compile/device_loss",
