@@ -505,9 +505,11 @@ static core_status describe_cause(const core_compiled *compiled,
                                entry->guard_size, text, sizeof text);
     core__thread_leave(self);
     if (changed)
-        core__format(text, sizeof text, "a %shidden input changed",
-                     compiled->options.flags & CORE_COMPILE_FREEZE ? "frozen "
-                                                                   : "");
+        core__format(text, sizeof text, "%s",
+                     compiled->options.flags & CORE_COMPILE_FREEZE
+                         ? "a frozen hidden input changed, or a function was "
+                           "registered"
+                         : "a hidden input changed");
     entry->why = core__strdup(text);
     return entry->why ? CORE_OK : core__error_memory(strlen(text) + 1);
 }

@@ -103,8 +103,9 @@ typedef struct core__kept_tensor {
     uint16_t kind;
     bool checks_grad; /* the program uses its gradient: */
     core_tensor *grad;
-    int64_t *dims; /* sizes and strides */
-    bool frozen;   /* its content must not change: */
+    int64_t *dims;                /* sizes and strides */
+    bool frozen;                  /* its content must not change: */
+    bool checks_hooks, has_hooks; /* a backward in the function calls them */
     uint32_t version;
 } core__kept_tensor;
 

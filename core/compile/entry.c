@@ -130,6 +130,8 @@ static core_status describe_kept(core__compiled_entry *entry,
     kept->kind = tensor->kind;
     kept->checks_grad = grad && find_kept(entry, grad);
     kept->grad = grad;
+    kept->checks_hooks = !entry->training && core__tensor_needs_grad(tensor);
+    kept->has_hooks = core__has_hooks(tensor);
     kept->dims = core__program_alloc(entry->program, size + 1);
     if (!kept->dims)
         return core__error_memory(size);
@@ -263,7 +265,9 @@ static core__entry_match check_kept(const core__kept_tensor *kept)
         (size && memcmp(tensor->sizes, kept->dims, size) != 0))
         return CORE__ENTRY_GONE;
     return tensor->keys == kept->keys &&
-                   (!kept->checks_grad || gradient_of(tensor) == kept->grad)
+                   (!kept->checks_grad || gradient_of(tensor) == kept->grad) &&
+                   (!kept->checks_hooks ||
+                    core__has_hooks(tensor) == kept->has_hooks)
                ? CORE__ENTRY_HOLDS
                : CORE__ENTRY_DIFFERS;
 }
@@ -289,9 +293,19 @@ static bool hidden_inputs_apart(const core_program *program,
     return true;
 }
 
+/* A function that was registered since may be for what was computed before. */
+static bool is_outdated(const core_program *program)
+{
+    return program->nfolded &&
+           program->registered !=
+               atomic_load_explicit(&core__registry_generation,
+                                    memory_order_relaxed);
+}
+
 bool core__entry_is_gone(const core__compiled_entry *entry)
 {
-    if (entry->program && core__program_object_is_gone(entry->program))
+    if (entry->program && (core__program_object_is_gone(entry->program) ||
+                           is_outdated(entry->program)))
         return true;
     for (uint32_t i = 0; i < entry->nkept; i++)
         if (check_kept(&entry->kept[i]) == CORE__ENTRY_GONE)
@@ -306,6 +320,8 @@ core__entry_match core__entry_check(const core__compiled_entry *entry,
 
     if (!entry->program)
         return match;
+    if (is_outdated(entry->program))
+        return CORE__ENTRY_GONE;
     for (uint32_t i = 0; i < entry->nkept; i++) {
         core__entry_match one = check_kept(&entry->kept[i]);
 

@@ -170,7 +170,8 @@ static void write_prepared(core_program *program, core__json *json)
     core__json_unsigned(json, "kernels", facts ? facts->launches : 0);
     core__json_unsigned(json, "arena_bytes", facts ? facts->arena_size : 0);
     if (!facts)
-        core__json_text(json, "reason", reason);
+        core__json_text(json, "reason",
+                        reason ? reason : "it has not been called yet");
     core__json_array(json, "called_as_operators");
     for (uint32_t i = 0; facts && i < facts->nunprepared; i++) {
         core__json_object(json, NULL);

@@ -13,6 +13,7 @@
 #include "device/device.h"
 #include "device/stream.h"
 #include "dispatch/dispatch.h"
+#include "dispatch/registry.h"
 #include "tensor/dtype.h"
 
 #include <libcore/tensor.h>
@@ -64,6 +65,7 @@ static void read_value(void *context, uint32_t value)
 static bool is_repeatable(const core__program_node *node)
 {
     if (!node->op || node->draws || node->regions || node->backward ||
+        node->op->registrations ||
         node->op->flags &
             (CORE__OP_CUSTOM | CORE__OP_RANDOM | CORE__OP_HOST_WAIT))
         return false;
@@ -100,7 +102,9 @@ static void find_known(freezing *f)
     const core_program *program = f->program;
 
     for (uint32_t i = 0; i < program->nhidden; i++)
-        f->known[program->hidden[i].value] = !program->hidden[i].written;
+        f->known[program->hidden[i].value] =
+            core__program_is_frozen(program, i) ||
+            (program->hidden[i].constant && !program->hidden[i].written);
     for (uint32_t i = 0; i < program->nnodes; i++) {
         const core__program_node *node = &program->nodes[i];
 
@@ -278,6 +282,7 @@ core_status core__program_freeze(core_program *program)
     core_status status;
 
     program->frozen = true;
+    program->registered = atomic_load(&core__registry_generation);
     if (is_capturing(program))
         return CORE_OK;
     f.run = (core__run){.program = program, .devices = program->devices};

@@ -6,13 +6,14 @@
  * What depends only on hidden inputs that the program does not write, and on
  * constants, is computed once, and its results become constants of the program:
  * the cast of a weight, its transposed copy, a product of two weights.  Random
- * operators, and operators of programs and plugins, are not computed before.
- * Nor are views, tensors that are made without reading any, and results that are
- * much larger than what they are computed from, unless only such a constant
- * needs them.
+ * operators, operators of programs and plugins, and those for which a function
+ * is registered, are not computed before.  Nor are views, tensors that are made
+ * without reading any, and results that are much larger than what they are
+ * computed from, unless only such a constant needs them.
  *
- * The program is right as long as the content of these inputs is what it was:
- * its entry compares their versions (entry.c). */
+ * The program is right as long as the content of these inputs is what it was,
+ * and no function was registered for what was computed: its entry compares their
+ * versions, and the number of registrations (entry.c). */
 
 #ifndef CORE_COMPILE_FREEZE_H
 #define CORE_COMPILE_FREEZE_H
@@ -23,12 +24,15 @@
  * In a capture only the versions count, because nothing can be computed then. */
 core_status core__program_freeze(core_program *program);
 
-/* True if hidden input i of a frozen program must not change. */
+/* True if hidden input i of a frozen program must not change.  Changes of
+ * inference tensors are not counted, so these are not frozen. */
 static inline bool core__program_is_frozen(const core_program *program,
                                            uint32_t i)
 {
-    return program->frozen && !program->hidden[i].written &&
-           !program->hidden[i].constant;
+    const core__program_hidden *hidden = &program->hidden[i];
+
+    return program->frozen && !hidden->written && !hidden->constant &&
+           !(hidden->tensor->flags & CORE__TENSOR_INFERENCE);
 }
 
 #endif

@@ -1188,25 +1188,32 @@ static core_status sort_places(preparing *p)
     return CORE_OK;
 }
 
-/* Only changes of what the caller sees are counted by versions. */
+/* Versions count only changes of what the caller has before the call. */
 static core_status set_changes(preparing *p)
 {
     core__prepared *to = p->to;
+    uint32_t *writers = core__alloc_zero(to->nsources * sizeof *writers);
 
     to->changes = core__alloc(p->nchanges * sizeof *to->changes + 1);
-    if (!to->changes)
+    if (!to->changes || !writers) {
+        core__free(writers);
         return no_memory();
+    }
     for (uint32_t i = 0; i < p->nchanges; i++) {
         const change *c = &p->changes[i];
         core__step *step = &to->steps[c->step];
-        uint8_t kind = to->sources[c->tensor->source].kind;
+        core__source *source = &to->sources[c->tensor->source];
+        uint8_t kind = source->kind;
 
+        if (kind == CORE__SOURCE_OUTPUT && writers[c->tensor->source]++ > 0)
+            source->rewritten = to->rewrites = true;
         if (kind != CORE__SOURCE_INPUT && kind != CORE__SOURCE_HIDDEN)
             continue;
         if (step->nchanges++ == 0)
             step->changes = to->nchanges;
         to->changes[to->nchanges++] = &c->tensor->tensor;
     }
+    core__free(writers);
     return CORE_OK;
 }
 

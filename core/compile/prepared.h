@@ -68,6 +68,7 @@ typedef struct core__source {
     uint8_t kind; /* core__source_kind */
     /* An output: */
     bool row_major;
+    bool rewritten;          /* several launches of a call write it */
     uint16_t kind_of_tensor; /* core_tensor.kind */
     int64_t numel;
     uint32_t index; /* of the input or hidden input; else of the value whose
@@ -156,6 +157,7 @@ typedef struct core__prepared {
     uint32_t nsources, nplaces, ntensors, nsteps, nchanges, nreleases, nheld,
         nunprepared;
     bool moves_all;    /* no tensor is held after a call */
+    bool rewrites;     /* some outputs are rewritten */
     uint32_t launches; /* steps that launch */
     uint32_t nodes;    /* nodes that are prepared, and views of them */
     bool operators;    /* some steps or outputs need tensors of values */
@@ -196,7 +198,8 @@ struct core__prepared_calls {
     core__fusion *_Atomic fusion;
 };
 
-/* As long as the program; NULL: nothing is prepared, for *out_reason. */
+/* As long as the program; NULL: nothing is prepared, for *out_reason, which is
+ * NULL if no call has got that far. */
 const core__prepared_facts *core__prepared_describe(core_program *program,
                                                     const char **out_reason);
 /* Frees all sets of a program. */

@@ -158,8 +158,6 @@ const core__prepared_facts *core__prepared_describe(core_program *program,
         calls ? atomic_load(&calls->facts) : NULL;
 
     *out_reason = calls ? atomic_load(&calls->reason) : NULL;
-    if (!facts && !*out_reason)
-        *out_reason = "it has not been called yet";
     return facts;
 }
 
@@ -266,6 +264,8 @@ static core_status place_arena(core__prepared *set)
         return CORE_OK;
     CORE_TRY(
         core__tensor_new(set->device, CORE_U8, 1, &size, NULL, &set->arena));
+    /* Launches that write it are not counted. */
+    atomic_store(&set->arena->storage->number, CORE__STORAGE_NUMBER_VARIES);
     place_source(set, &set->sources[0], set->arena);
     return CORE_OK;
 }
@@ -289,6 +289,8 @@ static core_status place_output(core__prepared *set, core__source *source)
         CORE_TRY(core__tensor_new(
             set->device, type->dtype, type->ndim, core__type_sizes(type),
             source->row_major ? NULL : core__type_strides(type), tensor));
+    if (core__unlikely(source->rewritten))
+        atomic_store(&(*tensor)->storage->number, CORE__STORAGE_NUMBER_VARIES);
     place_source(set, source, *tensor);
     return CORE_OK;
 }
@@ -511,6 +513,17 @@ static core_status run_other(core__prepared *set, core__run *r,
     }
 }
 
+/* Rewritten outputs change no more. */
+static void settle_outputs(const core__prepared *set)
+{
+    for (uint32_t i = 0; i < set->ncreations; i++) {
+        const core__source *source = &set->sources[set->creations[i]];
+
+        if (source->rewritten)
+            atomic_store(&source->storage->number, 0);
+    }
+}
+
 static void after_step(const core__prepared *set, core__run *r,
                        const core__step *step)
 {
@@ -544,6 +557,8 @@ static core_status run_steps(core__prepared *set, core__run *r)
                                                  : run_other(set, r, step));
         after_step(set, r, step);
     }
+    if (core__unlikely(set->rewrites))
+        settle_outputs(set);
     return create_outputs(set, set->unused, set->ncreations);
 }
 

@@ -217,8 +217,9 @@ struct core_program {
     uint32_t nnumbers, nfinishes;
     uint32_t ndevices, ngenerators, ninputs, nhidden, nknown, naliases, nvalues,
         nnodes, noutputs, nwrites;
-    bool frozen;      /* freeze.h */
-    uint32_t nfolded; /* nodes that were computed when it was frozen */
+    bool frozen;         /* freeze.h */
+    uint32_t nfolded;    /* nodes that were computed when it was frozen */
+    uint32_t registered; /* core__registry_generation at that time */
     core__prepared_calls *_Atomic prepared; /* NULL until one is made */
     struct core__replay *_Atomic replay;    /* replay.h; NULL: none */
     bool recomputes;      /* prepared calls may (recompute.h) */

@@ -284,6 +284,9 @@ static const char *unprepared_reason(const core__prepared_facts *facts,
 {
     if (!node->op)
         return "it is an operator of a program or plugin";
+    /* Perhaps since the facts were noted. */
+    if (node->op->registrations)
+        return "a function is registered for it";
     for (uint32_t i = 0; i < facts->nunprepared; i++)
         if (strcmp(facts->unprepared[i].operator_name, node->name) == 0 &&
             strcmp(facts->unprepared[i].reason,
@@ -546,7 +549,9 @@ static core_status capture(core_program *program, replay *r,
     drop_graph(program, r);
     atomic_store(&r->state, CALLED);
     if (!facts) {
-        never(program, r, reason);
+        /* The first call has failed, or is still under way. */
+        if (reason)
+            never(program, r, reason);
         return CORE_OK;
     }
     end = find_end(program, r, facts);

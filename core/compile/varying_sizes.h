@@ -16,7 +16,9 @@
  * may do something else beyond a size.  A call with other sizes is recorded; if
  * that fits, the pattern serves up to there from then on.  Where a number can be
  * explained in two ways that give different results, the call is recorded, too,
- * which decides.
+ * which decides.  So is a call if two sizes have had the same sum, difference,
+ * product or ratio in all recordings, but not in this call: a number that was
+ * the same in all of them may be that, and not a constant.
  *
  * Of a function whose results require grad, the joint programs are compared
  * (joint_trace.h), and the joint program for other sizes is split again: which

@@ -103,10 +103,10 @@ uint64_t core__storage_number(core_storage *storage)
     static _Atomic uint64_t newest;
     uint64_t number = atomic_load(&storage->number), fresh;
 
-    if (number)
+    if (number && number != CORE__STORAGE_NUMBER_VARIES)
         return number;
     fresh = atomic_fetch_add(&newest, 1) + 1;
-    if (storage->cache_class ||
+    if (storage->cache_class || number == CORE__STORAGE_NUMBER_VARIES ||
         atomic_compare_exchange_strong(&storage->number, &number, fresh))
         return fresh;
     return number;

@@ -35,8 +35,13 @@ struct core_storage {
     /* For memory that was passed in: called instead of freeing it. */
     void (*release)(void *context, void *data);
     void *context;
-    _Atomic uint64_t number; /* for core__storage_number; 0: none yet */
+    _Atomic uint64_t number; /* for core__storage_number; 0: none yet, or
+                              * CORE__STORAGE_NUMBER_VARIES */
 };
+
+/* The number of a storage whose changes its version does not count: each query
+ * gets a new one. */
+#define CORE__STORAGE_NUMBER_VARIES UINT64_MAX
 
 enum {
     CORE__TENSOR_CONTIGUOUS = 1u << 0,   /* row-major, without gaps */
@@ -158,7 +163,8 @@ core_status core__storage_adopt(core_device *device, void *data, uint64_t size,
 /* True for memory of another process (exported_memory.c). */
 bool core__storage_is_imported(const core_storage *storage);
 /* The number that identifies a storage's memory; never used again.  Memory that
- * threads recycle (tensor_cache.h) has a new one each time. */
+ * threads recycle (tensor_cache.h) has a new one each time, as has memory with
+ * CORE__STORAGE_NUMBER_VARIES. */
 uint64_t core__storage_number(core_storage *storage);
 /* Creates a row-major tensor at the start of a storage. */
 core_status core__tensor_new_on_storage(core_storage *storage, core_dtype dtype,

@@ -9,7 +9,7 @@
 #include "sim.h"
 
 enum {
-    SIM_TILE = 256,               /* elements that an instruction computes */
+    SIM_TILE = 128,               /* elements that an instruction computes */
     SIM_TILE_BYTES = 8 * SIM_TILE /* of the widest dtype */
 };
 

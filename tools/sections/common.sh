@@ -130,8 +130,8 @@ build() { # what, folder, configure's arguments...
 optimized='-O2 -g1'
 
 # Sanitizers find the same without optimization, which takes most of a compiler's
-# time then; only the CPU kernels need it, to run in less than it takes.
-unoptimized='CFLAGS=-g1 CPU_OPTIMIZATION=-O1'
+# time then; only the CPU kernels need some, to run in less than it takes.
+unoptimized='CFLAGS=-g1 CPU_OPTIMIZATION=-Og'
 
 # Programs and plugins of the tests, which compile in less than half of the time
 # with few optimizations.
@@ -156,6 +156,10 @@ sanitizer_options() {
     TSAN_OPTIONS=${TSAN_OPTIONS+$TSAN_OPTIONS:}die_after_fork=0
     TSAN_OPTIONS=$TSAN_OPTIONS:allocator_may_return_null=1
     export ASAN_OPTIONS TSAN_OPTIONS
+    # No other tree has these objects.  The compiler names what it includes, and
+    # ccache need not preprocess each source first to look for the same text.
+    CCACHE_DEPEND=1
+    export CCACHE_DEPEND
     # Nothing is seen twice that differs in a setting alone, and the generated
     # kernels of the emulated GPU, which index as the others do, are the first
     # build's: with sanitizers they compile for four minutes.

@@ -4,7 +4,8 @@
 
 # install: the installation is complete and works, a plugin builds outside the
 # source tree as a third party builds it, and the README's program compiles
-# against the installation and prints what the README says.
+# against the installation and prints what the README says.  All of that but the
+# plugin works, too, when the installation is moved, as the guide says.
 section_install() {
     rm -rf "$prefix"
     try "make install" make -C "$main" install || return
@@ -37,6 +38,28 @@ section_install() {
             '$prefix/bin/core-info' | grep -w sim"
     readme
     network
+    moved "$prefix" "$work/stage/usr/local"
+}
+
+# The commands of docs/plugin-guide.md, "A libcore that was moved", in a folder
+# to which the installation is moved for the time.
+moved() { # from, to
+    rm -rf "$2"
+    mkdir -p "${2%/*}"
+    mv "$1" "$2"
+    sed -n '/^## A libcore that was moved/,/^## F/s/^    //p' \
+        docs/plugin-guide.md | sed "s|/stage/usr/local|$2|g" >"$work/moved.sh"
+    cat >>"$work/moved.sh" <<END
+test -n "\$LD_LIBRARY_PATH" && test -n "\$LIBCORE_PLUGIN_PATH" || exit
+'$2/bin/core-info' || exit
+cc -std=c11 -o '$work/moved' '$work/readme/program.c' \\
+    \$(sed -n '/^pkg-config/p' '$work/moved.sh' | sh) || exit
+'$work/moved' | diff -u '$work/readme/expected.txt' -
+END
+    try "the guide's commands find a moved installation" sh -c "
+        PKG_CONFIG_PATH='$2/lib/pkgconfig' sh '$work/moved.sh' \
+            >'$work/moved.txt' && grep -w 'cpu.*loaded' '$work/moved.txt'"
+    mv "$2" "$1"
 }
 
 # The last program of docs/expressions.md, with the installed headers.

@@ -175,6 +175,8 @@ void cpu_code_shutdown(void)
 
 #else
 
+#include <stddef.h>
+
 void *cpu_code_add(const void *bytes, uint32_t size)
 {
     (void)bytes;

@@ -19,6 +19,19 @@
 
 enum { INLINE_GRADS = 8, INLINE_GRADIENTS = 16, PLAIN_EDGES = 4 };
 
+/* A program that is being recorded would not call the hooks of a tensor from
+ * before the recording. */
+static core_status check_recorded(const core__thread *self,
+                                  const core_tensor *leaf)
+{
+    if (core__likely(!self->trace) || !leaf->autograd->hooks ||
+        leaf->flags & CORE__TENSOR_TRACED)
+        return CORE_OK;
+    return core__error(CORE_ERROR_UNSUPPORTED,
+                       "a tensor that is not an input has hooks, which the "
+                       "backward in the function calls each time");
+}
+
 /* Hooks are program code, so they run with the caller's thread state. */
 static core_status run_hooks_before(core__task *task, core_node *node,
                                     core_tensor **grads)
@@ -32,6 +45,8 @@ static core_status run_hooks_before(core__task *task, core_node *node,
          * forward. */
         if (core__tensor_requires_grad(node->u.leaf))
             list = core__hooks_of_leaf(node->u.leaf->autograd);
+        if (list.first)
+            CORE_TRY(check_recorded(self, node->u.leaf));
     } else if (node->hooks) {
         list = core__hooks_of_node(node->hooks);
     }

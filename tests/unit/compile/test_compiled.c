@@ -495,6 +495,95 @@ START_TEST(hooks_of_an_input_run_at_each_call)
 }
 END_TEST
 
+/* The gradient of a weight, in one call with an input. */
+COMPILED_FUNCTION(gradient_of_weight)
+{
+    core_tensor *y = NULL, *loss = NULL;
+    core_status status = core_mul(x[0], w->hidden[0], &y);
+
+    if (status == CORE_OK)
+        status = core_sum(y, CORE_DTYPE_NONE, &loss);
+    if (status == CORE_OK)
+        status = core_grad(&loss, 1, NULL, w->hidden, 1, 0, out);
+    core_tensor_release(y);
+    core_tensor_release(loss);
+    *noutputs = 1;
+    return status;
+}
+
+COMPILED_FUNCTION(accumulates_to_weight)
+{
+    core_tensor *y = NULL, *loss = NULL;
+    core_status status = core_mul(x[0], w->hidden[0], &y);
+
+    if (status == CORE_OK)
+        status = core_sum(y, CORE_DTYPE_NONE, &loss);
+    if (status == CORE_OK)
+        status = core_backward(&loss, 1, NULL, 0);
+    if (status == CORE_OK)
+        status = core_detach(loss, &out[0]);
+    core_tensor_release(y);
+    core_tensor_release(loss);
+    *noutputs = 1;
+    return status;
+}
+
+static world with_weight(void)
+{
+    world w = two_inputs();
+
+    w.nhidden = 1;
+    w.hidden[0] = leaf(w.inputs[1]);
+    OK(core_tensor_set_grad(w.hidden[0], NUMBERS(&w, 90, 3, 4)));
+    w.ninputs = 1;
+    return w;
+}
+
+static core_status count_accumulated(void *context, core_tensor *leaf)
+{
+    (void)leaf;
+    ++*(int *)context;
+    return CORE_OK;
+}
+
+/* Wherever they are registered first: before the recording, or after it. */
+START_TEST(hooks_of_a_weight_run_at_each_call)
+{
+    const core_tensor_function functions[] = {gradient_of_weight,
+                                              accumulates_to_weight};
+
+    for (int i = 0; i < 4; i++) {
+        world eager = with_weight(), traced = with_weight();
+        core_tensor_function function = functions[i / 2];
+        core_compiled *compiled = compile(function, &traced, 0);
+        core_hook *hooks[2];
+        int runs = 0, before = i % 2;
+
+        for (int k = 0; k < 2 * before; k++)
+            same_call(function, &eager, compiled, &traced);
+        for (int k = 0; k < 2; k++) {
+            core_tensor *weight = (k ? &traced : &eager)->hidden[0];
+
+            if (i < 2)
+                OK(core_tensor_register_hook(weight, count_hook, &runs, NULL,
+                                             &hooks[k]));
+            else
+                OK(core_tensor_register_accumulate_hook(
+                    weight, count_accumulated, &runs, NULL, &hooks[k]));
+        }
+        for (int k = 0; k < 3; k++)
+            same_call(function, &eager, compiled, &traced);
+        ck_assert_int_eq(runs, 6);
+        EXPLAINS(compiled, "a tensor that is not an input has hooks");
+        core_hook_remove(hooks[0]);
+        core_hook_remove(hooks[1]);
+        same_call(function, &eager, compiled, &traced);
+        ck_assert_int_eq(runs, 6);
+        core_compiled_release(compiled);
+    }
+}
+END_TEST
+
 /* --------------------------------------------------------------- limits -- */
 
 static void resize_world(world *w, int64_t rows)
@@ -817,7 +906,7 @@ SUITE_ON_CPU_AND_SIM(
     data_of_the_host_are_constants_of_a_program,
     an_error_that_the_function_ignores_is_a_break,
     an_error_of_the_function_is_returned, a_mode_sees_the_calls_of_the_function,
-    hooks_of_an_input_run_at_each_call,
+    hooks_of_an_input_run_at_each_call, hooks_of_a_weight_run_at_each_call,
     beyond_the_limit_the_function_runs_as_it_is,
     beyond_the_limit_a_call_fails_if_that_is_requested,
     a_check_finds_what_is_not_in_the_key,

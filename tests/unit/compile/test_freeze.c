@@ -9,7 +9,10 @@
 #include "compile/compiled.h"
 
 #include <libcore/autocast.h>
+#include <libcore/autograd.h>
 #include <libcore/control_flow.h>
+#include <libcore/device.h>
+#include <libcore/dispatch.h>
 
 static core_compiled *compile(core_tensor_function function, world *w,
                               uint32_t flags)
@@ -105,6 +108,40 @@ START_TEST(a_change_in_place_leads_to_another_recording)
     ck_assert_uint_eq(traces() - before, 4);
     EXPLAINS(compiled, "a frozen hidden input changed");
     EXPLAINS(compiled, "\"invalidated\": 3");
+    core_compiled_release(compiled);
+}
+END_TEST
+
+static core_status passes_on(core_call *call, const core_value *args,
+                             uint32_t nargs, core_value *results,
+                             uint32_t nresults)
+{
+    ++*(int *)call->user;
+    return core_redispatch_displaced(call, args, nargs, results, nresults);
+}
+
+/* As soon as there is one, and in each call. */
+START_TEST(an_operator_with_a_registered_function_is_not_computed_before)
+{
+    world eager = made(), traced = made();
+    core_compiled *compiled = compile(layer, &traced, 0);
+    core_registration *registration;
+    uint64_t before = traces();
+    int runs = 0;
+
+    same_call(layer, &eager, compiled, &traced);
+    OK(core_function_register("add.Tensor", CORE_KEY_BACKEND,
+                              core_device_type(program_device), passes_on,
+                              &runs, &registration));
+    for (int i = 0; i < 3; i++)
+        same_call(layer, &eager, compiled, &traced);
+    ck_assert_int_eq(runs, 6);
+    EXPLAINS(compiled, "a function was registered");
+    core_registration_release(registration);
+    for (int i = 0; i < 3; i++)
+        same_call(layer, &eager, compiled, &traced);
+    ck_assert_int_eq(runs, 6);
+    ck_assert_uint_le(traces() - before, 3);
     core_compiled_release(compiled);
 }
 END_TEST
@@ -220,6 +257,24 @@ COMPILED_FUNCTION(expands)
     return status;
 }
 
+/* Changes of tensors that were made in inference mode are not counted. */
+START_TEST(tensors_of_inference_mode_are_not_frozen)
+{
+    const uint64_t before = core_inference_begin();
+    world eager = made(), traced = made();
+    core_compiled *compiled = compile(layer, &traced, 0);
+
+    for (int i = 0; i < 3; i++) {
+        same_call(layer, &eager, compiled, &traced);
+        OK(core_mul_scalar_(eager.hidden[0], core_int(2)));
+        OK(core_mul_scalar_(traced.hidden[0], core_int(2)));
+    }
+    EXPLAINS(compiled, "\"frozen_inputs\": 0");
+    core_compiled_release(compiled);
+    core_inference_end(before);
+}
+END_TEST
+
 START_TEST(large_results_are_computed_in_each_call)
 {
     core_compiled *compiled = compare_frozen(expands);
@@ -308,14 +363,15 @@ START_TEST(frozen_programs_are_graphs)
 }
 END_TEST
 
-SUITE_ON_CPU_AND_SIM("compile/freeze",
-                     what_depends_on_frozen_tensors_alone_is_computed_once,
-                     a_change_in_place_leads_to_another_recording,
-                     a_write_from_the_host_leads_to_another_recording,
-                     results_can_be_changed_by_the_caller,
-                     what_is_written_or_drawn_is_not_frozen,
-                     large_results_are_computed_in_each_call,
-                     casts_of_weights_are_folded_under_autocast,
-                     calls_that_train_are_not_frozen,
-                     a_frozen_tensor_that_is_released_ends_its_program,
-                     frozen_programs_are_graphs)
+SUITE_ON_CPU_AND_SIM(
+    "compile/freeze", what_depends_on_frozen_tensors_alone_is_computed_once,
+    a_change_in_place_leads_to_another_recording,
+    an_operator_with_a_registered_function_is_not_computed_before,
+    a_write_from_the_host_leads_to_another_recording,
+    results_can_be_changed_by_the_caller,
+    what_is_written_or_drawn_is_not_frozen,
+    tensors_of_inference_mode_are_not_frozen,
+    large_results_are_computed_in_each_call,
+    casts_of_weights_are_folded_under_autocast, calls_that_train_are_not_frozen,
+    a_frozen_tensor_that_is_released_ends_its_program,
+    frozen_programs_are_graphs)

@@ -7,6 +7,8 @@
 #include "support/compiled.h"
 #include "support/sim_device.h"
 
+#include "base/memory.h"
+
 #include <libcore/capture.h>
 #include <libcore/control_flow.h>
 #include <libcore/dispatch.h>
@@ -725,6 +727,40 @@ START_TEST(calls_in_a_capture_and_in_a_pool_run_operators)
 }
 END_TEST
 
+static core_status passes_on(core_call *call, const core_value *args,
+                             uint32_t nargs, core_value *results,
+                             uint32_t nresults)
+{
+    ++*(int *)call->user;
+    return core_redispatch_displaced(call, args, nargs, results, nresults);
+}
+
+/* As called as an operator, also if there was a graph before. */
+START_TEST(a_graph_ends_before_an_operator_with_a_registered_function)
+{
+    world eager = world_of(2), traced = world_of(2);
+    core_compiled *compiled = compile(chain, &traced);
+    core_registration *registration;
+    int runs = 0;
+
+    for (int i = 0; i < CALLS; i++)
+        same_call(chain, &eager, compiled, &traced);
+    OK(core_function_register("tanh", CORE_KEY_BACKEND, "sim", passes_on, &runs,
+                              &registration));
+    for (int i = 0; i < CALLS; i++)
+        same_call(chain, &eager, compiled, &traced);
+    ck_assert_int_eq(runs, 2 * CALLS);
+    EXPLAINS(compiled, "\"operators\": 2");
+    EXPLAINS(compiled, "tanh: a function is registered for it");
+    core_registration_release(registration);
+    for (int i = 0; i < CALLS; i++)
+        same_call(chain, &eager, compiled, &traced);
+    ck_assert_int_eq(runs, 2 * CALLS);
+    core_compiled_release(compiled);
+    no_conflicts();
+}
+END_TEST
+
 START_TEST(devices_that_do_not_capture_prepare_calls)
 {
     world eager, traced;
@@ -799,6 +835,35 @@ START_TEST(a_submission_that_fails_is_the_calls_error)
     fail_each(SIM_FAULT_COPY, true);
     fail_each(SIM_FAULT_LAUNCH, true);
     fail_each(SIM_FAULT_ALLOC, true);
+}
+END_TEST
+
+/* A call whose kernels could not be noted says nothing about graphs. */
+START_TEST(a_first_call_that_fails_leaves_graphs_possible)
+{
+    bool failed = true;
+
+    for (int64_t nth = 0; failed; nth++) {
+        world w = world_of(2);
+        core_compiled *compiled = compile(chain, &w);
+        core_tensor *out;
+        core_status status;
+
+        core__alloc_fault_set(nth, false);
+        status = core_compiled_call(compiled, w.inputs, 2, &out, 1);
+        failed = core__alloc_count() > nth;
+        core__alloc_fault_set(-1, false);
+        if (status != CORE_OK)
+            ck_assert_int_eq(status, CORE_ERROR_OUT_OF_MEMORY);
+        else
+            core_tensor_release(out);
+        for (int i = 0; i < 4; i++) {
+            OK(core_compiled_call(compiled, w.inputs, 2, &out, 1));
+            core_tensor_release(out);
+        }
+        EXPLAINS(compiled, "\"captured\": true");
+        core_compiled_release(compiled);
+    }
 }
 END_TEST
 
@@ -929,8 +994,10 @@ int main(void)
         a_child_process_is_refused_and_leaves_the_graph,
         a_graph_ends_before_an_operator_that_reads_on_the_host,
         calls_in_a_capture_and_in_a_pool_run_operators,
+        a_graph_ends_before_an_operator_with_a_registered_function,
         devices_that_do_not_capture_prepare_calls,
         a_submission_that_fails_is_the_calls_error,
+        a_first_call_that_fails_leaves_graphs_possible,
         a_capture_that_fails_leaves_nothing,
         bad_data_in_a_launch_is_reported_by_the_wait,
         a_launch_that_fails_poisons_its_stream_alone,

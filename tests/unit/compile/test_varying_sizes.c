@@ -155,6 +155,60 @@ START_TEST(a_number_with_two_explanations_is_recorded)
 }
 END_TEST
 
+enum { PRODUCT, SUM, DIFFERENCE, RATIO };
+static int combination;
+
+/* A number that depends on both sizes, in a program without others that do. */
+COMPILED_FUNCTION(combined)
+{
+    int64_t n = core_tensor_size(x[0], 0), m = core_tensor_size(x[1], 0);
+    int64_t numbers[] = {n * m, n + m, n - m, n / m};
+    core_tensor *y = T(add, T(sum, x[0], CORE_DTYPE_NONE),
+                       T(sum, x[1], CORE_DTYPE_NONE), core_int(1));
+
+    out[0] =
+        own(T(mul_scalar, y, core_float(1.0 / (double)numbers[combination])));
+    *noutputs = 1;
+    return finish();
+}
+
+static world of_two_sizes(const int64_t sizes[2])
+{
+    world w = {.device = program_device, .ninputs = 2};
+
+    for (uint32_t i = 0; i < 2; i++)
+        w.inputs[i] = NUMBERS(&w, 3 + i, sizes[i]);
+    return w;
+}
+
+/* By chance, the number is the same in the first two recordings. */
+START_TEST(a_number_that_only_seems_constant_is_recorded)
+{
+    static const int64_t sizes[][4][2] = {
+        [PRODUCT] = {{3, 12}, {9, 4}, {6, 6}, {5, 8}},
+        [SUM] = {{4, 10}, {6, 8}, {5, 9}, {5, 8}},
+        [DIFFERENCE] = {{8, 4}, {12, 8}, {10, 6}, {10, 7}},
+        [RATIO] = {{8, 4}, {16, 8}, {12, 6}, {12, 4}},
+    };
+
+    for (combination = PRODUCT; combination <= RATIO; combination++) {
+        core_compiled *compiled =
+            compile_sizes(combined, CORE_COMPILE_DYNAMIC_AUTO);
+        uint64_t before = compile_counts().resized;
+
+        for (int k = 0; k < 4; k++) {
+            world eager = of_two_sizes(sizes[combination][k]);
+            world traced = of_two_sizes(sizes[combination][k]);
+
+            same_call(combined, &eager, compiled, &traced);
+        }
+        /* The third has the same number as the first two. */
+        ck_assert_uint_eq(compile_counts().resized - before, 1);
+        core_compiled_release(compiled);
+    }
+}
+END_TEST
+
 COMPILED_FUNCTION(other_for_large)
 {
     bool large = core_tensor_size(x[0], 0) > 10;
@@ -419,6 +473,7 @@ SUITE_ON_CPU_AND_SIM("compile/varying_sizes",
                      programs_are_those_that_would_be_recorded,
                      sizes_beyond_those_that_were_recorded_are_recorded,
                      a_number_with_two_explanations_is_recorded,
+                     a_number_that_only_seems_constant_is_recorded,
                      functions_that_do_something_else_stay_apart,
                      sizes_of_0_and_1_do_not_hinder_others,
                      each_size_is_recorded_if_that_is_requested,

@@ -11,6 +11,7 @@
 #include "support/stream.h"
 
 #include <libcore/capture.h>
+#include <libcore/compiled.h>
 #include <libcore/memory.h>
 #include <libcore/plugins.h>
 
@@ -48,16 +49,22 @@ static core_tensor *square(double value)
     return tensor;
 }
 
-/* The product of ones and the weight: every element is SIDE * value. */
-static void product_is(core_tensor *weight, double value)
+/* Every element of a product of ones and the weight is SIDE * value. */
+static void has_product(core_tensor *product, double value)
 {
-    core_tensor *ones = square(1), *product;
     float got[SIDE * SIDE];
 
-    OK(core_mm(ones, weight, &product));
     OK(core_tensor_read(product, got, sizeof got));
     for (int i = 0; i < SIDE * SIDE; i++)
         ck_assert_float_eq(got[i], (float)(SIDE * value));
+}
+
+static void product_is(core_tensor *weight, double value)
+{
+    core_tensor *ones = square(1), *product;
+
+    OK(core_mm(ones, weight, &product));
+    has_product(product, value);
     core_tensor_release(product);
     core_tensor_release(ones);
 }
@@ -173,6 +180,96 @@ START_TEST(launch_of_a_graph_counts_as_a_change)
 }
 END_TEST
 
+/* Both right operands are intermediate results. */
+static core_status two_products(void *context, core_tensor *const *inputs,
+                                size_t ninputs, core_tensor **outputs,
+                                size_t *noutputs)
+{
+    core_tensor *twice, *half;
+
+    (void)context;
+    (void)ninputs;
+    OK(core_mul_scalar(inputs[1], core_float(2), &twice));
+    OK(core_mm(inputs[0], twice, &outputs[0]));
+    core_tensor_release(twice);
+    OK(core_mul_scalar(inputs[1], core_float(.5), &half));
+    OK(core_mm(inputs[0], half, &outputs[1]));
+    core_tensor_release(half);
+    *noutputs = 2;
+    return CORE_OK;
+}
+
+static core_compiled *compiled(core_tensor_function function)
+{
+    core_compile_options options = {.struct_size = sizeof options,
+                                    .codegen = CORE_COMPILE_CODEGEN_OFF};
+    core_compiled *compiled;
+
+    OK(core_compile(function, NULL, &options, &compiled));
+    return compiled;
+}
+
+/* They are at the same addresses in each call. */
+START_TEST(intermediate_results_of_compiled_functions_change)
+{
+    core_tensor *inputs[2] = {keep(square(1)), keep(square(1))}, *outputs[2];
+    core_compiled *products = compiled(two_products);
+
+    for (int i = 1; i <= 4; i++) {
+        OK(core_fill_(inputs[1], core_float(i)));
+        OK(core_compiled_call(products, inputs, 2, outputs, 2));
+        has_product(keep(outputs[0]), 2 * i);
+        has_product(keep(outputs[1]), .5 * i);
+    }
+    core_compiled_release(products);
+}
+END_TEST
+
+enum { CHAIN = 4 };
+
+/* Each right operand, the last of which is an output, is in the memory of the
+ * one before. */
+static core_status chain_of_products(void *context, core_tensor *const *inputs,
+                                     size_t ninputs, core_tensor **outputs,
+                                     size_t *noutputs)
+{
+    core_tensor *weight = core_tensor_retain(inputs[1]), *next;
+
+    (void)context;
+    (void)ninputs;
+    for (int i = 0; i < CHAIN; i++) {
+        OK(core_mul_scalar(weight, core_float(2), &next));
+        core_tensor_release(weight);
+        weight = next;
+        OK(core_mm(inputs[0], weight, &outputs[i]));
+    }
+    outputs[CHAIN] = weight;
+    *noutputs = CHAIN + 1;
+    return CORE_OK;
+}
+
+START_TEST(outputs_of_compiled_functions_change_within_a_call)
+{
+    core_tensor *inputs[2] = {keep(square(1)), keep(square(1))};
+    core_tensor *outputs[CHAIN + 1];
+    core_compiled *products = compiled(chain_of_products);
+    int before;
+
+    for (int call = 0; call < 3; call++) {
+        OK(core_compiled_call(products, inputs, 2, outputs, CHAIN + 1));
+        for (int i = 0; i < CHAIN; i++)
+            has_product(keep(outputs[i]), 2 << i);
+        keep(outputs[CHAIN]);
+    }
+    /* After the call it is like any other tensor. */
+    product_is(outputs[CHAIN], 1 << CHAIN);
+    before = copies();
+    product_is(outputs[CHAIN], 1 << CHAIN);
+    ck_assert_int_eq(copies(), before);
+    core_compiled_release(products);
+}
+END_TEST
+
 START_TEST(content_without_room_for_a_number_is_refused)
 {
     const char *const sizes[] = {"0", "8"};
@@ -197,6 +294,8 @@ int main(void)
         changes_in_inference_mode_count,
         new_weight_at_an_old_address_is_copied,
         launch_of_a_graph_counts_as_a_change,
+        intermediate_results_of_compiled_functions_change,
+        outputs_of_compiled_functions_change_within_a_call,
         content_without_room_for_a_number_is_refused,
     };
 
