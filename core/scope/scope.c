@@ -154,13 +154,24 @@ static size_t keep_kept(core__scopes *scopes, size_t first)
     return next;
 }
 
+/* Whether a later row has the same output. */
+static bool is_replaced(const core__scopes *scopes, size_t at)
+{
+    const core__owned *rows = scopes->owned;
+
+    for (size_t i = at + 1; i < scopes->count; i++)
+        if (rows[i].kind == CORE__OWNED_OUTPUT && rows[i].out == rows[at].out)
+            return true;
+    return false;
+}
+
 /* Hands tensors to the owners of the outputs. */
 static void hand_out(core__scopes *scopes, size_t first)
 {
     for (size_t i = first; i < scopes->count; i++) {
         core__owned *row = &scopes->owned[i];
 
-        if (row->kind != CORE__OWNED_OUTPUT)
+        if (row->kind != CORE__OWNED_OUTPUT || is_replaced(scopes, i))
             continue;
         *row->out = row->object;
         row->kind = CORE__OWNED_TENSOR;

@@ -101,8 +101,8 @@ core_tensor *core_scope_keep_at(const char *where, core_tensor *tensor);
 /* Makes a tensor a result of the innermost scope: when that ends without an
  * error, *out_tensor is a reference, which the caller owns.  Until then, and
  * after an error, it is NULL; out_tensor must be valid until then.  It is not
- * written if the program does not end the scope itself.  For functions with
- * several results. */
+ * written if the program does not end the scope itself.  The last call for an
+ * out_tensor counts.  For functions with several results. */
 #define core_scope_output(tensor, out_tensor) \
     core_scope_output_at(CORE_HERE, tensor, out_tensor)
 void core_scope_output_at(const char *where, core_tensor *tensor,

@@ -77,6 +77,19 @@ START_TEST(outputs_are_set_at_the_end)
 }
 END_TEST
 
+START_TEST(the_last_output_for_a_place_counts)
+{
+    core_tensor *x = pair(1, 2), *place;
+    core_scope scope = core_scope_begin();
+
+    core_scope_output(x, &place);
+    core_scope_output(core_x_neg(x), &place);
+    OK(core_scope_end(scope));
+    ck_assert_double_eq(item(keep(place), 1), -2);
+    ck_assert_uint_eq(core_tensor_references(x), 1);
+}
+END_TEST
+
 START_TEST(no_output_is_set_after_an_error)
 {
     core_tensor *x = pair(1, 2), *y = x, *z = x;
@@ -703,6 +716,7 @@ int main(void)
         a_scope_releases_what_was_made_in_it,
         a_result_belongs_to_the_caller,
         outputs_are_set_at_the_end,
+        the_last_output_for_a_place_counts,
         no_output_is_set_after_an_error,
         a_kept_tensor_belongs_to_the_scope_around,
         a_kept_tensor_outlives_a_later_error,
