@@ -151,14 +151,16 @@ void core_compiled_release(core_compiled *compiled);
  * function returns (else INVALID_ARGUMENT); the caller owns them, and all are
  * NULL on failure.
  *
- * The results are, bit for bit, those of the function itself.  Those that
- * require grad are results of one node of the graph, "compiled function
- * backward", which also runs a program.  Gradients have the bits that they have
- * without compilation, with one exception: if a tensor is used several times in
- * the function and also outside of it, its gradients are added in another
- * order.  A backward with CORE_CREATE_GRAPH calls the function again and
- * differentiates that; later calls with the same facts call the function as it
- * is, unless CORE_COMPILE_FULLGRAPH was given.
+ * The results are, bit for bit, those of the function itself, except that a
+ * NaN may be another NaN.  An operator whose results nothing uses does not
+ * run, so its errors do not appear.  Results that require grad are those of
+ * one node of the graph, "compiled function backward", which also runs a
+ * program.  Gradients have the bits that they have without compilation, with
+ * one exception: if a tensor is given as several inputs, or is used several
+ * times in the function and also outside of it, its gradients are added in
+ * another order.  A backward with CORE_CREATE_GRAPH calls the function again
+ * and differentiates that; later calls with the same facts call the function
+ * as it is, unless CORE_COMPILE_FULLGRAPH was given.
  *
  * An error of the function is returned and nothing is recorded.  Several
  * threads may call the compiled function at once.  While another function is

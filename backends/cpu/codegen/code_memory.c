@@ -15,7 +15,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { ALIGNMENT = 64, MOST_SLABS = 1024 };
+enum {
+    ALIGNMENT = 64,
+    MOST_SLABS = 1024,
+    AHEAD = 32 /* Valgrind reads some bytes beyond the end of code */
+};
 
 /* Pages that pieces of code share, from the beginning on. */
 typedef struct slab {
@@ -88,11 +92,11 @@ static slab *new_slab(void)
 /* Writes to copies of the pages, which then take their places.  Other threads
  * may be running code there: each page is replaced at once, and what has been
  * written before stays the same. */
-static bool append(slab *s, const void *bytes, uint32_t size)
+static bool append(slab *s, const void *bytes, uint32_t size, uint32_t whole)
 {
     const uint32_t page = (uint32_t)sysconf(_SC_PAGESIZE);
     const uint32_t begin = s->used / page * page;
-    const size_t length = (s->used + size - begin + page - 1) / page * page;
+    const size_t length = (s->used + whole - begin + page - 1) / page * page;
     uint8_t *copy = mmap(NULL, length, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -125,17 +129,18 @@ static void drop(slab **at)
 
 void *cpu_code_add(const void *bytes, uint32_t size)
 {
-    const uint32_t whole = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    const uint32_t whole =
+        (size + AHEAD + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     void *code = NULL;
     slab *s;
 
-    if (size == 0 || size > CPU_CODE_MOST || cpu_code_refused())
+    if (size == 0 || size > CPU_CODE_MOST - AHEAD || cpu_code_refused())
         return NULL;
     lock();
     s = slabs;
     if (!s || whole > CPU_CODE_MOST - s->used)
         s = new_slab();
-    if (s && append(s, bytes, size)) {
+    if (s && append(s, bytes, size, whole)) {
         code = s->base + s->used;
         s->used += whole;
         s->live++;

@@ -665,6 +665,26 @@ START_TEST(kernels_share_pages_that_are_not_writable)
 }
 END_TEST
 
+/* Valgrind reads ahead when it decodes instructions. */
+START_TEST(bytes_after_code_can_be_read)
+{
+    static const uint8_t bytes[64] = {0xc3};
+    const uint8_t *code[70];
+
+    if (!open_native("avx2"))
+        return;
+    for (int i = 0; i < 70; i++) {
+        code[i] = cpu_code_add(bytes, sizeof bytes);
+        ck_assert_ptr_nonnull(code[i]);
+        for (size_t k = 0; k < 16; k++)
+            ck_assert_uint_eq(code[i][sizeof bytes + k], 0);
+    }
+    for (int i = 0; i < 70; i++)
+        cpu_code_remove((void *)(uintptr_t)code[i]);
+    cpu_close();
+}
+END_TEST
+
 START_TEST(the_setting_turns_native_code_off)
 {
     cpu_tile_kernel *kernel;
@@ -800,6 +820,7 @@ int main(void)
 {
     const TTest *const tests[] = {
         kernels_share_pages_that_are_not_writable,
+        bytes_after_code_can_be_read,
         the_setting_turns_native_code_off,
         kernels_are_interpreted_where_executable_memory_is_refused,
         a_forked_child_has_its_own_kernels,
