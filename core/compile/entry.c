@@ -125,7 +125,8 @@ static bool content_is_gone(const core__kept_tensor *kept)
     const core_storage *storage = kept->storage;
 
     return (kept->frozen &&
-            core__tensor_version(kept->tensor) != kept->version) ||
+            (core__tensor_version(kept->tensor) != kept->version ||
+             core__storage_varies(storage))) ||
            (kept->constant && storage &&
             storage->generation != atomic_load(&storage->device->generation));
 }

@@ -24,15 +24,17 @@
  * In a capture only the versions count, because nothing can be computed then. */
 core_status core__program_freeze(core_program *program);
 
-/* True if hidden input i of a frozen program must not change.  Changes of
- * inference tensors are not counted, so these are not frozen. */
+/* True if hidden input i of a frozen program must not change.  What may change
+ * without its version is not frozen: tensors of inference mode, and running
+ * statistics that a batch norm has changed. */
 static inline bool core__program_is_frozen(const core_program *program,
                                            uint32_t i)
 {
     const core__program_hidden *hidden = &program->hidden[i];
 
     return program->frozen && !hidden->written && !hidden->constant &&
-           !(hidden->tensor->flags & CORE__TENSOR_INFERENCE);
+           !(hidden->tensor->flags & CORE__TENSOR_INFERENCE) &&
+           !core__storage_varies(hidden->tensor->storage);
 }
 
 #endif

@@ -521,6 +521,23 @@ static core_status copy_back_written(kernel_run *k)
     return CORE_OK;
 }
 
+/* Arguments that the operator changes although its schema does not say so, such
+ * as running statistics: their versions do not count it, since autograd may have
+ * saved them. */
+static void __attribute__((cold, noinline)) note_uncounted(const kernel_run *k)
+{
+    uint32_t written = k->op->data->writes & ~(uint32_t)k->op->lists;
+
+    for (; written; written &= written - 1) {
+        uint32_t i = (uint32_t)__builtin_ctz(written);
+
+        if (i < k->nargs && k->args[i].tag == CORE_VALUE_TENSOR &&
+            k->args[i].u.tensor && k->args[i].u.tensor->storage)
+            atomic_store(&k->args[i].u.tensor->storage->number,
+                         CORE__STORAGE_NUMBER_VARIES);
+    }
+}
+
 /* Copies back results that the kernel wrote elsewhere. */
 static core_status copy_back_results(kernel_run *k)
 {
@@ -571,6 +588,8 @@ static core_status launch(kernel_run *k)
         memcpy(k->run.tensors, k->tensors, k->ntensors * sizeof *k->tensors);
     CORE_TRY(core__kernel_launch(&k->run, kernel, NULL, k->values, k->nvalues,
                                  results, k->nresults));
+    if (core__unlikely(k->op->data->writes))
+        note_uncounted(k);
     return copy_back_results(k);
 }
 

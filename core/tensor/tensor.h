@@ -222,6 +222,14 @@ static inline bool core__tensor_requires_grad(const core_tensor *tensor)
     return tensor->keys & CORE__KEYS_REQUIRES_GRAD;
 }
 
+/* True if changes of the memory may not be counted. */
+static inline bool core__storage_varies(const core_storage *storage)
+{
+    return storage &&
+           atomic_load_explicit(&storage->number, memory_order_relaxed) ==
+               CORE__STORAGE_NUMBER_VARIES;
+}
+
 /* 0 for a batched tensor: see core__batched_version. */
 static inline uint32_t core__tensor_version(const core_tensor *tensor)
 {

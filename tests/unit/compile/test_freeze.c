@@ -184,6 +184,37 @@ COMPILED_FUNCTION(returns_known)
     return status;
 }
 
+/* Rows of the hidden inputs are running statistics. */
+static void train_statistics(world *w)
+{
+    core_tensor *mean, *var, *results[3];
+
+    OK(core_select(w->hidden[0], 0, 0, &mean));
+    OK(core_select(w->hidden[1], 0, 0, &var));
+    OK(core_native_batch_norm(w->inputs[0], NULL, NULL, mean, var, true, .5,
+                              1e-5, &results[0], &results[1], &results[2]));
+    for (int i = 0; i < 3; i++)
+        core_tensor_release(results[i]);
+    core_tensor_release(mean);
+    core_tensor_release(var);
+}
+
+/* Their versions do not count it: autograd may have saved them. */
+START_TEST(running_statistics_that_a_batch_norm_changes_are_not_frozen)
+{
+    world eager = made(), traced = made();
+    core_compiled *compiled = compile(layer, &traced, 0);
+
+    for (int i = 0; i < 4; i++) {
+        same_call(layer, &eager, compiled, &traced);
+        train_statistics(&eager);
+        train_statistics(&traced);
+    }
+    EXPLAINS(compiled, "\"frozen_inputs\": 0");
+    core_compiled_release(compiled);
+}
+END_TEST
+
 START_TEST(results_can_be_changed_by_the_caller)
 {
     world w = made();
@@ -368,6 +399,7 @@ SUITE_ON_CPU_AND_SIM(
     a_change_in_place_leads_to_another_recording,
     an_operator_with_a_registered_function_is_not_computed_before,
     a_write_from_the_host_leads_to_another_recording,
+    running_statistics_that_a_batch_norm_changes_are_not_frozen,
     results_can_be_changed_by_the_caller,
     what_is_written_or_drawn_is_not_frozen,
     tensors_of_inference_mode_are_not_frozen,

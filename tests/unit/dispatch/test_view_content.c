@@ -133,6 +133,27 @@ START_TEST(changes_in_inference_mode_count)
 }
 END_TEST
 
+/* The schema of the operator does not say that it changes its arguments. */
+START_TEST(changes_of_running_statistics_count)
+{
+    const int64_t sizes[2] = {2, SIDE * SIDE};
+    core_tensor *weight = keep(square(2)), *mean, *var, *x, *results[3];
+
+    product_is(weight, 2);
+    OK(core_reshape(weight, sizes + 1, 1, &mean));
+    OK(core_ones_like(mean, CORE_DTYPE_NONE, NULL, -1, &var));
+    OK(core_full(sizes, 2, core_float(12), CORE_F32, sim, &x));
+    OK(core_native_batch_norm(x, NULL, NULL, mean, var, true, .5, 1e-5,
+                              &results[0], &results[1], &results[2]));
+    for (int i = 0; i < 3; i++)
+        core_tensor_release(results[i]);
+    core_tensor_release(mean);
+    core_tensor_release(var);
+    core_tensor_release(x);
+    product_is(weight, 7);
+}
+END_TEST
+
 /* Another weight at the address of a released one. */
 START_TEST(new_weight_at_an_old_address_is_copied)
 {
@@ -292,6 +313,7 @@ int main(void)
         unchanged_weight_is_copied_once,
         changed_weight_is_copied_again,
         changes_in_inference_mode_count,
+        changes_of_running_statistics_count,
         new_weight_at_an_old_address_is_copied,
         launch_of_a_graph_counts_as_a_change,
         intermediate_results_of_compiled_functions_change,
