@@ -265,7 +265,7 @@ static core_status place_arena(core__prepared *set)
     CORE_TRY(
         core__tensor_new(set->device, CORE_U8, 1, &size, NULL, &set->arena));
     /* Launches that write it are not counted. */
-    atomic_store(&set->arena->storage->number, CORE__STORAGE_NUMBER_VARIES);
+    core__storage_set_varying(set->arena->storage);
     place_source(set, &set->sources[0], set->arena);
     return CORE_OK;
 }

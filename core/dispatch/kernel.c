@@ -530,11 +530,13 @@ static void __attribute__((cold, noinline)) note_uncounted(const kernel_run *k)
 
     for (; written; written &= written - 1) {
         uint32_t i = (uint32_t)__builtin_ctz(written);
+        core_storage *storage = NULL;
 
         if (i < k->nargs && k->args[i].tag == CORE_VALUE_TENSOR &&
-            k->args[i].u.tensor && k->args[i].u.tensor->storage)
-            atomic_store(&k->args[i].u.tensor->storage->number,
-                         CORE__STORAGE_NUMBER_VARIES);
+            k->args[i].u.tensor)
+            storage = k->args[i].u.tensor->storage;
+        if (storage && !core__storage_varies(storage))
+            core__storage_set_varying(storage);
     }
 }
 

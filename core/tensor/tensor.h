@@ -230,6 +230,14 @@ static inline bool core__storage_varies(const core_storage *storage)
                CORE__STORAGE_NUMBER_VARIES;
 }
 
+/* The memory is not cached with a tensor any more: the next tensor would vary,
+ * too. */
+static inline void core__storage_set_varying(core_storage *storage)
+{
+    storage->cache_class = 0;
+    atomic_store(&storage->number, CORE__STORAGE_NUMBER_VARIES);
+}
+
 /* 0 for a batched tensor: see core__batched_version. */
 static inline uint32_t core__tensor_version(const core_tensor *tensor)
 {

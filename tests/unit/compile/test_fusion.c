@@ -4,6 +4,7 @@
 /* Fused kernels of compiled functions: which operators are in one, what explain
  * says, options, and kernels that cannot be built. */
 
+#define SUITE_FORKS true /* counts and settings are those of a process */
 #include "support/sim_device.h"
 #include "support/training.h"
 

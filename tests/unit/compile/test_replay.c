@@ -4,6 +4,7 @@
 /* CORE_COMPILE_REDUCE_OVERHEAD: programs as device graphs, on the simulated
  * device, whose check of races is on. */
 
+#define SUITE_FORKS true /* counts and settings are those of a process */
 #include "support/compiled.h"
 #include "support/sim_device.h"
 
