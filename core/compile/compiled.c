@@ -644,7 +644,7 @@ static core_status after_failure(call *c, uint64_t ns)
     return full ? failure : CORE_OK;
 }
 
-/* ---------------------------------------------------------- varying sizes -- */
+/* --------------------------------------------------------- varying sizes -- */
 
 static bool joins_sizes(const core_compiled *compiled)
 {

@@ -9,7 +9,7 @@
  * which the device makes a kernel.  The kernel reads each input once and writes
  * only what is read outside of the group; the bits are those of the operators.
  * Groups are made when calls of a program are prepared (prepared.h), before
- * memory is planned.  They are no part of the program: it stays what was
+ * memory is planned.  They are not part of the program: it stays what was
  * recorded, in its text, in files and when it runs operator by operator. */
 
 #ifndef CORE_COMPILE_FUSION_H
@@ -60,8 +60,8 @@ typedef struct core__fusion {
 } core__fusion;
 
 /* Finds the groups of a program and builds their kernels.  tensors: by value,
- * those of inputs and hidden inputs.  A kernel that cannot be built is no error:
- * its group has a reason. */
+ * those of inputs and hidden inputs.  A group whose kernel cannot be built has a
+ * reason instead, which is not an error. */
 core_status core__fusion_new(core_program *program, core_device *device,
                              core_tensor *const *tensors,
                              core__fusion **out_fusion);
@@ -95,8 +95,8 @@ typedef struct core__grouping {
 } core__grouping;
 core_status core__fusion_group(core__grouping *grouping);
 
-/* fusion_program.c.  *out_reason: why a node cannot be in a group, static; NULL:
- * it can. */
+/* fusion_program.c.  *out_reason: why a node cannot be in a group, static;
+ * NULL: it can. */
 core_status core__fusion_refuses(const core_program *program,
                                  core_tensor *const *tensors,
                                  const core__program_node *node,

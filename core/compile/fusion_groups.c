@@ -9,10 +9,10 @@
  * that reads its result, the stage grows by one, except
  *     - from one that can be fused to another one of the same space,
  *     - from one that cannot be fused to one that can.
- * So a path that leaves a group and comes back gets to a later stage: nodes with
- * the same space and stage can be in one group, whichever they are.  Nodes first
- * have the earliest stage, and then a later one where that puts them in a group
- * with what reads their results. */
+ * So a path that leaves a group and comes back gets to a later stage: nodes
+ * with the same space and stage can be in one group, whichever they are.  Nodes
+ * first have the earliest stage, and then a later one where that puts them in a
+ * group with what reads their results. */
 
 #include "compile/fusion.h"
 

@@ -3,9 +3,10 @@
 
 /* Prepares calls of a program.
  *
- * The program is run once with tensors that stand in for its values, and kernels
- * that are noted instead of launched.  Storages show which memory is meant: a
- * buffer is the storage of an input, of a hidden input, or of a stand-in. */
+ * The program is run once with tensors that stand in for its values, and
+ * kernels that are noted instead of launched.  Storages show which memory is
+ * meant: a buffer is the storage of an input, of a hidden input, or of a
+ * stand-in. */
 
 #include "compile/prepared.h"
 #include "compile/recompute.h"
@@ -743,8 +744,8 @@ static core_status prepare_nodes(preparing *p)
     return CORE_OK;
 }
 
-/* Operands are found by their tensors, so each value needs one of its own: in
- * another call, two inputs may not be the same tensor. */
+/* Operands are found by their tensors, so each value needs its own: in another
+ * call, two inputs may not be the same tensor. */
 static core_status separate(preparing *p, uint32_t value, uint32_t *sources,
                             uint32_t *count)
 {
@@ -1480,7 +1481,8 @@ static core_status prepare(core_program *program, core_tensor *const *inputs,
     return CORE_OK;
 }
 
-/* Replaces calls that need much memory by those of a program that needs less. */
+/* Replaces calls that need much memory by those of a program that needs
+ * less. */
 static core_status reduce_memory(core_program *program,
                                  core_tensor *const *inputs,
                                  core__prepared **prepared)

@@ -6,19 +6,20 @@
  * What a call of a program must do at least, on a device without streams: find
  * out which program serves it (guard.c), take an arena, compare the memory of
  * each input with that of the last call, create the outputs, call each kernel,
- * and hand the outputs over.  No operator is dispatched, nothing is inferred, and
- * no memory is allocated except for the outputs.
+ * and hand the outputs over.  No operator is dispatched, nothing is inferred,
+ * and no memory is allocated except for the outputs.
  *
- * So the first call notes, node by node, which kernels the operators launch with
- * which operands (dispatch/launch_log.h).  Each operand is a place at a distance
- * from the start of a source of memory: the arena, an input, a hidden input, an
- * output, or a result of a node that cannot be prepared and is called as an
- * operator each time.  Intermediate results share the arena (memory_plan.c).
+ * So the first call notes, node by node, which kernels the operators launch
+ * with which operands (dispatch/launch_log.h).  Each operand is a place at a
+ * distance from the start of a source of memory: the arena, an input, a hidden
+ * input, an output, or a result of a node that cannot be prepared and is called
+ * as an operator each time.  Intermediate results share the arena
+ * (memory_plan.c).
  *
  * The calls of kernels are changed before they are launched, so one thread at a
  * time uses them: a program has a few sets (core__prepared), each with its own
- * arena, and a call takes one out.  On a device with streams an arena belongs to
- * the stream in whose order its memory is reused.
+ * arena, and a call takes one out.  On a device with streams an arena belongs
+ * to the stream in whose order its memory is reused.
  *
  * Kernels are ready only for the state in which they were noted.  A call in
  * another state is run operator by operator: with a mode, a profiler's session
@@ -81,7 +82,7 @@ typedef struct core__source {
 } core__source;
 
 typedef enum core__step_kind {
-    CORE__STEP_DIRECT, /* calls a kernel on a synchronous device; nothing else */
+    CORE__STEP_DIRECT, /* only calls a kernel, on a synchronous device */
     CORE__STEP_LAUNCH,
     CORE__STEP_FUSED, /* launches the kernel of a group */
     CORE__STEP_NODE,  /* calls the operator */

@@ -162,7 +162,7 @@ const core__prepared_facts *core__prepared_describe(core_program *program,
 }
 
 /* Makes a set with the groups and kernels of the last one, unless that one
- * has a program of its own. */
+ * has its own program. */
 static core_status make_set(core_program *program, core_tensor *const *inputs,
                             core__prepared_calls *calls,
                             core__prepared **out_set, const char **out_reason)
