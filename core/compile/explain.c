@@ -159,8 +159,7 @@ static void write_counts(const core_compiled *compiled, core__json *json)
 static void write_prepared(core_program *program, core__json *json)
 {
     const char *reason;
-    const core__prepared_facts *facts =
-        core__prepared_describe(program, &reason);
+    core__prepared_facts *facts = core__prepared_describe(program, &reason);
 
     core__json_text(json, "executor", facts ? "prepared" : "operators");
     core__json_object(json, "prepared");
@@ -183,6 +182,7 @@ static void write_prepared(core_program *program, core__json *json)
     core__json_end(json);
     core__fusion_describe(facts ? facts->fusion : NULL, json);
     core__json_end(json);
+    core__prepared_facts_release(facts);
     core__replay_write(program, json);
 }
 

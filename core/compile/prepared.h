@@ -103,7 +103,7 @@ typedef struct core__step {
 typedef struct core__fused_launch {
     core__logged_launch launch; /* first */
     core__kernel_call run;
-    core__loop_kernel *kernel; /* the fusion has the reference */
+    const core__fused_group *group; /* of the set's fusion */
 } core__fused_launch;
 
 /* tensors: by value, of the operands.  core__logged_launch_free frees it. */
@@ -179,6 +179,8 @@ core_stream *core__program_plain_stream(core__thread *self,
 
 /* What explain tells about the prepared calls of a program. */
 typedef struct core__prepared_facts {
+    _Atomic uint32_t references;
+    uint32_t registered; /* registrations when they were found */
     uint32_t nodes, launches;
     uint32_t recomputed; /* nodes, besides those, of the changed program */
     uint64_t arena_size;
@@ -191,18 +193,22 @@ typedef struct core__prepared_facts {
 enum { CORE__PREPARED_SETS = 4 };
 struct core__prepared_calls {
     core__prepared *_Atomic sets[CORE__PREPARED_SETS]; /* that no call uses */
-    _Atomic uint32_t dropped;   /* sets, to make room for others */
-    const char *_Atomic reason; /* why there is none; NULL: there are */
-    _Atomic uint32_t refused;   /* registrations when it was found */
-    core__prepared_facts *_Atomic facts; /* of the first set */
+    _Atomic uint32_t dropped;    /* sets, to make room for others */
+    const char *_Atomic reason;  /* why there is none; NULL: there are */
+    _Atomic uint32_t refused;    /* registrations when it was found */
+    core__prepared_facts *facts; /* of the first set after a registration;
+                                  * under core__compiled_lock */
     /* Of the newest set, with a reference, unless a set is being made. */
     core__fusion *_Atomic fusion;
 };
 
-/* As long as the program; NULL: nothing is prepared, for *out_reason, which is
- * NULL if no call has got that far. */
-const core__prepared_facts *core__prepared_describe(core_program *program,
-                                                    const char **out_reason);
+/* Returns a reference to the facts, which core__prepared_facts_release drops;
+ * NULL: nothing is prepared, for *out_reason, which is NULL if no call has got
+ * that far. */
+core__prepared_facts *core__prepared_describe(core_program *program,
+                                              const char **out_reason);
+/* Accepts NULL. */
+void core__prepared_facts_release(core__prepared_facts *facts);
 /* Frees all sets of a program. */
 void core__prepared_calls_free(core_program *program);
 

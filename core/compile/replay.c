@@ -539,8 +539,7 @@ static core_status capture(core_program *program, replay *r,
                            bool *out_done)
 {
     const char *reason;
-    const core__prepared_facts *facts =
-        core__prepared_describe(program, &reason);
+    core__prepared_facts *facts = core__prepared_describe(program, &reason);
     core__error_record saved;
     core_status status;
     char text[240];
@@ -555,6 +554,7 @@ static core_status capture(core_program *program, replay *r,
         return CORE_OK;
     }
     end = find_end(program, r, facts);
+    core__prepared_facts_release(facts);
     if (2 * end < program->nnodes) {
         describe_end(program, r, end, text, sizeof text);
         never(program, r, text);
