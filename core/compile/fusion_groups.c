@@ -421,19 +421,9 @@ static void order_nodes(ordering *o)
 static core_status add_end(finding *f, uint32_t node, const char *reason)
 {
     const char *name = f->program->nodes[node].name;
-    core__fusion_end *end;
 
-    for (uint32_t i = 0; i < f->to->nends; i++)
-        if (f->to->ends[i].reason == reason &&
-            strcmp(f->to->ends[i].operator_name, name) == 0) {
-            f->to->ends[i].count++;
-            return CORE_OK;
-        }
-    end = core__program_grow(&f->to->ends, &f->to->nends, sizeof *end);
-    if (!end)
-        return core__error_memory(sizeof *end);
-    *end = (core__fusion_end){name, reason, 1};
-    return CORE_OK;
+    return core__operator_reason_count(&f->to->ends, &f->to->nends, name,
+                                       reason);
 }
 
 typedef struct ending {

@@ -597,24 +597,6 @@ static core_status prepare_view(preparing *p, const core__program_node *node)
     return CORE_OK;
 }
 
-static core_status note_unprepared(preparing *p, const core__program_node *node,
-                                   const char *reason)
-{
-    core__unprepared *u = p->to->unprepared;
-
-    for (uint32_t i = 0; i < p->to->nunprepared; i++)
-        if (strcmp(u[i].operator_name, node->name) == 0 &&
-            strcmp(u[i].reason, reason) == 0) {
-            u[i].count++;
-            return CORE_OK;
-        }
-    u = core__program_grow(&p->to->unprepared, &p->to->nunprepared, sizeof *u);
-    if (!u)
-        return no_memory();
-    *u = (core__unprepared){node->name, reason, 1};
-    return CORE_OK;
-}
-
 static void use_value(void *context, uint32_t value)
 {
     preparing *p = context;
@@ -629,7 +611,8 @@ static void use_value(void *context, uint32_t value)
 static core_status leave_node(preparing *p, const core__program_node *node,
                               const char *reason)
 {
-    CORE_TRY(note_unprepared(p, node, reason));
+    CORE_TRY(core__operator_reason_count(
+        &p->to->unprepared, &p->to->nunprepared, node->name, reason));
     core__node_each_value(node, use_value, p);
     for (uint32_t i = 0; i < node->nvalues; i++)
         CORE_TRY(core__run_new(&p->run,

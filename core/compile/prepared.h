@@ -120,13 +120,6 @@ typedef struct core__number_place {
     uint32_t number;
 } core__number_place;
 
-/* Why nodes are called as operators. */
-typedef struct core__unprepared {
-    const char *operator_name; /* as long as the program */
-    const char *reason;        /* static */
-    uint32_t count;
-} core__unprepared;
-
 typedef struct core__prepared {
     core_program *program; /* without a reference */
     core_program *own;     /* that is the program; NULL: it is the caller's */
@@ -154,7 +147,7 @@ typedef struct core__prepared {
     core_value *numbers;     /* of the call */
     core__number_place *number_places;
     uint32_t nnumber_places;
-    core__unprepared *unprepared;
+    core__operator_reason *unprepared; /* nodes called as operators */
     uint32_t nsources, nplaces, ntensors, nsteps, nchanges, nreleases, nheld,
         nunprepared;
     bool moves_all;    /* no tensor is held after a call */
@@ -184,7 +177,7 @@ typedef struct core__prepared_facts {
     uint32_t nodes, launches;
     uint32_t recomputed; /* nodes, besides those, of the changed program */
     uint64_t arena_size;
-    const core__unprepared *unprepared;
+    const core__operator_reason *unprepared;
     uint32_t nunprepared;
     core__fusion *fusion; /* with a reference */
 } core__prepared_facts;

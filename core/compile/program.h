@@ -23,6 +23,7 @@
 
 #include "dispatch/operator.h"
 #include "dispatch/run_numbers.h"
+#include "tensor/dtype.h"
 #include "tensor/tensor.h"
 
 #include <libcore/compile.h>
@@ -342,5 +343,15 @@ core_status core__program_stand_in(const core__program_type *type,
 core_status core__program_infer(core_operator *op, const core_value *args,
                                 uint32_t nargs, core_value *results,
                                 uint32_t nresults, uint64_t *out_draws);
+
+/* Of all elements. */
+static inline uint64_t core__type_bytes(const core__program_type *type)
+{
+    uint64_t bytes = core__dtype_size(type->dtype);
+
+    for (uint32_t i = 0; i < type->ndim; i++)
+        bytes *= (uint64_t)core__type_sizes(type)[i];
+    return bytes;
+}
 
 #endif
