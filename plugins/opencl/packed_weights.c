@@ -87,7 +87,8 @@ static void drop(opencl_device *device, entry **at)
     free(e);
 }
 
-void opencl_packed_weights_drop(opencl_device *device, cl_mem of)
+/* Releases entries; of: NULL for any buffer; stream: 0 for any stream. */
+static void drop_matching(opencl_device *device, cl_mem of, uint64_t stream)
 {
     opencl_packed_weights *weights = device->packed;
     entry **at;
@@ -96,27 +97,22 @@ void opencl_packed_weights_drop(opencl_device *device, cl_mem of)
         return;
     pthread_mutex_lock(&weights->lock);
     for (at = &weights->entries; *at != NULL;)
-        if (of == NULL || (*at)->key.memory.handle == of)
+        if ((of == NULL || (*at)->key.memory.handle == of) &&
+            (stream == 0 || (*at)->key.stream == stream))
             drop(device, at);
         else
             at = &(*at)->next;
     pthread_mutex_unlock(&weights->lock);
 }
 
+void opencl_packed_weights_drop(opencl_device *device, cl_mem of)
+{
+    drop_matching(device, of, 0);
+}
+
 void opencl_packed_weights_drop_stream(opencl_device *device, uint64_t number)
 {
-    opencl_packed_weights *weights = device->packed;
-    entry **at;
-
-    if (weights == NULL)
-        return;
-    pthread_mutex_lock(&weights->lock);
-    for (at = &weights->entries; *at != NULL;)
-        if ((*at)->key.stream == number)
-            drop(device, at);
-        else
-            at = &(*at)->next;
-    pthread_mutex_unlock(&weights->lock);
+    drop_matching(device, NULL, number);
 }
 
 void opencl_packed_weights_close(opencl_device *device)
@@ -148,7 +144,8 @@ static bool key_of(core_call *call, const opencl_product *p, key *to)
     return true;
 }
 
-/* Returns whether the key was seen before, or only others since. */
+/* Returns whether the key was seen before.  A key with the same slot, seen
+ * since, makes it forget this one. */
 static bool was_seen(opencl_packed_weights *weights, const key *of)
 {
     const unsigned char *bytes = (const unsigned char *)of;
@@ -163,7 +160,7 @@ static bool was_seen(opencl_packed_weights *weights, const key *of)
     return false;
 }
 
-/* Returns the entry; what it finds to be out of date is released. */
+/* Returns the entry of a key, or NULL.  Releases outdated entries. */
 static entry *find(opencl_device *device, const key *of)
 {
     entry **at = &device->packed->entries, *found = NULL;
@@ -185,8 +182,8 @@ static entry *find(opencl_device *device, const key *of)
     return found;
 }
 
-/* Matrices that are in use are not released for others: with more weights than
- * fit, each would be packed for one product. */
+/* Recently used matrices are not evicted: if more weights than fit are in use,
+ * each would be evicted before its next product. */
 static bool make_room(opencl_device *device, uint64_t bytes)
 {
     opencl_packed_weights *weights = device->packed;
@@ -202,7 +199,8 @@ static bool make_room(opencl_device *device, uint64_t bytes)
             atomic_load(&device->allocated) + bytes <= device->total);
 }
 
-/* Without room or memory there is no packed matrix, which is not an error. */
+/* Packs a matrix and keeps it.  *out_entry is NULL, without an error, if the
+ * limit is reached or memory has run out. */
 static core_status add(core_call *call, const opencl_product *p, const key *of,
                        entry **out_entry)
 {
@@ -252,7 +250,7 @@ core_status opencl_packed_weight(core_call *call, const opencl_product *p,
     key k;
 
     *out_packed = NULL;
-    /* Hosts before 0.6 do not tell what has changed.  A graph may run after the
+    /* Hosts before 0.6 do not report changes.  A graph may run after the
      * operand has changed. */
     if (weights == NULL || p->weight == NULL || opencl_host->abi_minor < 6 ||
         p->inner * p->columns < SMALLEST ||

@@ -6,10 +6,10 @@
  *
  * A matrix is kept when a product uses it for the second time unchanged
  * (core_host.call_view_content), so that what is used once needs no memory.  A
- * packed matrix belongs to its stream.  It is released when another
- * version or another storage is found at its address, when the buffer that it
- * was made from or its stream is released, when memory runs out, or, if there
- * is no room for others, when it has not been used for long. */
+ * packed matrix belongs to its stream.  It is released when another version or
+ * another storage is found at its address, when the buffer that it was made
+ * from or its stream is released, when memory runs out, or, if it has not been
+ * used for long, when the limit leaves no room for another matrix. */
 
 #ifndef OPENCL_PACKED_WEIGHTS_H
 #define OPENCL_PACKED_WEIGHTS_H

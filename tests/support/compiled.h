@@ -9,6 +9,7 @@
 #include "program.h"
 
 #include <libcore/compiled.h>
+#include <libcore/dispatch.h>
 
 /* The body of a function: w is its world, x its inputs, out its outputs.  Not
  * every test uses those of training.h. */
@@ -26,6 +27,36 @@
         world *w __attribute__((unused)),                                      \
         core_tensor *const *x __attribute__((unused)),                         \
         core_tensor **out __attribute__((unused)), size_t *noutputs)
+
+/* Sets struct_size of the options. */
+static inline core_compiled *compile_with(core_tensor_function function,
+                                          void *context,
+                                          core_compile_options options)
+{
+    core_compiled *compiled;
+
+    options.struct_size = sizeof options;
+    OK(core_compile(function, context, &options, &compiled));
+    return compiled;
+}
+
+static inline core_compiled *compile_fully(core_tensor_function function,
+                                           void *context)
+{
+    return compile_with(
+        function, context,
+        (core_compile_options){.flags = CORE_COMPILE_FULLGRAPH});
+}
+
+/* A registered function that changes nothing; user: an int, its calls. */
+static inline core_status count_and_pass_on(core_call *call,
+                                            const core_value *args,
+                                            uint32_t nargs, core_value *results,
+                                            uint32_t nresults)
+{
+    ++*(int *)call->user;
+    return core_redispatch_displaced(call, args, nargs, results, nresults);
+}
 
 static inline core_compile_counts compile_counts(void)
 {

@@ -96,6 +96,16 @@ static inline core_tensor *numbers_on(core_device *device, size_t ndim,
     numbers_on((w)->device, sizeof(int64_t[]){__VA_ARGS__} / sizeof(int64_t), \
                (int64_t[]){__VA_ARGS__}, from)
 
+/* A world of matrices that differ. */
+static inline world world_of(size_t ninputs, int64_t rows, int64_t columns)
+{
+    world w = {.device = program_device, .ninputs = ninputs};
+
+    for (size_t i = 0; i < ninputs; i++)
+        w.inputs[i] = NUMBERS(&w, 1 + 40 * (uint32_t)i, rows, columns);
+    return w;
+}
+
 static inline void same_bits(const char *what, size_t index, core_tensor *a,
                              core_tensor *b)
 {

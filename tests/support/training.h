@@ -32,17 +32,6 @@ static inline core_tensor *own(core_tensor *tensor)
     return core_tensor_retain(tensor);
 }
 
-static inline core_compiled *compile_fully(core_tensor_function function,
-                                           void *context)
-{
-    core_compile_options options = {.struct_size = sizeof options,
-                                    .flags = CORE_COMPILE_FULLGRAPH};
-    core_compiled *compiled;
-
-    OK(core_compile(function, context, &options, &compiled));
-    return compiled;
-}
-
 /* A backward of the outputs in `used`, a set of bits, that require grad. */
 static inline void backward_of(core_tensor *const *outputs, size_t count,
                                unsigned used, uint32_t flags)

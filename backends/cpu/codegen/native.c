@@ -205,7 +205,7 @@ static vector_value fit(lowering *l, uint32_t type, vector_value x)
     }
 }
 
-/* What one of two floats is, unless the first is NaN: then `otherwise`. */
+/* op of two floats, or a if test is NaN.  test: a or b. */
 static vector_value choose(vector_code *c, uint32_t op, vector_value a,
                            vector_value b, vector_value test)
 {

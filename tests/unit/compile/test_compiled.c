@@ -26,12 +26,7 @@ static world two_inputs(void)
 static core_compiled *compile(core_tensor_function function, world *w,
                               uint32_t flags)
 {
-    core_compile_options options = {.struct_size = sizeof options,
-                                    .flags = flags};
-    core_compiled *compiled;
-
-    OK(core_compile(function, w, &options, &compiled));
-    return compiled;
+    return compile_with(function, w, (core_compile_options){.flags = flags});
 }
 
 /* ------------------------------------------------------------- results -- */

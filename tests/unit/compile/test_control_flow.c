@@ -105,20 +105,10 @@ static void negate_first(world *w)
     OK(core_neg_(w->inputs[0]));
 }
 
-static core_compiled *compile(core_tensor_function function, void *context)
-{
-    const core_compile_options options = {.struct_size = sizeof options,
-                                          .flags = CORE_COMPILE_FULLGRAPH};
-    core_compiled *compiled;
-
-    OK(core_compile(function, context, &options, &compiled));
-    return compiled;
-}
-
 START_TEST(a_compiled_function_decides_in_each_call)
 {
     world eager = branch_world(), traced = branch_world();
-    core_compiled *compiled = compile(branches, &traced);
+    core_compiled *compiled = compile_fully(branches, &traced);
 
     for (int i = 0; i < 4; i++) {
         same_call(branches, &eager, compiled, &traced);
@@ -208,7 +198,7 @@ COMPILED_FUNCTION(nests)
 START_TEST(branches_nest_and_read_what_is_outside)
 {
     world eager = branch_world(), traced = branch_world();
-    core_compiled *compiled = compile(nests, &traced);
+    core_compiled *compiled = compile_fully(nests, &traced);
 
     for (int i = 0; i < 4; i++) {
         same_call(nests, &eager, compiled, &traced);
@@ -274,7 +264,7 @@ COMPILED_FUNCTION(loops)
 START_TEST(a_loop_runs_as_often_as_the_data_say)
 {
     world eager = loop_world(), traced = loop_world();
-    core_compiled *compiled = compile(loops, &traced);
+    core_compiled *compiled = compile_fully(loops, &traced);
 
     for (int limit = 5; limit >= 0; limit -= 5) {
         OK(core_fill_(eager.hidden[0], core_int(limit)));
@@ -646,7 +636,7 @@ static void same_gradient(size_t i, core_tensor *a, core_tensor *b)
 START_TEST(recorded_branches_have_gradients)
 {
     world eager = differentiable_world(), traced = differentiable_world();
-    core_compiled *compiled = compile(differentiable, &traced);
+    core_compiled *compiled = compile_fully(differentiable, &traced);
 
     for (int i = 0; i < 4; i++) {
         core_tensor *a[2], *b[2], *grads[4];
@@ -708,7 +698,7 @@ COMPILED_FUNCTION(descends)
 START_TEST(a_recorded_backward_decides_in_each_call)
 {
     world eager = differentiable_world(), traced = differentiable_world();
-    core_compiled *compiled = compile(descends, &traced);
+    core_compiled *compiled = compile_fully(descends, &traced);
 
     for (int i = 0; i < 4; i++) {
         bool before;
@@ -793,7 +783,7 @@ COMPILED_FUNCTION(weighted)
 START_TEST(a_branch_outside_of_the_graph_is_a_part_of_training)
 {
     world eager = branch_world(), traced = branch_world();
-    core_compiled *compiled = compile(weighted, &traced);
+    core_compiled *compiled = compile_fully(weighted, &traced);
 
     for (int i = 0; i < 4; i++) {
         core_tensor *a, *b, *grads[2];

@@ -22,15 +22,11 @@ static void begin(void)
 static core_compiled *compile(core_tensor_function function, world *w,
                               uint32_t mode)
 {
-    core_compile_options options = {.struct_size = sizeof options,
-                                    .mode = mode,
-                                    .flags = CORE_COMPILE_FULLGRAPH,
-                                    .key = w->hidden,
-                                    .key_size = sizeof *w->hidden};
-    core_compiled *compiled;
-
-    OK(core_compile(function, w, &options, &compiled));
-    return compiled;
+    return compile_with(function, w,
+                        (core_compile_options){.mode = mode,
+                                               .flags = CORE_COMPILE_FULLGRAPH,
+                                               .key = w->hidden,
+                                               .key_size = sizeof *w->hidden});
 }
 
 /* Reads a hidden input and random numbers, and writes an input. */

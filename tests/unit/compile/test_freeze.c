@@ -17,13 +17,10 @@
 static core_compiled *compile(core_tensor_function function, world *w,
                               uint32_t flags)
 {
-    core_compile_options options = {.struct_size = sizeof options,
-                                    .flags = flags | CORE_COMPILE_FREEZE |
-                                             CORE_COMPILE_FULLGRAPH};
-    core_compiled *compiled;
-
-    OK(core_compile(function, w, &options, &compiled));
-    return compiled;
+    return compile_with(
+        function, w,
+        (core_compile_options){.flags = flags | CORE_COMPILE_FREEZE |
+                                        CORE_COMPILE_FULLGRAPH});
 }
 
 static world made(void)
@@ -112,14 +109,6 @@ START_TEST(a_change_in_place_leads_to_another_recording)
 }
 END_TEST
 
-static core_status passes_on(core_call *call, const core_value *args,
-                             uint32_t nargs, core_value *results,
-                             uint32_t nresults)
-{
-    ++*(int *)call->user;
-    return core_redispatch_displaced(call, args, nargs, results, nresults);
-}
-
 /* As soon as there is one, and in each call. */
 START_TEST(an_operator_with_a_registered_function_is_not_computed_before)
 {
@@ -131,8 +120,8 @@ START_TEST(an_operator_with_a_registered_function_is_not_computed_before)
 
     same_call(layer, &eager, compiled, &traced);
     OK(core_function_register("add.Tensor", CORE_KEY_BACKEND,
-                              core_device_type(program_device), passes_on,
-                              &runs, &registration));
+                              core_device_type(program_device),
+                              count_and_pass_on, &runs, &registration));
     for (int i = 0; i < 3; i++)
         same_call(layer, &eager, compiled, &traced);
     ck_assert_int_eq(runs, 6);

@@ -14,22 +14,9 @@
 static core_compiled *compile(core_tensor_function function, world *w,
                               uint32_t codegen)
 {
-    const core_compile_options options = {.struct_size = sizeof options,
-                                          .flags = CORE_COMPILE_FULLGRAPH,
-                                          .codegen = codegen};
-    core_compiled *compiled;
-
-    OK(core_compile(function, w, &options, &compiled));
-    return compiled;
-}
-
-static world world_of(size_t ninputs)
-{
-    world w = {.device = program_device, .ninputs = ninputs};
-
-    for (size_t i = 0; i < ninputs; i++)
-        w.inputs[i] = NUMBERS(&w, 1 + 40 * (uint32_t)i, 8, 8);
-    return w;
+    return compile_with(function, w,
+                        (core_compile_options){.flags = CORE_COMPILE_FULLGRAPH,
+                                               .codegen = codegen});
 }
 
 static const core__prepared_facts *facts_of(core_compiled *compiled)
@@ -49,7 +36,7 @@ static const core__prepared_facts *facts_of(core_compiled *compiled)
 static core_compiled *compare_fused(core_tensor_function function,
                                     size_t ninputs)
 {
-    world eager = world_of(ninputs), traced = world_of(ninputs);
+    world eager = world_of(ninputs, 8, 8), traced = world_of(ninputs, 8, 8);
     core_compiled *compiled =
         compile(function, &traced, CORE_COMPILE_CODEGEN_ON);
 
@@ -275,7 +262,7 @@ COMPILED_FUNCTION(smooth)
 
 static world trained(void)
 {
-    world w = world_of(2);
+    world w = world_of(2, 8, 8);
 
     leaf(w.inputs[0]);
     leaf(w.inputs[1]);
@@ -300,7 +287,7 @@ END_TEST
 /* NULL: the operators are fused. */
 static void expect_reason(uint32_t codegen, const char *reason)
 {
-    world w = world_of(2);
+    world w = world_of(2, 8, 8);
     core_compiled *compiled = compile(chain, &w, codegen);
     core_tensor *out;
 
@@ -349,7 +336,7 @@ END_TEST
 
 START_TEST(a_kernel_that_cannot_be_built_leaves_its_operators)
 {
-    world eager = world_of(2), traced = world_of(2);
+    world eager = world_of(2, 8, 8), traced = world_of(2, 8, 8);
     core_compiled *compiled = compile(chain, &traced, CORE_COMPILE_CODEGEN_ON);
     core_compile_counts before = compile_counts();
 

@@ -29,25 +29,6 @@ static bool on_sim_now(void)
     return strcmp(core_device_type(program_device), "sim") == 0;
 }
 
-static world world_of(size_t ninputs)
-{
-    world w = {.device = program_device, .ninputs = ninputs};
-
-    for (size_t i = 0; i < ninputs; i++)
-        w.inputs[i] = NUMBERS(&w, 1 + 40 * (uint32_t)i, 4, 5);
-    return w;
-}
-
-static core_compiled *compile(core_tensor_function function, world *w)
-{
-    core_compile_options options = {.struct_size = sizeof options,
-                                    .flags = CORE_COMPILE_FULLGRAPH};
-    core_compiled *compiled;
-
-    OK(core_compile(function, w, &options, &compiled));
-    return compiled;
-}
-
 static core_program *program_of(core_compiled *compiled)
 {
     for (uint32_t i = 0; i < compiled->limit; i++)
@@ -87,7 +68,7 @@ static core_compiled *compare_poisoned(core_tensor_function function,
                                        world (*make)(void))
 {
     world eager = make(), traced = make();
-    core_compiled *compiled = compile(function, &traced);
+    core_compiled *compiled = compile_fully(function, &traced);
 
     for (int i = 0; i < CALLS; i++) {
         same_call(function, &eager, compiled, &traced);
@@ -102,7 +83,7 @@ static core_compiled *compare_poisoned(core_tensor_function function,
 
 static world two(void)
 {
-    return world_of(2);
+    return world_of(2, 4, 5);
 }
 
 /* -------------------------------------------------------------- results -- */
@@ -199,7 +180,7 @@ START_TEST(only_outputs_are_allocated)
 {
     world w = two();
 
-    measured = compile(chain, &w);
+    measured = compile_fully(chain, &w);
     OK(call_compiled(&w));
     ck_assert_uint_eq(facts_of(measured)->nodes, 3);
     ck_assert_uint_eq(facts_of(measured)->launches, 3);
@@ -227,7 +208,7 @@ COMPILED_FUNCTION(momentum)
 
 static world with_state(void)
 {
-    world w = world_of(2);
+    world w = world_of(2, 4, 5);
 
     w.nhidden = 1;
     w.hidden[0] = NUMBERS(&w, 500, 4, 5);
@@ -333,7 +314,7 @@ COMPILED_FUNCTION(reads_transposed)
 START_TEST(an_input_is_not_written_while_it_is_read_in_another_order)
 {
     world eager = two(), traced = two();
-    core_compiled *compiled = compile(reads_transposed, &traced);
+    core_compiled *compiled = compile_fully(reads_transposed, &traced);
 
     eager.inputs[0] = NUMBERS(&eager, 3, 6, 6);
     traced.inputs[0] = NUMBERS(&traced, 3, 6, 6);
@@ -438,7 +419,7 @@ START_TEST(a_step_needs_less_memory_than_the_function)
     world eager = deep(), traced = deep();
     uint64_t least, most;
 
-    measured = compile(deep_step, &traced);
+    measured = compile_fully(deep_step, &traced);
     for (int i = 0; i < CALLS; i++)
         same_call(deep_step, &eager, measured, &traced);
     if (on_sim_now()) {
@@ -619,7 +600,7 @@ START_TEST(threads_and_streams_do_not_share_an_arena)
     pthread_t threads[THREADS];
     int numbers[THREADS];
 
-    shared = compile(chain, &w);
+    shared = compile_fully(chain, &w);
     for (int i = 0; i < THREADS; i++) {
         numbers[i] = 100 * i;
         ck_assert_int_eq(
@@ -641,7 +622,7 @@ START_TEST(a_thread_changes_between_streams)
 
     if (!on_sim_now())
         return;
-    shared = compile(chain, &w);
+    shared = compile_fully(chain, &w);
     OK(chain(&w, w.inputs, 2, b, &count));
     for (int i = 0; i < CORE__PREPARED_SETS + 2; i++)
         OK(core_stream_create(program_device, &streams[i]));
@@ -668,7 +649,7 @@ START_TEST(a_child_process_calls)
 
     if (on_sim_now())
         return;
-    shared = compile(chain, &w);
+    shared = compile_fully(chain, &w);
     OK(core_compiled_call(shared, w.inputs, 2, &out, 1));
     core_tensor_release(out);
     child = fork();
@@ -703,7 +684,7 @@ static core_tensor *indices(const world *w, int64_t last)
 START_TEST(an_error_of_a_kernel_is_that_of_the_operator)
 {
     world w = two();
-    core_compiled *compiled = compile(selects, &w);
+    core_compiled *compiled = compile_fully(selects, &w);
     char message[512];
     core_tensor *out = NULL;
     size_t count = 1;
@@ -791,7 +772,7 @@ static core_status sees_relu(core_call *call, const core_value *args,
 START_TEST(a_function_that_is_registered_later_is_called)
 {
     world eager = two(), traced = two();
-    core_compiled *compiled = compile(chain, &traced);
+    core_compiled *compiled = compile_fully(chain, &traced);
     core_registration *registration;
 
     same_call(chain, &eager, compiled, &traced);
@@ -880,7 +861,7 @@ COMPILED_FUNCTION(less_hidden)
 
 static world one_and_hidden(void)
 {
-    world w = world_of(1);
+    world w = world_of(1, 4, 5);
 
     w.hidden[0] = NUMBERS(&w, 300, 4, 5);
     w.nhidden = 1;
@@ -901,7 +882,7 @@ static core_registration *register_relu(void)
 START_TEST(an_input_that_was_the_hidden_input_is_another_tensor_later)
 {
     world eager = one_and_hidden(), traced = one_and_hidden();
-    core_compiled *compiled = compile(less_hidden, &traced);
+    core_compiled *compiled = compile_fully(less_hidden, &traced);
     core_tensor *eager_input = eager.inputs[0];
     core_tensor *traced_input = traced.inputs[0];
     core_registration *made;
@@ -922,7 +903,7 @@ END_TEST
 START_TEST(an_earlier_error_of_the_thread_stays_when_calls_are_prepared)
 {
     world w = one_and_hidden();
-    core_compiled *compiled = compile(less_hidden, &w);
+    core_compiled *compiled = compile_fully(less_hidden, &w);
     core_tensor *wide = NUMBERS(&w, 1, 7, 3), *out;
     core_registration *made = NULL;
 
@@ -943,7 +924,7 @@ END_TEST
 START_TEST(a_pool_gets_the_memory_of_a_call)
 {
     world eager = two(), traced = two();
-    core_compiled *compiled = compile(chain, &traced);
+    core_compiled *compiled = compile_fully(chain, &traced);
     core_memory_pool *pool;
 
     if (on_sim_now()) {

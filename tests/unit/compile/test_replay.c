@@ -30,22 +30,10 @@ static void begin(void)
 
 static core_compiled *compile(core_tensor_function function, world *w)
 {
-    core_compile_options options = {.struct_size = sizeof options,
-                                    .mode = CORE_COMPILE_REDUCE_OVERHEAD,
-                                    .flags = CORE_COMPILE_FULLGRAPH};
-    core_compiled *compiled;
-
-    OK(core_compile(function, w, &options, &compiled));
-    return compiled;
-}
-
-static world world_of(size_t ninputs)
-{
-    world w = {.device = program_device, .ninputs = ninputs};
-
-    for (size_t i = 0; i < ninputs; i++)
-        w.inputs[i] = NUMBERS(&w, 1 + 40 * (uint32_t)i, 4, 5);
-    return w;
+    return compile_with(
+        function, w,
+        (core_compile_options){.mode = CORE_COMPILE_REDUCE_OVERHEAD,
+                               .flags = CORE_COMPILE_FULLGRAPH});
 }
 
 /* Other numbers at other addresses; the old tensors stay in the test's pool. */
@@ -85,7 +73,7 @@ COMPILED_FUNCTION(chain)
 
 START_TEST(the_second_call_is_captured_and_later_ones_launch_the_graph)
 {
-    world eager = world_of(2), traced = world_of(2);
+    world eager = world_of(2, 4, 5), traced = world_of(2, 4, 5);
     core_compiled *compiled = compile(chain, &traced);
     sim_counters before;
 
@@ -110,7 +98,7 @@ END_TEST
 
 START_TEST(results_are_not_changed_by_later_launches)
 {
-    world w = world_of(2);
+    world w = world_of(2, 4, 5);
     core_compiled *compiled = compile(chain, &w);
     core_tensor *out[CALLS], *expected[CALLS];
     size_t count = 1;
@@ -133,7 +121,7 @@ END_TEST
 
 START_TEST(an_input_that_moves_later_is_copied_from_then_on)
 {
-    world eager = world_of(2), traced = world_of(2);
+    world eager = world_of(2, 4, 5), traced = world_of(2, 4, 5);
     core_compiled *compiled = compile(chain, &traced);
 
     for (uint32_t i = 0; i < 3; i++)
@@ -182,7 +170,7 @@ COMPILED_FUNCTION(everything)
 START_TEST(writes_views_and_random_numbers_are_those_of_the_function)
 {
     for (int moves = 0; moves < 2; moves++) {
-        world eager = world_of(2), traced = world_of(2);
+        world eager = world_of(2, 4, 5), traced = world_of(2, 4, 5);
         core_compiled *compiled = compile(everything, &traced);
 
         eager.hidden[0] = NUMBERS(&eager, 3, 4, 5);
@@ -208,7 +196,7 @@ END_TEST
 /* Each launch goes on where the one before has stopped. */
 START_TEST(random_numbers_go_on_from_call_to_call)
 {
-    world w = world_of(2);
+    world w = world_of(2, 4, 5);
     core_compiled *compiled = compile(everything, &w);
     core_tensor *out[CALLS][5], *expected[CALLS][5];
     world eager = w;
@@ -290,7 +278,7 @@ static void take_part(world *w, uint32_t from)
 START_TEST(inputs_that_are_written_and_overlap_are_captured_where_they_are)
 {
     for (int moves = 0; moves < 2; moves++) {
-        world eager = world_of(2), traced = world_of(2);
+        world eager = world_of(2, 4, 5), traced = world_of(2, 4, 5);
         core_compiled *compiled = compile(writes_a_part, &traced);
         uint64_t before = launches();
 
@@ -312,7 +300,7 @@ END_TEST
 
 START_TEST(entries_of_several_sizes_share_a_pool)
 {
-    world eager = world_of(2), traced = world_of(2);
+    world eager = world_of(2, 4, 5), traced = world_of(2, 4, 5);
     core_compiled *compiled = compile(chain, &traced);
 
     for (uint32_t i = 0; i < 4 * CALLS; i++) {
@@ -360,7 +348,7 @@ static core_tensor *gradient_of_model(world *w, core_compiled *compiled)
 
 START_TEST(forward_and_backward_are_graphs)
 {
-    world eager = world_of(2), traced = world_of(2);
+    world eager = world_of(2, 4, 5), traced = world_of(2, 4, 5);
     core_compiled *compiled = compile(model, &traced);
 
     leaf(eager.inputs[1]);
@@ -483,7 +471,7 @@ END_TEST
 
 START_TEST(streams_take_turns_and_end)
 {
-    world w = world_of(2);
+    world w = world_of(2, 4, 5);
     core_compiled *compiled = compile(chain, &w);
     core_stream *home;
     core_tensor *expected, *out;
@@ -542,7 +530,7 @@ static void *call_on_a_stream(void *from)
 
 START_TEST(two_threads_call_at_once)
 {
-    world w = world_of(2);
+    world w = world_of(2, 4, 5);
     pthread_t threads[2];
     int numbers[2] = {0, 100};
 
@@ -561,7 +549,7 @@ END_TEST
 
 START_TEST(a_child_process_is_refused_and_leaves_the_graph)
 {
-    world w = world_of(2);
+    world w = world_of(2, 4, 5);
     core_tensor *out;
     pid_t child;
     int result;
@@ -671,7 +659,7 @@ START_TEST(a_graph_ends_before_an_operator_that_reads_on_the_host)
     const core_tensor_function functions[] = {branches_late, branches_early};
 
     for (int f = 0; f < 2; f++) {
-        world eager = world_of(2), traced = world_of(2);
+        world eager = world_of(2, 4, 5), traced = world_of(2, 4, 5);
         core_compiled *compiled = compile(functions[f], &traced);
         uint64_t before = launches();
 
@@ -692,7 +680,7 @@ END_TEST
 
 START_TEST(calls_in_a_capture_and_in_a_pool_run_operators)
 {
-    world w = world_of(2);
+    world w = world_of(2, 4, 5);
     core_compiled *compiled = compile(chain, &w);
     core_stream *stream;
     core_memory_pool *pool;
@@ -728,26 +716,18 @@ START_TEST(calls_in_a_capture_and_in_a_pool_run_operators)
 }
 END_TEST
 
-static core_status passes_on(core_call *call, const core_value *args,
-                             uint32_t nargs, core_value *results,
-                             uint32_t nresults)
-{
-    ++*(int *)call->user;
-    return core_redispatch_displaced(call, args, nargs, results, nresults);
-}
-
 /* As called as an operator, also if there was a graph before. */
 START_TEST(a_graph_ends_before_an_operator_with_a_registered_function)
 {
-    world eager = world_of(2), traced = world_of(2);
+    world eager = world_of(2, 4, 5), traced = world_of(2, 4, 5);
     core_compiled *compiled = compile(chain, &traced);
     core_registration *registration;
     int runs = 0;
 
     for (int i = 0; i < CALLS; i++)
         same_call(chain, &eager, compiled, &traced);
-    OK(core_function_register("tanh", CORE_KEY_BACKEND, "sim", passes_on, &runs,
-                              &registration));
+    OK(core_function_register("tanh", CORE_KEY_BACKEND, "sim",
+                              count_and_pass_on, &runs, &registration));
     for (int i = 0; i < CALLS; i++)
         same_call(chain, &eager, compiled, &traced);
     ck_assert_int_eq(runs, 2 * CALLS);
@@ -768,8 +748,8 @@ START_TEST(devices_that_do_not_capture_prepare_calls)
     core_compiled *compiled;
 
     on_cpu();
-    eager = world_of(2);
-    traced = world_of(2);
+    eager = world_of(2, 4, 5);
+    traced = world_of(2, 4, 5);
     compiled = compile(chain, &traced);
     for (int i = 0; i < CALLS; i++)
         same_call(chain, &eager, compiled, &traced);
@@ -788,7 +768,7 @@ END_TEST
  * is right. */
 static void fail_each(uint32_t kind, bool moves)
 {
-    world w = world_of(2);
+    world w = world_of(2, 4, 5);
     core_compiled *compiled = compile(chain, &w);
     core_tensor *out, *expected;
     size_t count = 1;
@@ -845,7 +825,7 @@ START_TEST(a_first_call_that_fails_leaves_graphs_possible)
     bool failed = true;
 
     for (int64_t nth = 0; failed; nth++) {
-        world w = world_of(2);
+        world w = world_of(2, 4, 5);
         core_compiled *compiled = compile(chain, &w);
         core_tensor *out;
         core_status status;
@@ -877,7 +857,7 @@ START_TEST(a_capture_that_fails_leaves_nothing)
 
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         for (uint64_t nth = 1; nth < 4; nth++) {
-            world w = world_of(2);
+            world w = world_of(2, 4, 5);
             core_compiled *compiled = compile(chain, &w);
             core_tensor *out, *expected;
             size_t count = 1;
@@ -919,7 +899,7 @@ COMPILED_FUNCTION(selects)
 
 START_TEST(bad_data_in_a_launch_is_reported_by_the_wait)
 {
-    world w = world_of(1);
+    world w = world_of(1, 4, 5);
     core_compiled *compiled = compile(selects, &w);
     core_tensor *out;
     int64_t index[] = {1, 0};
@@ -944,7 +924,7 @@ END_TEST
 /* The work of a launch fails: the stream has the error, another one goes on. */
 START_TEST(a_launch_that_fails_poisons_its_stream_alone)
 {
-    world w = world_of(2);
+    world w = world_of(2, 4, 5);
     core_compiled *compiled = compile(chain, &w);
     core_stream *home, *stream;
     core_tensor *out, *expected;

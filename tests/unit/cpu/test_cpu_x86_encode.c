@@ -5,6 +5,7 @@
  * binutils disassemble as the text beside them. */
 
 #include "support/suite.h"
+#include "support/temporary_files.h"
 
 #include "codegen/x86_encode.h"
 
@@ -410,49 +411,72 @@ START_TEST(code_that_does_not_fit_is_reported)
 END_TEST
 
 /* The first word of a disassembled line, and where the instruction is. */
-static bool read_line(FILE *from, unsigned long *at, char *mnemonic)
+typedef struct disassembled {
+    unsigned long at;
+    char mnemonic[32];
+} disassembled;
+
+static bool read_line(FILE *from, disassembled *out)
 {
     char line[512];
 
     while (fgets(line, sizeof line, from))
-        if (sscanf(line, " %lx: %31s", at, mnemonic) == 2)
+        if (sscanf(line, " %lx: %31s", &out->at, out->mnemonic) == 2)
             return true;
     return false;
 }
 
+static int disassemble(const char *path, disassembled *lines, int most)
+{
+    char command[PATH_MAX + 128];
+    FILE *from;
+    int count = 0;
+
+    snprintf(command, sizeof command,
+             "objdump -D -b binary -m i386:x86-64 -M intel "
+             "--no-show-raw-insn '%s'",
+             path);
+    from = popen(command, "r");
+    ck_assert_ptr_nonnull(from);
+    while (count < most && read_line(from, &lines[count]))
+        count++;
+    pclose(from);
+    return count;
+}
+
 START_TEST(objdump_reads_the_same_instructions)
 {
-    char path[] = "/tmp/core-encode-XXXXXX", command[256], mnemonic[32];
-    unsigned long at, expected = 0;
-    FILE *file, *out;
+    disassembled lines[ENCODINGS];
+    temporary_path path;
+    unsigned long expected = 0;
+    FILE *file;
+    int count;
 
     if (system("objdump --version >/dev/null 2>&1") != 0) {
         suite_skip("objdump is not available");
         return;
     }
-    file = fdopen(mkstemp(path), "wb");
+    temporary_file(path, "core-encode");
+    file = fopen(path, "wb");
+    ck_assert_ptr_nonnull(file);
     for (int i = 0; i < ENCODINGS; i++) {
         uint8_t bytes[16];
 
         fwrite(bytes, 1, encode(&encodings[i], bytes), file);
     }
-    fclose(file);
-    snprintf(command, sizeof command,
-             "objdump -D -b binary -m i386:x86-64 -M intel "
-             "--no-show-raw-insn %s",
-             path);
-    out = popen(command, "r");
+    ck_assert_int_eq(fclose(file), 0);
+    count = disassemble(path, lines, ENCODINGS);
+    temporary_remove(path);
+    ck_assert_int_eq(count, ENCODINGS);
     for (int i = 0; i < ENCODINGS; i++) {
         size_t size = strcspn(encodings[i].text, " ");
 
-        ck_assert_msg(read_line(out, &at, mnemonic), "%s", encodings[i].text);
-        ck_assert_msg(at == expected && strlen(mnemonic) == size &&
-                          memcmp(mnemonic, encodings[i].text, size) == 0,
-                      "%s: objdump reads %s", encodings[i].text, mnemonic);
+        ck_assert_msg(
+            lines[i].at == expected && strlen(lines[i].mnemonic) == size &&
+                memcmp(lines[i].mnemonic, encodings[i].text, size) == 0,
+            "%s: objdump reads %s", encodings[i].text, lines[i].mnemonic);
         expected += strlen(encodings[i].bytes) / 2;
     }
-    pclose(out);
-    remove(path);
 }
 END_TEST
 
