@@ -91,6 +91,28 @@ START_TEST(arguments_are_checked)
 }
 END_TEST
 
+/* It stores one output and reports more than the call has space for. */
+COMPILED_FUNCTION(reports_too_many)
+{
+    *noutputs = 5;
+    return core_add(x[0], x[1], core_int(1), &out[0]);
+}
+
+START_TEST(too_many_outputs_are_refused_and_released)
+{
+    world w = two_inputs();
+    core_compiled *compiled = compile(reports_too_many, &w, 0);
+    core_tensor *out[2];
+
+    FAILS(core_compiled_call(compiled, w.inputs, 2, out, 2),
+          CORE_ERROR_INVALID_ARGUMENT,
+          "returned 5 outputs; the call has space for 2");
+    ck_assert_ptr_null(out[0]);
+    ck_assert_ptr_null(out[1]);
+    core_compiled_release(compiled);
+}
+END_TEST
+
 /* ------------------------------------------------------------- options -- */
 
 START_TEST(what_is_not_supported_yet_is_refused_by_name)
@@ -923,6 +945,7 @@ END_TEST
 SUITE_ON_CPU_AND_SIM(
     "compile/compiled", detached_results_have_no_base,
     a_function_is_recorded_at_its_first_call, arguments_are_checked,
+    too_many_outputs_are_refused_and_released,
     what_is_not_supported_yet_is_refused_by_name,
     a_function_that_cannot_be_recorded_runs_as_it_is,
     an_error_without_a_message_gets_one, with_fullgraph_a_break_is_an_error,

@@ -728,7 +728,7 @@ COMPILED_FUNCTION(writes_and_selects)
 START_TEST(memory_of_a_failed_call_has_numbers_again)
 {
     world w = two();
-    core_compiled *compiled = compile(writes_and_selects, &w);
+    core_compiled *compiled = compile_fully(writes_and_selects, &w);
     core_tensor *out[2];
 
     w.inputs[1] = indices(&w, 2);
