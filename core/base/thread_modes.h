@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* thread_modes.h: the state of a thread on which the calls of a function depend,
- * for functions that backward calls again: checkpoints, compiled functions. */
+/* thread_modes.h: the state of a thread on which the calls of a function
+ * depend, for functions that backward calls again: checkpoints, compiled
+ * functions. */
 
 #ifndef CORE_BASE_THREAD_MODES_H
 #define CORE_BASE_THREAD_MODES_H

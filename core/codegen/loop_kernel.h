@@ -64,9 +64,9 @@ typedef struct core__loop_arguments {
 core_status core__loop_kernel_run(core__loop_kernel *kernel,
                                   const core__loop_arguments *arguments);
 
-/* Makes the loop without launching: for launches with
- * core__loop_kernel_launch, before which the memory of operands may be replaced.
- * A block that core__free frees.  numel is 0 if there is nothing to compute. */
+/* Makes the loop without launching: for launches with core__loop_kernel_launch,
+ * before which the memory of operands may be replaced.  A block that core__free
+ * frees.  numel is 0 if there is nothing to compute. */
 core_status core__loop_kernel_loop(const core__loop_kernel *kernel,
                                    const core__loop_arguments *arguments,
                                    core_loop **out_loop);

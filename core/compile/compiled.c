@@ -7,6 +7,7 @@
 #include "compile/fusion.h"
 #include "compile/varying_sizes.h"
 
+#include "autograd/graph/callback.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/settings.h"
@@ -439,10 +440,12 @@ static core_status call_eagerly(core_compiled *compiled,
                                 core_tensor *const *inputs, size_t ninputs,
                                 core_tensor **outputs, size_t noutputs)
 {
+    uint32_t errors = core__error_sequence();
     size_t count = noutputs;
     core_status status =
         compiled->function(compiled->context, inputs, ninputs, outputs, &count);
 
+    status = core__callback_status(errors, status, NULL);
     if (status == CORE_OK)
         status = check_outputs(outputs, noutputs, count);
     if (status != CORE_OK)
@@ -644,7 +647,7 @@ static core_status after_failure(call *c, uint64_t ns)
     return full ? failure : CORE_OK;
 }
 
-/* ---------------------------------------------------------- varying sizes -- */
+/* --------------------------------------------------------- varying sizes -- */
 
 static bool joins_sizes(const core_compiled *compiled)
 {
@@ -759,6 +762,7 @@ static bool has_replaceable(core_compiled *compiled)
  * one. */
 static core_status run_resized(call *c, bool *out_done)
 {
+    static const char why[] = "made from programs of other sizes";
     core_compiled *compiled = c->compiled;
     core__compiled_entry *entry;
     core_status status;
@@ -770,8 +774,12 @@ static core_status run_resized(call *c, bool *out_done)
                                        c->ninputs, &entry);
     if (status != CORE_OK || !entry)
         return status;
+    entry->why = core__strdup(why);
+    if (!entry->why) {
+        core__entry_release(entry);
+        return core__error_memory(sizeof why);
+    }
     *out_done = true;
-    entry->why = core__strdup("made from programs of other sizes");
     entry->replaceable = true;
     count(&compiled->resized, 1);
     entry->recording =

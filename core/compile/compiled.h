@@ -10,10 +10,10 @@
  * record, if besides its hidden inputs are what they were.
  *
  * Calls find entries without a lock, in a slot each; an entry is freed when no
- * call can still be looking at it (dispatch/epoch_reclaim.c).  Entries are added
- * and removed under one lock of the process.  No lock is held while a function
- * is recorded: two threads may record the same facts at once, and the second
- * result is dropped. */
+ * call can still be looking at it (dispatch/epoch_reclaim.c).  Entries are
+ * added and removed under one lock of the process.  No lock is held while a
+ * function is recorded: two threads may record the same facts at once, and the
+ * second result is dropped. */
 
 #ifndef CORE_COMPILE_COMPILED_H
 #define CORE_COMPILE_COMPILED_H
@@ -32,8 +32,8 @@
 
 enum { CORE__GUARD_LOCAL = 2048 };
 
-/* True if a gradient of the tensor is passed to hooks: its own, if it is a leaf,
- * or those of the node that made it. */
+/* True if a gradient of the tensor is passed to hooks: its own, if it is a
+ * leaf, or those of the node that made it. */
 static inline bool core__has_hooks(const core_tensor *tensor)
 {
     const core__autograd_meta *autograd = tensor->autograd;
@@ -49,8 +49,8 @@ typedef struct core__guard {
     _Alignas(8) unsigned char local[CORE__GUARD_LOCAL];
 } core__guard;
 
-/* Why a call cannot be served by a program, whatever its function does; NULL: it
- * can.  *out_input: the input that the reason is about, or UINT32_MAX. */
+/* Why a call cannot be served by a program, whatever its function does; NULL:
+ * it can.  *out_input: the input that the reason is about, or UINT32_MAX. */
 const char *core__guard_refuses(const core__thread *self,
                                 core_tensor *const *inputs, size_t ninputs,
                                 uint32_t *out_input);
@@ -77,8 +77,8 @@ bool core__guard_same_but_sizes(const unsigned char *a, size_t a_size,
 
 /* ------------------------------------------------------------- holders -- */
 
-/* How many references programs of compiled functions have to a tensor.  If there
- * are no others, the function cannot have it any more. */
+/* How many references programs of compiled functions have to a tensor.  If
+ * there are no others, the function cannot have it any more. */
 typedef struct core__holder {
     core_tensor *tensor;
     _Atomic uint32_t held;
@@ -126,8 +126,8 @@ typedef struct core__compiled_entry {
     char *reason;        /* of the graph break */
     char *why;           /* why it was recorded */
     uint64_t recording;  /* its number */
-    /* It can be made again from programs of other sizes (varying_sizes.h), so it
-     * makes room for others. */
+    /* It can be made again from programs of other sizes (varying_sizes.h), so
+     * it makes room for others. */
     _Atomic bool replaceable;
     uint64_t trace_ns;
     _Atomic uint64_t calls;
@@ -202,8 +202,8 @@ void core__compiled_fork(core__fork_phase at);
 void core__compiled_add_counts(const core_compiled *compiled,
                                core_compile_counts *counts);
 
-/* Records a function for a call with noutputs outputs.  *out_training is NULL if
- * no result requires grad. */
+/* Records a function for a call with noutputs outputs.  *out_training is NULL
+ * if no result requires grad. */
 core_status core__compiled_trace(const core_compiled *compiled,
                                  core_tensor *const *inputs, size_t ninputs,
                                  size_t noutputs, core_program **out_program,

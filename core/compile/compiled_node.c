@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Calls of compiled functions whose results require grad, and their backward. */
+/* Calls of compiled functions whose results require grad, and their
+ * backward. */
 
 #include "compile/compiled_node.h"
 #include "compile/prepared.h"

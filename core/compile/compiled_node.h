@@ -42,8 +42,8 @@ void core__training_free(core__training *training);
 
 /* Calls of its entry that called the function as it is.  Accepts NULL. */
 uint64_t core__training_eager_calls(const core__training *training);
-/* Compares backward programs.  False: they differ, and text says where.  Accepts
- * NULL. */
+/* Compares backward programs.  False: they differ, and text says where.
+ * Accepts NULL. */
 bool core__training_equal(core__training *a, core__training *b, char *text,
                           size_t size);
 

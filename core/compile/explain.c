@@ -159,8 +159,7 @@ static void write_counts(const core_compiled *compiled, core__json *json)
 static void write_prepared(core_program *program, core__json *json)
 {
     const char *reason;
-    const core__prepared_facts *facts =
-        core__prepared_describe(program, &reason);
+    core__prepared_facts *facts = core__prepared_describe(program, &reason);
 
     core__json_text(json, "executor", facts ? "prepared" : "operators");
     core__json_object(json, "prepared");
@@ -172,17 +171,12 @@ static void write_prepared(core_program *program, core__json *json)
     if (!facts)
         core__json_text(json, "reason",
                         reason ? reason : "it has not been called yet");
-    core__json_array(json, "called_as_operators");
-    for (uint32_t i = 0; facts && i < facts->nunprepared; i++) {
-        core__json_object(json, NULL);
-        core__json_text(json, "operator", facts->unprepared[i].operator_name);
-        core__json_text(json, "reason", facts->unprepared[i].reason);
-        core__json_unsigned(json, "count", facts->unprepared[i].count);
-        core__json_end(json);
-    }
-    core__json_end(json);
+    core__operator_reasons_write(facts ? facts->unprepared : NULL,
+                                 facts ? facts->nunprepared : 0,
+                                 "called_as_operators", json);
     core__fusion_describe(facts ? facts->fusion : NULL, json);
     core__json_end(json);
+    core__prepared_facts_release(facts);
     core__replay_write(program, json);
 }
 

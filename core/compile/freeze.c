@@ -34,16 +34,6 @@ typedef struct freezing {
     uint8_t *early;  /* by node: it is computed now */
 } freezing;
 
-static uint64_t bytes_of(const core_program *program, uint32_t value)
-{
-    const core__program_type *type = &program->values[value].type;
-    uint64_t bytes = core__dtype_size((core_dtype)type->dtype);
-
-    for (uint32_t i = 0; i < type->ndim; i++)
-        bytes *= (uint64_t)core__type_sizes(type)[i];
-    return bytes;
-}
-
 /* ------------------------------------------------------------- selection -- */
 
 typedef struct reading {
@@ -57,7 +47,7 @@ static void read_value(void *context, uint32_t value)
 {
     reading *r = context;
 
-    r->bytes += bytes_of(r->f->program, value);
+    r->bytes += core__type_bytes(&r->f->program->values[value].type);
     r->known = r->known && r->f->known[value];
     r->count++;
 }
@@ -92,7 +82,7 @@ static bool is_known(const freezing *f, const core__program_node *node)
     for (uint32_t i = 0; i < node->nvalues; i++) {
         if (program->values[node->first + i].kept)
             return false;
-        results += bytes_of(program, node->first + i);
+        results += core__type_bytes(&program->values[node->first + i].type);
     }
     return r.known && (results <= SMALL || results <= LARGEST * r.bytes);
 }

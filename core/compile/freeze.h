@@ -12,8 +12,8 @@
  * computed from, unless only such a constant needs them.
  *
  * The program is right as long as the content of these inputs is what it was,
- * and no function was registered for what was computed: its entry compares their
- * versions, and the number of registrations (entry.c). */
+ * and no function was registered for what was computed: its entry compares
+ * their versions, and the number of registrations (entry.c). */
 
 #ifndef CORE_COMPILE_FREEZE_H
 #define CORE_COMPILE_FREEZE_H
@@ -21,7 +21,8 @@
 #include "compile/program.h"
 
 /* Freezes a program that is not shared yet.  After an error it cannot be used.
- * In a capture only the versions count, because nothing can be computed then. */
+ * In a capture only the versions count, because nothing can be computed
+ * then. */
 core_status core__program_freeze(core_program *program);
 
 /* True if hidden input i of a frozen program must not change.  What may change

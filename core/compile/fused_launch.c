@@ -39,7 +39,7 @@ static core_status set_loop(core__fused_launch *fused,
         .sizes = core__type_sizes(type)};
     core_loop *loop;
 
-    CORE_TRY(core__loop_kernel_loop(fused->kernel, &arguments, &loop));
+    CORE_TRY(core__loop_kernel_loop(fused->group->kernel, &arguments, &loop));
     fused->launch.loop = loop;
     fused->launch.block = (core_call *)(void *)loop; /* is freed with it */
     return CORE_OK;
@@ -57,7 +57,7 @@ core_status core__fused_launch_new(const core_program *program,
     *out_launch = NULL;
     if (!fused)
         return core__error_memory(sizeof *fused);
-    fused->kernel = group->kernel;
+    fused->group = group;
     fused->launch.kernel = &demands_nothing;
     fused->launch.run = &fused->run;
     fused->run.device = fusion->device;

@@ -77,8 +77,8 @@ static core_status mode_of(const core_program *program, uint32_t *out_mode)
 
 /* ---------------------------------------------------------------- cost -- */
 
-/* A launch of a fused kernel costs a little more than one of an operator's.  From
- * about 32 KiB on, what is not read and not written takes longer. */
+/* A launch of a fused kernel costs a little more than one of an operator's.
+ * From about 32 KiB on, what is not read and not written takes longer. */
 enum { SAVED_AT_LEAST = 32 << 10 };
 
 static const char *not_worth(const core__fused_group *group, uint32_t mode)

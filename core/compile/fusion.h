@@ -9,16 +9,15 @@
  * which the device makes a kernel.  The kernel reads each input once and writes
  * only what is read outside of the group; the bits are those of the operators.
  * Groups are made when calls of a program are prepared (prepared.h), before
- * memory is planned.  They are no part of the program: it stays what was
+ * memory is planned.  They are not part of the program: it stays what was
  * recorded, in its text, in files and when it runs operator by operator. */
 
 #ifndef CORE_COMPILE_FUSION_H
 #define CORE_COMPILE_FUSION_H
 
-#include "base/json.h"
 #include "codegen/loop_kernel.h"
+#include "compile/operator_reasons.h"
 #include "compile/program.h"
-#include "tensor/dtype.h"
 
 #include <libcore/compiled.h>
 
@@ -28,9 +27,9 @@ enum {
 };
 
 typedef struct core__fused_group {
-    uint32_t first,
-        count; /* its nodes: order[first] to order[first + count - 1],
-                            * in an order in which they can run */
+    /* Its nodes: order[first] to order[first + count - 1], in an order in which
+     * they can run. */
+    uint32_t first, count;
     core__loop_kernel *kernel; /* NULL: the operators run one by one: */
     char *reason;
     uint32_t *values; /* by operand of the kernel, outputs first */
@@ -38,13 +37,6 @@ typedef struct core__fused_group {
     uint64_t elements;    /* of each result */
     uint64_t bytes_saved; /* that are not read and not written, in each call */
 } core__fused_group;
-
-/* What stands between operators that could be in one group otherwise. */
-typedef struct core__fusion_end {
-    const char *operator_name; /* as long as the program */
-    const char *reason;        /* static */
-    uint32_t count;
-} core__fusion_end;
 
 typedef struct core__fusion {
     _Atomic uint32_t references;
@@ -54,14 +46,15 @@ typedef struct core__fusion {
     uint32_t *order;                 /* of the nodes of the program */
     const char **names;              /* of their operators, in this order */
     core__fused_group *groups;       /* in this order */
-    core__fusion_end *ends;
+    core__operator_reason *ends; /* what stands between operators that could be
+                                  * in one group otherwise */
     uint32_t ngroups, nends;
     const char *reason; /* why nothing is fused; NULL: something could be */
 } core__fusion;
 
 /* Finds the groups of a program and builds their kernels.  tensors: by value,
- * those of inputs and hidden inputs.  A kernel that cannot be built is no error:
- * its group has a reason. */
+ * those of inputs and hidden inputs.  A group whose kernel cannot be built has
+ * a reason instead, which is not an error. */
 core_status core__fusion_new(core_program *program, core_device *device,
                              core_tensor *const *tensors,
                              core__fusion **out_fusion);
@@ -90,13 +83,13 @@ typedef struct core__grouping {
     uint32_t *order; /* in which they can run; replaced */
     uint32_t *group; /* by node */
     uint32_t ngroups;
-    core__fusion_end *ends;
+    core__operator_reason *ends;
     uint32_t nends;
 } core__grouping;
 core_status core__fusion_group(core__grouping *grouping);
 
-/* fusion_program.c.  *out_reason: why a node cannot be in a group, static; NULL:
- * it can. */
+/* fusion_program.c.  *out_reason: why a node cannot be in a group, static;
+ * NULL: it can. */
 core_status core__fusion_refuses(const core_program *program,
                                  core_tensor *const *tensors,
                                  const core__program_node *node,
@@ -108,14 +101,5 @@ core_status core__fusion_write(const core_program *program,
                                const uint32_t *nodes, const bool *is_read,
                                core__fused_group *group,
                                core_loop_program **out_program);
-
-static inline uint64_t core__type_bytes(const core__program_type *type)
-{
-    uint64_t bytes = core__dtype_size(type->dtype);
-
-    for (uint32_t i = 0; i < type->ndim; i++)
-        bytes *= (uint64_t)core__type_sizes(type)[i];
-    return bytes;
-}
 
 #endif

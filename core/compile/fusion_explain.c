@@ -64,14 +64,7 @@ void core__fusion_describe(const core__fusion *fusion, core__json *json)
         core__json_text(json, "reason", reason_of(fusion, kernels));
     write_groups(fusion, "groups", true, json);
     write_groups(fusion, "operator_by_operator", false, json);
-    core__json_array(json, "ended_by");
-    for (uint32_t i = 0; fusion && i < fusion->nends; i++) {
-        core__json_object(json, NULL);
-        core__json_text(json, "operator", fusion->ends[i].operator_name);
-        core__json_text(json, "reason", fusion->ends[i].reason);
-        core__json_unsigned(json, "count", fusion->ends[i].count);
-        core__json_end(json);
-    }
-    core__json_end(json);
+    core__operator_reasons_write(fusion ? fusion->ends : NULL,
+                                 fusion ? fusion->nends : 0, "ended_by", json);
     core__json_end(json);
 }

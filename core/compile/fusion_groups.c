@@ -9,10 +9,10 @@
  * that reads its result, the stage grows by one, except
  *     - from one that can be fused to another one of the same space,
  *     - from one that cannot be fused to one that can.
- * So a path that leaves a group and comes back gets to a later stage: nodes with
- * the same space and stage can be in one group, whichever they are.  Nodes first
- * have the earliest stage, and then a later one where that puts them in a group
- * with what reads their results. */
+ * So a path that leaves a group and comes back gets to a later stage: nodes
+ * with the same space and stage can be in one group, whichever they are.  Nodes
+ * first have the earliest stage, and then a later one where that puts them in a
+ * group with what reads their results. */
 
 #include "compile/fusion.h"
 
@@ -421,19 +421,9 @@ static void order_nodes(ordering *o)
 static core_status add_end(finding *f, uint32_t node, const char *reason)
 {
     const char *name = f->program->nodes[node].name;
-    core__fusion_end *end;
 
-    for (uint32_t i = 0; i < f->to->nends; i++)
-        if (f->to->ends[i].reason == reason &&
-            strcmp(f->to->ends[i].operator_name, name) == 0) {
-            f->to->ends[i].count++;
-            return CORE_OK;
-        }
-    end = core__program_grow(&f->to->ends, &f->to->nends, sizeof *end);
-    if (!end)
-        return core__error_memory(sizeof *end);
-    *end = (core__fusion_end){name, reason, 1};
-    return CORE_OK;
+    return core__operator_reason_count(&f->to->ends, &f->to->nends, name,
+                                       reason);
 }
 
 typedef struct ending {

@@ -302,8 +302,8 @@ static core_status forward_sources(const partitioning *p, core__extraction *e)
     return CORE_OK;
 }
 
-/* The nodes that outputs and writes need, in their order, and those that do more
- * than compute. */
+/* The nodes that outputs and writes need, in their order, and those that do
+ * more than compute. */
 static core_status forward_nodes(const partitioning *p, core__extraction *e)
 {
     const core_program *joint = p->joint;
@@ -393,8 +393,8 @@ static bool is_written(const core_program *joint,
                : joint->inputs[value->index].written;
 }
 
-/* How the backward gets a value.  A tensor that the program writes at its end is
- * copied before. */
+/* How the backward gets a value.  A tensor that the program writes at its end
+ * is copied before. */
 static core_status save(const partitioning *p, core__extraction *e,
                         uint32_t value, core__saved_value *out)
 {

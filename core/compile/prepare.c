@@ -3,9 +3,10 @@
 
 /* Prepares calls of a program.
  *
- * The program is run once with tensors that stand in for its values, and kernels
- * that are noted instead of launched.  Storages show which memory is meant: a
- * buffer is the storage of an input, of a hidden input, or of a stand-in. */
+ * The program is run once with tensors that stand in for its values, and
+ * kernels that are noted instead of launched.  Storages show which memory is
+ * meant: a buffer is the storage of an input, of a hidden input, or of a
+ * stand-in. */
 
 #include "compile/prepared.h"
 #include "compile/recompute.h"
@@ -596,24 +597,6 @@ static core_status prepare_view(preparing *p, const core__program_node *node)
     return CORE_OK;
 }
 
-static core_status note_unprepared(preparing *p, const core__program_node *node,
-                                   const char *reason)
-{
-    core__unprepared *u = p->to->unprepared;
-
-    for (uint32_t i = 0; i < p->to->nunprepared; i++)
-        if (strcmp(u[i].operator_name, node->name) == 0 &&
-            strcmp(u[i].reason, reason) == 0) {
-            u[i].count++;
-            return CORE_OK;
-        }
-    u = core__program_grow(&p->to->unprepared, &p->to->nunprepared, sizeof *u);
-    if (!u)
-        return no_memory();
-    *u = (core__unprepared){node->name, reason, 1};
-    return CORE_OK;
-}
-
 static void use_value(void *context, uint32_t value)
 {
     preparing *p = context;
@@ -628,7 +611,8 @@ static void use_value(void *context, uint32_t value)
 static core_status leave_node(preparing *p, const core__program_node *node,
                               const char *reason)
 {
-    CORE_TRY(note_unprepared(p, node, reason));
+    CORE_TRY(core__operator_reason_count(
+        &p->to->unprepared, &p->to->nunprepared, node->name, reason));
     core__node_each_value(node, use_value, p);
     for (uint32_t i = 0; i < node->nvalues; i++)
         CORE_TRY(core__run_new(&p->run,
@@ -743,8 +727,8 @@ static core_status prepare_nodes(preparing *p)
     return CORE_OK;
 }
 
-/* Operands are found by their tensors, so each value needs one of its own: in
- * another call, two inputs may not be the same tensor. */
+/* Operands are found by their tensors, so each value needs its own: in another
+ * call, two inputs may not be the same tensor. */
 static core_status separate(preparing *p, uint32_t value, uint32_t *sources,
                             uint32_t *count)
 {
@@ -1480,7 +1464,8 @@ static core_status prepare(core_program *program, core_tensor *const *inputs,
     return CORE_OK;
 }
 
-/* Replaces calls that need much memory by those of a program that needs less. */
+/* Replaces calls that need much memory by those of a program that needs
+ * less. */
 static core_status reduce_memory(core_program *program,
                                  core_tensor *const *inputs,
                                  core__prepared **prepared)

@@ -6,19 +6,20 @@
  * What a call of a program must do at least, on a device without streams: find
  * out which program serves it (guard.c), take an arena, compare the memory of
  * each input with that of the last call, create the outputs, call each kernel,
- * and hand the outputs over.  No operator is dispatched, nothing is inferred, and
- * no memory is allocated except for the outputs.
+ * and hand the outputs over.  No operator is dispatched, nothing is inferred,
+ * and no memory is allocated except for the outputs.
  *
- * So the first call notes, node by node, which kernels the operators launch with
- * which operands (dispatch/launch_log.h).  Each operand is a place at a distance
- * from the start of a source of memory: the arena, an input, a hidden input, an
- * output, or a result of a node that cannot be prepared and is called as an
- * operator each time.  Intermediate results share the arena (memory_plan.c).
+ * So the first call notes, node by node, which kernels the operators launch
+ * with which operands (dispatch/launch_log.h).  Each operand is a place at a
+ * distance from the start of a source of memory: the arena, an input, a hidden
+ * input, an output, or a result of a node that cannot be prepared and is called
+ * as an operator each time.  Intermediate results share the arena
+ * (memory_plan.c).
  *
  * The calls of kernels are changed before they are launched, so one thread at a
  * time uses them: a program has a few sets (core__prepared), each with its own
- * arena, and a call takes one out.  On a device with streams an arena belongs to
- * the stream in whose order its memory is reused.
+ * arena, and a call takes one out.  On a device with streams an arena belongs
+ * to the stream in whose order its memory is reused.
  *
  * Kernels are ready only for the state in which they were noted.  A call in
  * another state is run operator by operator: with a mode, a profiler's session
@@ -81,7 +82,7 @@ typedef struct core__source {
 } core__source;
 
 typedef enum core__step_kind {
-    CORE__STEP_DIRECT, /* calls a kernel on a synchronous device; nothing else */
+    CORE__STEP_DIRECT, /* only calls a kernel, on a synchronous device */
     CORE__STEP_LAUNCH,
     CORE__STEP_FUSED, /* launches the kernel of a group */
     CORE__STEP_NODE,  /* calls the operator */
@@ -102,7 +103,7 @@ typedef struct core__step {
 typedef struct core__fused_launch {
     core__logged_launch launch; /* first */
     core__kernel_call run;
-    core__loop_kernel *kernel; /* the fusion has the reference */
+    const core__fused_group *group; /* of the set's fusion */
 } core__fused_launch;
 
 /* tensors: by value, of the operands.  core__logged_launch_free frees it. */
@@ -118,13 +119,6 @@ typedef struct core__number_place {
     core_operand *operand; /* that has it, too; or NULL */
     uint32_t number;
 } core__number_place;
-
-/* Why nodes are called as operators. */
-typedef struct core__unprepared {
-    const char *operator_name; /* as long as the program */
-    const char *reason;        /* static */
-    uint32_t count;
-} core__unprepared;
 
 typedef struct core__prepared {
     core_program *program; /* without a reference */
@@ -153,7 +147,7 @@ typedef struct core__prepared {
     core_value *numbers;     /* of the call */
     core__number_place *number_places;
     uint32_t nnumber_places;
-    core__unprepared *unprepared;
+    core__operator_reason *unprepared; /* nodes called as operators */
     uint32_t nsources, nplaces, ntensors, nsteps, nchanges, nreleases, nheld,
         nunprepared;
     bool moves_all;    /* no tensor is held after a call */
@@ -178,10 +172,12 @@ core_stream *core__program_plain_stream(core__thread *self,
 
 /* What explain tells about the prepared calls of a program. */
 typedef struct core__prepared_facts {
+    _Atomic uint32_t references;
+    uint32_t registered; /* registrations when they were found */
     uint32_t nodes, launches;
     uint32_t recomputed; /* nodes, besides those, of the changed program */
     uint64_t arena_size;
-    const core__unprepared *unprepared;
+    const core__operator_reason *unprepared;
     uint32_t nunprepared;
     core__fusion *fusion; /* with a reference */
 } core__prepared_facts;
@@ -190,18 +186,22 @@ typedef struct core__prepared_facts {
 enum { CORE__PREPARED_SETS = 4 };
 struct core__prepared_calls {
     core__prepared *_Atomic sets[CORE__PREPARED_SETS]; /* that no call uses */
-    _Atomic uint32_t dropped;   /* sets, to make room for others */
-    const char *_Atomic reason; /* why there is none; NULL: there are */
-    _Atomic uint32_t refused;   /* registrations when it was found */
-    core__prepared_facts *_Atomic facts; /* of the first set */
+    _Atomic uint32_t dropped;    /* sets, to make room for others */
+    const char *_Atomic reason;  /* why there is none; NULL: there are */
+    _Atomic uint32_t refused;    /* registrations when it was found */
+    core__prepared_facts *facts; /* of the first set after a registration;
+                                  * under core__compiled_lock */
     /* Of the newest set, with a reference, unless a set is being made. */
     core__fusion *_Atomic fusion;
 };
 
-/* As long as the program; NULL: nothing is prepared, for *out_reason, which is
- * NULL if no call has got that far. */
-const core__prepared_facts *core__prepared_describe(core_program *program,
-                                                    const char **out_reason);
+/* Returns a reference to the facts, which core__prepared_facts_release drops;
+ * NULL: nothing is prepared, for *out_reason, which is NULL if no call has got
+ * that far. */
+core__prepared_facts *core__prepared_describe(core_program *program,
+                                              const char **out_reason);
+/* Accepts NULL. */
+void core__prepared_facts_release(core__prepared_facts *facts);
 /* Frees all sets of a program. */
 void core__prepared_calls_free(core_program *program);
 

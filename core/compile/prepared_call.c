@@ -3,9 +3,11 @@
 
 /* Calls of programs by kernels that are ready (prepared.h). */
 
+#include "compile/compiled.h"
 #include "compile/prepared.h"
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "base/thread.h"
 #include "device/device.h"
 #include "device/stream.h"
@@ -51,9 +53,7 @@ void core__prepared_calls_free(core_program *program)
         return;
     for (uint32_t i = 0; i < SETS; i++)
         core__prepared_free(atomic_load(&calls->sets[i]));
-    if (atomic_load(&calls->facts))
-        core__fusion_release(atomic_load(&calls->facts)->fusion);
-    core__free(atomic_load(&calls->facts));
+    core__prepared_facts_release(calls->facts);
     core__fusion_release(atomic_load(&calls->fusion));
     core__free(calls);
     atomic_store(&program->prepared, NULL);
@@ -120,21 +120,55 @@ static void drop_one(core__prepared_calls *calls)
         &calls->sets[atomic_fetch_add(&calls->dropped, 1) % SETS], NULL));
 }
 
-/* Keeps what explain tells, which is the same for all sets. */
+void core__prepared_facts_release(core__prepared_facts *facts)
+{
+    if (!facts || atomic_fetch_sub(&facts->references, 1) > 1)
+        return;
+    core__fusion_release(facts->fusion);
+    core__free(facts);
+}
+
+/* Takes over the reference; NULL: what was known does not hold any more. */
+static void replace_facts(core__prepared_calls *calls,
+                          core__prepared_facts *facts)
+{
+    core__prepared_facts *before;
+
+    core__compiled_lock();
+    before = calls->facts;
+    calls->facts = facts;
+    core__compiled_unlock();
+    core__prepared_facts_release(before);
+}
+
+static bool has_facts(const core__prepared_calls *calls, uint32_t registered)
+{
+    bool found;
+
+    core__compiled_lock();
+    found = calls->facts && calls->facts->registered == registered;
+    core__compiled_unlock();
+    return found;
+}
+
+/* Keeps what explain tells, which is the same for all sets until something is
+ * registered. */
 static core_status note_facts(const core_program *program,
                               core__prepared_calls *calls,
                               const core__prepared *set)
 {
     uint32_t recomputed = set->program->nnodes - program->nnodes;
     size_t size = set->nunprepared * sizeof *set->unprepared;
-    core__prepared_facts *facts = NULL, *none = NULL;
+    core__prepared_facts *facts;
 
-    if (atomic_load(&calls->facts))
+    if (has_facts(calls, set->registered))
         return CORE_OK;
     facts = core__alloc(sizeof *facts + size);
     if (!facts)
         return core__error_memory(sizeof *facts + size);
-    *facts = (core__prepared_facts){.nodes = set->nodes - recomputed,
+    *facts = (core__prepared_facts){.references = 1,
+                                    .registered = set->registered,
+                                    .nodes = set->nodes - recomputed,
                                     .recomputed = recomputed,
                                     .launches = set->launches,
                                     .arena_size = set->arena_size,
@@ -143,26 +177,29 @@ static core_status note_facts(const core_program *program,
                                     .fusion = core__fusion_retain(set->fusion)};
     if (size)
         memcpy(facts + 1, set->unprepared, size);
-    if (!atomic_compare_exchange_strong(&calls->facts, &none, facts)) {
-        core__fusion_release(facts->fusion);
-        core__free(facts);
-    }
+    replace_facts(calls, facts);
     return CORE_OK;
 }
 
-const core__prepared_facts *core__prepared_describe(core_program *program,
-                                                    const char **out_reason)
+core__prepared_facts *core__prepared_describe(core_program *program,
+                                              const char **out_reason)
 {
     core__prepared_calls *calls = atomic_load(&program->prepared);
-    const core__prepared_facts *facts =
-        calls ? atomic_load(&calls->facts) : NULL;
+    core__prepared_facts *facts = NULL;
 
+    if (calls) {
+        core__compiled_lock();
+        facts = calls->facts;
+        if (facts)
+            atomic_fetch_add(&facts->references, 1);
+        core__compiled_unlock();
+    }
     *out_reason = calls ? atomic_load(&calls->reason) : NULL;
     return facts;
 }
 
 /* Makes a set with the groups and kernels of the last one, unless that one
- * has a program of its own. */
+ * has its own program. */
 static core_status make_set(core_program *program, core_tensor *const *inputs,
                             core__prepared_calls *calls,
                             core__prepared **out_set, const char **out_reason)
@@ -204,6 +241,7 @@ static core_status get_set(core_program *program, core_tensor *const *inputs,
     if (status == CORE_ERROR_UNSUPPORTED) {
         atomic_store(&calls->refused, atomic_load(&core__registry_generation));
         atomic_store(&calls->reason, reason);
+        replace_facts(calls, NULL);
         return CORE_OK;
     }
     if (status != CORE_OK)
@@ -496,14 +534,69 @@ static core_status run_launch(const core__prepared *set, core__thread *self,
                                            : launch_failed(set, step, status);
 }
 
+/* The operators of a group, each name once. */
+static const char *names_of(const core__fusion *fusion,
+                            const core__fused_group *group, char *text,
+                            size_t size)
+{
+    const char *const *names = fusion->names + group->first;
+    size_t used = 0;
+
+    for (uint32_t i = 0; i < group->count; i++) {
+        uint32_t k = 0;
+
+        while (strcmp(names[k], names[i]) != 0)
+            k++;
+        if (k < i)
+            continue;
+        if (used + strlen(names[i]) + sizeof ", and others" > size) {
+            core__format(text + used, size - used, " and others");
+            break;
+        }
+        core__format(text + used, size - used, "%s%s", used ? ", " : "",
+                     names[i]);
+        used += strlen(text + used);
+    }
+    return text;
+}
+
+/* Completes the message of a fused kernel's error: which operator is meant is
+ * not known. */
+static core_status __attribute__((cold, noinline))
+fused_failed(const core__prepared *set, const core__fused_group *group,
+             core_status status)
+{
+    const core__program_type *type =
+        &set->program->values[group->values[0]].type;
+    char names[80], sizes[160];
+
+    core__error_prefix("%s (one kernel on \"%s\")",
+                       names_of(set->fusion, group, names, sizeof names),
+                       set->device->name);
+    core__error_suffix("; the results are %s %s",
+                       core__dtype_name((core_dtype)type->dtype),
+                       core__sizes_text(type->ndim, core__type_sizes(type),
+                                        sizes, sizeof sizes));
+    return status;
+}
+
+static core_status run_fused(const core__prepared *set, const core__step *step)
+{
+    const core__fused_group *group =
+        ((const core__fused_launch *)(const void *)step->launch)->group;
+    core_status status =
+        core__loop_kernel_launch(group->kernel, step->launch->loop);
+
+    return core__likely(status == CORE_OK) ? status
+                                           : fused_failed(set, group, status);
+}
+
 static core_status run_other(core__prepared *set, core__run *r,
                              const core__step *step)
 {
     switch (step->kind) {
     case CORE__STEP_FUSED:
-        return core__loop_kernel_launch(
-            ((core__fused_launch *)(void *)step->launch)->kernel,
-            step->launch->loop);
+        return run_fused(set, step);
     case CORE__STEP_NODE:
         return run_node(set, r, step->index);
     case CORE__STEP_WRITE:
@@ -513,14 +606,16 @@ static core_status run_other(core__prepared *set, core__run *r,
     }
 }
 
-/* Rewritten outputs change no more. */
+/* Rewritten outputs, of which a failed call has perhaps not made all, do not
+ * change any more. */
 static void settle_outputs(const core__prepared *set)
 {
     for (uint32_t i = 0; i < set->ncreations; i++) {
         const core__source *source = &set->sources[set->creations[i]];
+        const core_tensor *tensor = set->real[source->index];
 
-        if (source->rewritten)
-            atomic_store(&source->storage->number, 0);
+        if (source->rewritten && tensor)
+            atomic_store(&tensor->storage->number, 0);
     }
 }
 
@@ -557,8 +652,6 @@ static core_status run_steps(core__prepared *set, core__run *r)
                                                  : run_other(set, r, step));
         after_step(set, r, step);
     }
-    if (core__unlikely(set->rewrites))
-        settle_outputs(set);
     return create_outputs(set, set->unused, set->ncreations);
 }
 
@@ -639,6 +732,8 @@ static core_status run_set(core__prepared *set, core_tensor *const *inputs,
         status = place_sources(set, inputs);
     if (status == CORE_OK)
         status = run_steps(set, &r);
+    if (core__unlikely(set->rewrites))
+        settle_outputs(set);
     if (status == CORE_OK)
         status = make_outputs(set, &r, outputs);
     if (status == CORE_OK)

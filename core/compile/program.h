@@ -4,17 +4,17 @@
 /* program.h: the structs of a program.
  *
  * A program is in SSA form.  Values have numbers; each is defined once, by an
- * input, a hidden input or a node, before it is used.  Nodes are in the order in
- * which they run: random nodes keep it, so that each draws the numbers that the
- * function would have drawn; others depend only on their arguments.
+ * input, a hidden input or a node, before it is used.  Nodes are in the order
+ * in which they run: random nodes keep it, so that each draws the numbers that
+ * the function would have drawn; others depend only on their arguments.
  *
  * Nodes are functional.  One whose operator writes arguments (`written`) leaves
  * them as they are: the operator gets copies, and the copies are further values
  * of the node.  Writes to inputs and hidden inputs are copies at the end, after
  * every node and every output.
  *
- * A value has exactly the strides of its type: a run copies a result for which a
- * device has chosen others, so that views may be made from strides.  In two
+ * A value has exactly the strides of its type: a run copies a result for which
+ * a device has chosen others, so that views may be made from strides.  In two
  * operators the offset counts from the first element of self, wherever that is
  * in its storage: as_strided and as_strided_scatter. */
 
@@ -23,6 +23,7 @@
 
 #include "dispatch/operator.h"
 #include "dispatch/run_numbers.h"
+#include "tensor/dtype.h"
 #include "tensor/tensor.h"
 
 #include <libcore/compile.h>
@@ -54,8 +55,8 @@ typedef struct core__program_value {
     bool kept;      /* an output or a write reads it.  Set there, too */
 } core__program_value;
 
-/* An argument or result of a node: a core_value, in which tensors are numbers of
- * values, and devices and generators indices. */
+/* An argument or result of a node: a core_value, in which tensors are numbers
+ * of values, and devices and generators indices. */
 typedef struct core__program_argument {
     uint32_t tag;   /* CORE_VALUE_… */
     uint32_t count; /* of lists and strings */
@@ -289,8 +290,8 @@ core_status core__node_operator(const core__program_node *node,
 void core__node_each_value(const core__program_node *node,
                            void (*visit)(void *context, uint32_t value),
                            void *context);
-/* True for an operator that writes all of its first argument without reading it:
- * copy_, fill_, random numbers. */
+/* True for an operator that writes all of its first argument without reading
+ * it: copy_, fill_, random numbers. */
 bool core__operator_overwrites(const core_operator *op);
 /* True for a node whose value shares memory with its first argument. */
 static inline bool core__operator_is_view(const core_operator *op)
@@ -311,9 +312,9 @@ static inline bool core__known_holds(const core__program_known *known,
 
 /* ------------------------------------------------------------- running -- */
 
-/* core_program_run without its checks, and by prepared calls where possible: the
- * inputs have the layouts, devices and aliases of the recording, and the thread
- * is in its state (guard.c). */
+/* core_program_run without its checks, and by prepared calls where possible:
+ * the inputs have the layouts, devices and aliases of the recording, and the
+ * thread is in its state (guard.c). */
 core_status core__program_run_checked(core_program *program,
                                       core_tensor *const *inputs,
                                       core_tensor **outputs);
@@ -342,5 +343,15 @@ core_status core__program_stand_in(const core__program_type *type,
 core_status core__program_infer(core_operator *op, const core_value *args,
                                 uint32_t nargs, core_value *results,
                                 uint32_t nresults, uint64_t *out_draws);
+
+/* Of all elements. */
+static inline uint64_t core__type_bytes(const core__program_type *type)
+{
+    uint64_t bytes = core__dtype_size(type->dtype);
+
+    for (uint32_t i = 0; i < type->ndim; i++)
+        bytes *= (uint64_t)core__type_sizes(type)[i];
+    return bytes;
+}
 
 #endif

@@ -5,8 +5,8 @@
  *
  * The backward of a layer norm needs the input of the norm anyway.  So the
  * output, which the function reads again late to compute the gradient of a
- * weight, need not be kept until then: it is computed again from the input, with
- * the same bits. */
+ * weight, need not be kept until then: it is computed again from the input,
+ * with the same bits. */
 
 #ifndef CORE_COMPILE_RECOMPUTE_H
 #define CORE_COMPILE_RECOMPUTE_H

@@ -252,7 +252,7 @@ static bool same_numbers(const void *a, const void *b, size_t count,
 }
 
 /* The gradient of a root is an input that has the type of the root, and outputs
- * are no tensors from before the call. */
+ * are not tensors from before the call. */
 static bool is_usual(const core__recorded_call *r)
 {
     for (uint32_t i = 0; i < r->joint->nroots; i++)

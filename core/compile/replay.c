@@ -276,7 +276,7 @@ void core__replay_write(const core_program *program, core__json *json)
     core__json_end(json);
 }
 
-/* ---------------------------------------------------- what may be captured -- */
+/* -------------------------------------------------- what may be captured -- */
 
 /* Why a node is called as an operator in each call; NULL: it is not. */
 static const char *unprepared_reason(const core__prepared_facts *facts,
@@ -362,8 +362,8 @@ static bool is_tied(const core_program *program, uint32_t input)
     return program->inputs[input].base != CORE__NO_VALUE;
 }
 
-/* Notes what has changed since the last call; *out_holds: nothing that the graph
- * depends on.  False: a tied input has moved. */
+/* Notes what has changed since the last call; *out_holds: nothing that the
+ * graph depends on.  False: a tied input has moved. */
 static bool note_changes(const core_program *program, replay *r,
                          core_tensor *const *inputs, bool *out_holds)
 {
@@ -539,8 +539,7 @@ static core_status capture(core_program *program, replay *r,
                            bool *out_done)
 {
     const char *reason;
-    const core__prepared_facts *facts =
-        core__prepared_describe(program, &reason);
+    core__prepared_facts *facts = core__prepared_describe(program, &reason);
     core__error_record saved;
     core_status status;
     char text[240];
@@ -555,6 +554,7 @@ static core_status capture(core_program *program, replay *r,
         return CORE_OK;
     }
     end = find_end(program, r, facts);
+    core__prepared_facts_release(facts);
     if (2 * end < program->nnodes) {
         describe_end(program, r, end, text, sizeof text);
         never(program, r, text);

@@ -47,8 +47,8 @@ void core__replays_count(const core__replays *replays, uint64_t *captures,
  * replays NULL: without. */
 core_status core__replay_run(core__replays *replays, core_program *program,
                              core_tensor *const *inputs, core_tensor **outputs);
-/* Writes the state of the program's graph as a member "graph" of an object; none
- * if no call of the program asked for one. */
+/* Writes the state of the program's graph as a member "graph" of an object;
+ * none if no call of the program asked for one. */
 void core__replay_write(const core_program *program, core__json *json);
 /* Frees the graph of a program that is being freed. */
 void core__replay_free(core_program *program);

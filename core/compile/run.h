@@ -11,13 +11,14 @@
 
 typedef struct core__run core__run;
 
-/* What a run does instead of calling operators, to find out what it would do. */
+/* What a run does instead of calling operators, to find out what it would
+ * do. */
 typedef struct core__run_steps {
     core_status (*call)(core__run *r, core_operator *op, const core_value *args,
                         uint32_t nargs, core_value *results, uint32_t nresults);
     core_status (*copy)(core__run *r, core_tensor *to, core_tensor *from);
-    /* True if nothing else reads the memory of a value that is used for the last
-     * time. */
+    /* True if nothing else reads the memory of a value that is used for the
+     * last time. */
     bool (*owns)(const core__run *r, uint32_t value);
 } core__run_steps;
 

@@ -75,15 +75,6 @@ static bool keeps_order(const core__program_node *node)
     return !node->op || node->op->registrations || node->draws > 0;
 }
 
-static int64_t bytes_of(const core__program_type *type)
-{
-    int64_t numel = 1;
-
-    for (uint32_t i = 0; i < type->ndim; i++)
-        numel *= core__type_sizes(type)[i];
-    return numel * core__dtype_size(type->dtype);
-}
-
 /* -------------------------------------------------------------- memories -- */
 
 static void set_memories(schedule *s)
@@ -98,7 +89,8 @@ static void set_memories(schedule *s)
         s->memory_of[v] =
             of_node && is_view(node) ? s->memory_of[node->args[0].u.value] : v;
         s->memories[v] =
-            (memory){of_node ? bytes_of(&value->type) : 0, 0, CORE__NO_VALUE};
+            (memory){of_node ? (int64_t)core__type_bytes(&value->type) : 0, 0,
+                     CORE__NO_VALUE};
     }
     for (uint32_t v = 0; v < program->nvalues; v++)
         if (program->values[v].kept)
@@ -148,7 +140,7 @@ static int64_t growth(const schedule *s, const core__program_node *node)
         else if (s->memories[m->target].unread >
                  (reads_memory(&r, m->target) ? 1u : 0u))
             /* Not in its place: something still reads the old content. */
-            bytes += bytes_of(&s->program->values[value].type);
+            bytes += (int64_t)core__type_bytes(&s->program->values[value].type);
     }
     for (uint32_t i = 0; i < r.count; i++)
         if (s->memories[r.of[i]].unread == 1)

@@ -43,7 +43,8 @@ typedef struct core__sizes_seen {
     uint32_t count;
 } core__sizes_seen;
 
-/* Finds the forms of a number that was a and is b.  False: none, or too many. */
+/* Finds the forms of a number that was a and is b.  False: none, or too
+ * many. */
 bool core__varying_explain(const core__sizes_seen *sizes,
                            const core__recorded_number *a,
                            const core__recorded_number *b,

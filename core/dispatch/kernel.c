@@ -522,8 +522,8 @@ static core_status copy_back_written(kernel_run *k)
 }
 
 /* Arguments that the operator changes although its schema does not say so, such
- * as running statistics: their versions do not count it, since autograd may have
- * saved them. */
+ * as running statistics: their versions do not count it, since autograd may
+ * have saved them. */
 static void __attribute__((cold, noinline)) note_uncounted(const kernel_run *k)
 {
     uint32_t written = k->op->data->writes & ~(uint32_t)k->op->lists;

@@ -6,8 +6,8 @@
  * A call of a structured operator depends only on what is known of its tensors
  * before they have content: the core infers, converts and allocates, and
  * launches kernels.  While a thread has a log, its kernels are added to the log
- * instead of being launched.  They can then be launched as often as needed, with
- * other memory, without any of the other work (compile/prepare.h). */
+ * instead of being launched.  They can then be launched as often as needed,
+ * with other memory, without any of the other work (compile/prepare.h). */
 
 #ifndef CORE_DISPATCH_LAUNCH_LOG_H
 #define CORE_DISPATCH_LAUNCH_LOG_H
@@ -20,8 +20,8 @@ typedef struct core__logged_launch {
     struct core__logged_launch *next;
     const core_kernel *kernel;
     /* A copy with all that it points to, except tensors: they are those of the
-     * call that was logged, with references if `holds_tensors`, and are replaced
-     * before it is launched. */
+     * call that was logged, with references if `holds_tensors`, and are
+     * replaced before it is launched. */
     core__kernel_call *run;
     bool holds_tensors;
     core_call *block;      /* of core__call_copy, that contains it */
@@ -29,8 +29,8 @@ typedef struct core__logged_launch {
     const core_value *args;
     core_value *results;
     uint32_t nargs, nresults;
-    /* Random numbers: the seed and the offset are arguments `random` and the one
-     * after it; 0: none are drawn. */
+    /* Random numbers: the seed and the offset are arguments `random` and the
+     * one after it; 0: none are drawn. */
     uint32_t random;
     uint64_t numbers;          /* for core__generator_advance_for */
     core_generator *generator; /* NULL: that of the device */
@@ -45,10 +45,11 @@ typedef struct core__launch_log {
     core_generator *generator;
 } core__launch_log;
 
-/* Calls an operator whose tensors are all on `device` with the log: a structured
- * one, or a function that only creates tensors and fills them.  The results are
- * new tensors without content.  UNSUPPORTED: the call cannot be logged, for the
- * reason in log->refusal.  The thread's error record is left as it was. */
+/* Calls an operator whose tensors are all on `device` with the log: a
+ * structured one, or a function that only creates tensors and fills them.  The
+ * results are new tensors without content.  UNSUPPORTED: the call cannot be
+ * logged, for the reason in log->refusal.  The thread's error record is left as
+ * it was. */
 core_status core__launch_log_call(core__launch_log *log, core_operator *op,
                                   core_device *device, const core_value *args,
                                   uint32_t nargs, core_value *results,

@@ -55,7 +55,7 @@ static bool is_checked(const core_operator *op, core_device *device)
             !atomic_load(&core__stream_current(device)->capture));
 }
 
-/* ----------------------------------------------------------------- values -- */
+/* ---------------------------------------------------------------- values -- */
 
 static core_tensor *const *tensors_of(const core_value *value, uint32_t *count)
 {

@@ -60,8 +60,8 @@ void core__generator_advance_for(core_generator *generator, uint64_t numel,
 }
 
 /* True if the thread records a program, which cannot contain the call: the
- * recording fails, and nothing changes.  What is read would be a constant of the
- * program. */
+ * recording fails, and nothing changes.  What is read would be a constant of
+ * the program. */
 static bool is_recording(const char *name)
 {
     if (core__likely(core__thread_self()->trace == NULL))

@@ -9,8 +9,8 @@
 
 #include "tensor/tensor.h"
 
-/* A tensor that the program alone will have, and its content: `recorded_data` of
- * the thread. */
+/* A tensor that the program alone will have, and its content: `recorded_data`
+ * of the thread. */
 typedef struct core__recorded_data {
     const core_tensor *tensor;
     const void *data;

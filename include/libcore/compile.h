@@ -64,10 +64,10 @@ void core_program_release(core_program *program);
  * writes it from the host, waits for a device, calls an operator whose result
  * has a size that depends on data, or one of a plugin or program without a
  * shape function, replaces the gradient of a tensor (grads must be allocated
- * before), makes a generator or changes the state of one
- * (core_generator_create, core_seed, core_generator_set_state), or changes the
- * layout of an input (core_t_).  Inputs may be views of one another, or equal;
- * UNSUPPORTED if two overlap, neither contains the other, and one is written.
+ * before), makes, seeds or reads a generator (core_generator_create,
+ * core_seed, core_generator_state and their like), or changes the layout of an
+ * input (core_t_).  Inputs may be views of one another, or equal; UNSUPPORTED
+ * if two overlap, neither contains the other, and one is written.
  *
  * Random operators are recorded, and draw nothing meanwhile: a run draws what
  * the function would have drawn, from the same generators.

@@ -54,8 +54,8 @@ enum {
      * second call of each is captured, and later ones launch the graph.  Inputs
      * that are at another address than in the call before are copied in,
      * outputs are copied out, and the memory of the graphs is kept until the
-     * function is released.  On other devices the same as DEFAULT.  docs/compile.md
-     * says which programs are captured in part. */
+     * function is released.  On other devices the same as DEFAULT.
+     * docs/compile.md says which programs are captured in part. */
     CORE_COMPILE_REDUCE_OVERHEAD = 1,
     CORE_COMPILE_MAX_AUTOTUNE = 2 /* UNSUPPORTED in this version */
 };
@@ -95,7 +95,8 @@ enum {
 /* core_compile_options.codegen */
 enum {
     /* Groups of element-wise operators run as one kernel where that is expected
-     * to be faster, unless the setting LIBCORE_COMPILE_CODEGEN says otherwise. */
+     * to be faster, unless the setting LIBCORE_COMPILE_CODEGEN says
+     * otherwise. */
     CORE_COMPILE_CODEGEN_AUTO = 0,
     CORE_COMPILE_CODEGEN_OFF = 1, /* each operator runs its own kernel */
     /* Groups run as one kernel wherever the device can make it. */
@@ -125,8 +126,8 @@ typedef struct core_compile_options {
     /* If the tensors that a call saves for its backward take at most this many
      * bytes, nothing is computed again.  Otherwise as few bytes are saved as
      * can be, and the backward computes views and element-wise operators again:
-     * 0 does so always, UINT64_MAX never.  A function that contains the backward
-     * computes layer norms again where that saves memory, unless it is
+     * 0 does so always, UINT64_MAX never.  A function that contains the
+     * backward computes layer norms again where that saves memory, unless it is
      * UINT64_MAX. */
     uint64_t recompute_budget;
 } core_compile_options;

@@ -159,7 +159,7 @@ core_status core_memory_pool_begin(core_memory_pool *pool);
  * INVALID_ARGUMENT if that was for another pool, or there was none. */
 core_status core_memory_pool_end(core_memory_pool *pool);
 
-/* ----------------------------------------------- memory between processes -- */
+/* ---------------------------------------------- memory between processes -- */
 
 /* A process exports the memory of a tensor and sends the handle to another
  * process of the same machine, which imports it as a tensor of its own.  Both

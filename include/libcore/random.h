@@ -27,8 +27,8 @@ extern "C" {
 
 /* A program that is recorded (compile.h, compiled.h) can draw from generators,
  * but not create, seed or read them: in a function that is being recorded,
- * core_generator_create and core_generator_state make the recording fail, and so
- * do core_seed, core_generator_seed and core_generator_set_state, which then
+ * core_generator_create and core_generator_state make the recording fail, and
+ * so do core_seed, core_generator_seed and core_generator_set_state, which then
  * change nothing. */
 
 /* Seeds the default generators of the process and of devices, which random

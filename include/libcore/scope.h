@@ -78,8 +78,8 @@ core_status core_scope_end_with_at(const char *where, core_scope scope,
                                    core_tensor **out_result);
 
 /* Ends a scope, and keeps a result in the scope around it, which also gets the
- * error, if there is one.  Returns the result, borrowed, or NULL after an error.
- * INVALID_ARGUMENT if there is no scope around it. */
+ * error, if there is one.  Returns the result, borrowed, or NULL after an
+ * error.  INVALID_ARGUMENT if there is no scope around it. */
 #define core_scope_return(scope, result) \
     core_scope_return_at(CORE_HERE, scope, result)
 core_tensor *core_scope_return_at(const char *where, core_scope scope,

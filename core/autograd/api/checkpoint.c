@@ -338,8 +338,8 @@ static void count_release(void *context, void *handle)
     core__tensor_release(take_recomputed(context, (uintptr_t)handle));
 }
 
-/* Saves an alias: a plain tensor may join the graph later, by a change in place,
- * and would then own the node that owns it. */
+/* Saves an alias: a plain tensor may join the graph later, by a change in
+ * place, and would then own the node that owns it. */
 static core_status save_input(core__saved *saved, core_tensor *input)
 {
     core_tensor *alias;

@@ -234,8 +234,8 @@ static void release_all(core_tensor **tensors, uint32_t count)
 }
 
 /* run_node for most nodes: those of operators with one result and few edges, in
- * a task without streams, hooks or captures (core__task.fast_path), which skips all
- * checks for them. */
+ * a task without streams, hooks or captures (core__task.fast_path), which skips
+ * all checks for them. */
 static inline core_status run_fast(core__task *task, core_node *node,
                                    core_tensor *grad, core_tensor **gradients)
 {
@@ -309,7 +309,7 @@ static core_status evaluate(core__task *task, core_node *node, core__slot *slot)
     return status;
 }
 
-/* ---------------------------------------------------------------- streams -- */
+/* --------------------------------------------------------------- streams -- */
 
 /* With the node's stream current. */
 static core_status evaluate_on_stream(core__task *task, core_node *node,

@@ -197,7 +197,7 @@ void core__custom_function_destroy(core_node *node)
     core__free(custom);
 }
 
-/* -------------------------------------------------------------- recording -- */
+/* ------------------------------------------------------------- recording -- */
 
 static bool is_among(const core_tensor *tensor, core_tensor *const *tensors,
                      size_t count)

@@ -188,6 +188,35 @@ START_TEST(a_function_that_cannot_be_recorded_runs_as_it_is)
 }
 END_TEST
 
+/* From the second call on it fails without a message. */
+COMPILED_FUNCTION(fails_silently)
+{
+    core_scalar number;
+
+    *noutputs = 1;
+    CORE_TRY(core_tensor_item(w->hidden[0], &number));
+    return w->nhidden > 1 ? CORE_ERROR_IO
+                          : core_mul_scalar(x[0], number, &out[0]);
+}
+
+START_TEST(an_error_without_a_message_gets_one)
+{
+    world w = with_number();
+    core_compiled *compiled = compile(fails_silently, &w, 0);
+    core_tensor *out;
+
+    OK(core_compiled_call(compiled, w.inputs, 2, &out, 1));
+    core_tensor_release(out);
+    w.nhidden = 2;
+    core_error_clear();
+    FAILS(core_compiled_call(compiled, w.inputs, 2, &out, 1), CORE_ERROR_IO,
+          "without a message");
+    w.nhidden = 1;
+    core_error_clear();
+    core_compiled_release(compiled);
+}
+END_TEST
+
 START_TEST(with_fullgraph_a_break_is_an_error)
 {
     world w = with_number(), fresh = with_number();
@@ -896,7 +925,7 @@ SUITE_ON_CPU_AND_SIM(
     a_function_is_recorded_at_its_first_call, arguments_are_checked,
     what_is_not_supported_yet_is_refused_by_name,
     a_function_that_cannot_be_recorded_runs_as_it_is,
-    with_fullgraph_a_break_is_an_error,
+    an_error_without_a_message_gets_one, with_fullgraph_a_break_is_an_error,
     what_reads_or_changes_a_generator_is_a_break,
     data_of_the_host_are_constants_of_a_program,
     an_error_that_the_function_ignores_is_a_break,

@@ -22,11 +22,14 @@ static core_compiled *compile(core_tensor_function function, world *w,
 static const core__prepared_facts *facts_of(core_compiled *compiled)
 {
     const char *reason;
-    const core__prepared_facts *facts =
+    static core__prepared_facts copy; /* without what it points to */
+    core__prepared_facts *facts =
         core__prepared_describe(compiled->entries[0]->program, &reason);
 
     ck_assert_msg(facts != NULL, "not prepared: %s", reason);
-    return facts;
+    copy = *facts;
+    core__prepared_facts_release(facts);
+    return &copy;
 }
 
 /* Compares three calls.  The caller releases the compiled function. */
@@ -351,6 +354,40 @@ START_TEST(a_kernel_that_cannot_be_built_leaves_its_operators)
 }
 END_TEST
 
+/* (x + x) mod y, of integers */
+COMPILED_FUNCTION(remainders)
+{
+    out[0] = own(T(remainder, T(add, x[0], x[0], core_int(1)), x[1]));
+    *noutputs = 1;
+    return finish();
+}
+
+START_TEST(an_error_of_a_kernel_names_its_operators_and_device)
+{
+    const int64_t sizes[] = {2, 3};
+    world w = {.device = program_device, .ninputs = 2};
+    core_compiled *compiled = compile(remainders, &w, CORE_COMPILE_CODEGEN_ON);
+    core_tensor *out;
+
+    for (int i = 0; i < 2; i++) {
+        OK(core_full(sizes, 2, core_int(3), CORE_I32, w.device, &w.inputs[i]));
+        keep(w.inputs[i]);
+    }
+    OK(core_compiled_call(compiled, w.inputs, 2, &out, 1));
+    core_tensor_release(out);
+    ck_assert_uint_eq(facts_of(compiled)->launches, 1);
+    OK(core_zero_(w.inputs[1]));
+    FAILS(core_compiled_call(compiled, w.inputs, 2, &out, 1),
+          CORE_ERROR_INVALID_ARGUMENT,
+          "add.Tensor, remainder.Tensor (one kernel on \"cpu\")");
+    FAILS(core_compiled_call(compiled, w.inputs, 2, &out, 1),
+          CORE_ERROR_INVALID_ARGUMENT, "the results are i32 [2, 3]");
+    ck_assert_ptr_null(out);
+    core_error_clear();
+    core_compiled_release(compiled);
+}
+END_TEST
+
 START_TEST(a_device_without_loop_programs_runs_operators)
 {
     expect_reason(CORE_COMPILE_CODEGEN_ON,
@@ -380,7 +417,8 @@ int main(void)
         options_and_the_setting_choose,
     };
     const TTest *const cpu_tests[] = {
-        large_chains_are_fused_without_being_asked_for};
+        large_chains_are_fused_without_being_asked_for,
+        an_error_of_a_kernel_names_its_operators_and_device};
     const TTest *const sim_tests[] = {
         a_kernel_that_cannot_be_built_leaves_its_operators};
     const TTest *const tests_without[] = {
@@ -394,7 +432,7 @@ int main(void)
          .setup = on_sim,
          .teardown = drop_all,
          SUITE_TESTS(tests)},
-        {.name = "compile/fusion, large",
+        {.name = "compile/fusion, large and errors",
          .setup = on_cpu,
          .teardown = drop_all,
          SUITE_TESTS(cpu_tests)},

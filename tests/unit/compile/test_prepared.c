@@ -40,11 +40,14 @@ static core_program *program_of(core_compiled *compiled)
 static const core__prepared_facts *facts_of(core_compiled *compiled)
 {
     const char *reason;
-    const core__prepared_facts *facts =
+    static core__prepared_facts copy; /* without what it points to */
+    core__prepared_facts *facts =
         core__prepared_describe(program_of(compiled), &reason);
 
     ck_assert_msg(facts != NULL, "not prepared: %s", reason);
-    return facts;
+    copy = *facts;
+    core__prepared_facts_release(facts);
+    return &copy;
 }
 
 /* Fills the arenas with NaNs: a call must not read what an earlier one left. */
@@ -708,6 +711,45 @@ START_TEST(an_error_of_a_kernel_is_that_of_the_operator)
 }
 END_TEST
 
+/* An output that is written twice before the call fails. */
+COMPILED_FUNCTION(writes_and_selects)
+{
+    core_status status =
+        core_add_scalar(x[0], core_int(1), core_int(1), &out[0]);
+
+    if (status == CORE_OK)
+        status = core_mul_scalar_(out[0], core_int(2));
+    if (status == CORE_OK)
+        status = core_index_select(x[0], 0, x[1], &out[1]);
+    *noutputs = 2;
+    return status;
+}
+
+START_TEST(memory_of_a_failed_call_has_numbers_again)
+{
+    world w = two();
+    core_compiled *compiled = compile(writes_and_selects, &w);
+    core_tensor *out[2];
+
+    w.inputs[1] = indices(&w, 2);
+    OK(core_compiled_call(compiled, w.inputs, 2, out, 2));
+    core_tensor_release(out[0]);
+    core_tensor_release(out[1]);
+    w.inputs[1] = indices(&w, 77);
+    if (!on_sim_now())
+        ck_assert_int_ne(core_compiled_call(compiled, w.inputs, 2, out, 2),
+                         CORE_OK);
+    for (int i = 0; i < 2; i++) {
+        OK(core_empty((int64_t[]){4, 5}, 2, w.inputs[0]->dtype, w.device, 0,
+                      &out[i]));
+        ck_assert(!core__storage_varies(out[i]->storage));
+    }
+    core_tensor_release(out[0]);
+    core_tensor_release(out[1]);
+    core_compiled_release(compiled);
+}
+END_TEST
+
 /* -------------------------------------------------- operators are called -- */
 
 static int seen;
@@ -740,9 +782,11 @@ START_TEST(a_function_that_is_registered_later_is_called)
     seen = 0;
     same_call(chain, &eager, compiled, &traced);
     ck_assert_int_eq(seen, 2);
+    EXPLAINS(compiled, "a function is registered for it");
     core_registration_release(registration);
     same_call(chain, &eager, compiled, &traced);
     ck_assert_int_eq(seen, 2);
+    EXPLAINS(compiled, "\"called_as_operators\": []");
     core_compiled_release(compiled);
 }
 END_TEST
@@ -908,6 +952,7 @@ SUITE_ON_CPU_AND_SIM(
     a_chain_is_computed_in_the_memory_of_its_output,
     threads_and_streams_do_not_share_an_arena, a_thread_changes_between_streams,
     a_child_process_calls, an_error_of_a_kernel_is_that_of_the_operator,
+    memory_of_a_failed_call_has_numbers_again,
     a_function_that_is_registered_later_is_called,
     custom_operators_are_called_between_kernels,
     an_input_that_was_the_hidden_input_is_another_tensor_later,

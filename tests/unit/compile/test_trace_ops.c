@@ -101,7 +101,7 @@ static uint32_t operators, called;
 
 static void count_operators(const sample *s, core_program *program)
 {
-    const core__prepared_facts *facts;
+    core__prepared_facts *facts;
     const char *reason;
 
     facts = core__prepared_describe(program, &reason);
@@ -119,6 +119,7 @@ static void count_operators(const sample *s, core_program *program)
                     facts->unprepared[i].operator_name,
                     facts->unprepared[i].reason);
     }
+    core__prepared_facts_release(facts);
 }
 
 /* Nearly all operators are; others have a reason. */

@@ -75,10 +75,12 @@ CORE_STATIC_ASSERT(sizeof(core_view) == 64, "core_view");
  * Equal numbers mean equal content; different numbers do not mean that it
  * changed.  The numbers never match those of an earlier call for an operand
  * that the core converted or copied for the call.  For a view without elements
- * they have no meaning.  Memory keeps its number as long as it exists, with two
- * exceptions, which get a new number at each query, so that nothing kept for
- * them is found again: a small tensor on a synchronous device, and what a
- * compiled function computes in memory that it uses for several values.
+ * they have no meaning.  Memory keeps its number as long as it exists, with
+ * three exceptions, which get a new number at each query, so that nothing kept
+ * for them is found again: a small tensor on a synchronous device, what a
+ * compiled function computes in memory that it uses for several values, and
+ * the running statistics that a batch norm has changed, which its schema does
+ * not say.
  *
  * A change counts when it is enqueued: in-place operators, copies, and results
  * written to the memory, also through other views.  Each launch of a graph
