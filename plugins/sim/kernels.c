@@ -65,7 +65,8 @@ static core_status check_kind(const core_call *call)
                           (int)name.size, name.data, stream->device->name);
 }
 
-/* One result alone may also be absent because it is not wanted. */
+/* Whether the kernel allocates its results, which are all absent then.  One of
+ * several may also be absent because the caller does not want it. */
 static bool allocates_results(const core_value *results, uint32_t nresults)
 {
     for (uint32_t i = 0; i < nresults; i++)

@@ -154,6 +154,8 @@ void bench_compiled_small(const char *name, bench_compiled *b);
 /* The same in ms, for this number of threads. */
 void bench_compiled_large(const char *name, uint32_t threads,
                           bench_compiled *b);
+/* Releases the inputs. */
+void bench_compiled_release(bench_compiled *b);
 /* Each is a row of a bench_compiled. */
 void bench_call_function(void *compiled);
 void bench_call_compiled(void *compiled);

@@ -187,7 +187,7 @@ void bench_compiled_large(const char *name, uint32_t threads, bench_compiled *b)
     measure(name, suffix, b, 1e3, "ms");
 }
 
-static void release(bench_compiled *b)
+void bench_compiled_release(bench_compiled *b)
 {
     for (size_t i = 0; i < b->ninputs; i++)
         core_tensor_release(b->inputs[i]);
@@ -204,7 +204,7 @@ static void guards(void)
     must(core_compile(b.function, NULL, NULL, &b.compiled));
     bench_ns("compile.guards_8_inputs", bench_call_compiled, &b);
     core_compiled_release(b.compiled);
-    release(&b);
+    bench_compiled_release(&b);
 }
 
 static void smallest(void)
@@ -216,7 +216,7 @@ static void smallest(void)
 
     b.inputs[0] = bench_full(sizes, 2, 1);
     bench_compiled_small("compile.chain3", &b);
-    release(&b);
+    bench_compiled_release(&b);
     b = (bench_compiled){
         .function = step, .ninputs = PERCEPTRON, .noutputs = 1};
     b.inputs[0] = bench_full(wide, 2, 1);
@@ -229,7 +229,7 @@ static void smallest(void)
     b.after = take_gradients;
     bench_compiled_small("compile.mlp_tiny_8-16-4_b1_loss_and_grad", &b);
     core_grad_mode_set(before);
-    release(&b);
+    bench_compiled_release(&b);
 }
 
 void bench_compile(void)

@@ -24,12 +24,6 @@ static core_tensor *uniform(const int64_t *sizes, size_t ndim)
     return tensor;
 }
 
-static void release(bench_compiled *b)
-{
-    for (size_t i = 0; i < b->ninputs; i++)
-        core_tensor_release(b->inputs[i]);
-}
-
 /* ---------------------------------------------------------------- kernels -- */
 
 /* gelu(layer_norm(x + y) s) + x: inputs x, y, weight, bias, s */
@@ -65,7 +59,7 @@ static void norm(uint32_t threads)
         b.inputs[i] =
             i < 2 ? uniform(SIZES(rows, width)) : uniform(SIZES(width));
     bench_compiled_large("compile.norm_gelu_residual_4096x1024", threads, &b);
-    release(&b);
+    bench_compiled_release(&b);
 }
 
 /* dropout(softmax(x / 8 + mask)) 2 */
@@ -101,7 +95,7 @@ static void attention_weights(uint32_t threads)
 
     bench_compiled_large("compile.softmax_mask_dropout_64x128x128", threads,
                          &b);
-    release(&b);
+    bench_compiled_release(&b);
 }
 
 /* ----------------------------------------------------------- convolutions -- */
@@ -167,7 +161,7 @@ static void convolutions(uint32_t threads)
     for (int i = 2; i < 7; i++)
         bench_requires_grad(b.inputs[i]);
     bench_compiled_large("compile.cnn_step_b32", threads, &b);
-    release(&b);
+    bench_compiled_release(&b);
     core_grad_mode_set(before);
 }
 

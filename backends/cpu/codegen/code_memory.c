@@ -21,7 +21,7 @@ enum {
     AHEAD = 32 /* Valgrind reads some bytes beyond the end of code */
 };
 
-/* Pages that pieces of code share, from the beginning on. */
+/* Pages that several pieces of code share, filled from the beginning. */
 typedef struct slab {
     struct slab *next;
     uint8_t *base;
@@ -90,8 +90,8 @@ static slab *new_slab(void)
 }
 
 /* Writes to copies of the pages, which then take their places.  Other threads
- * may be running code there: each page is replaced at once, and what has been
- * written before stays the same. */
+ * may be running code there: each page is replaced atomically, and code that
+ * was written before does not change. */
 static bool append(slab *s, const void *bytes, uint32_t size, uint32_t whole)
 {
     const uint32_t page = (uint32_t)sysconf(_SC_PAGESIZE);

@@ -3,10 +3,10 @@
 
 /* code_memory.h: executable memory for generated code.
  *
- * Code is written to memory that is writable, which then is made executable
- * instead; no memory is ever both.  Kernels share pages: a page that gets more
- * code is replaced by a copy that has it.  Thread-safe.  A forked child has
- * copies, as of other memory. */
+ * Code is written to writable memory, which is then made executable and
+ * read-only; no memory is ever writable and executable at once.  Kernels share
+ * pages: a page to which code is appended is replaced by a copy with that code.
+ * Thread-safe.  A forked child has copies, as of other memory. */
 
 #ifndef CPU_CODE_MEMORY_H
 #define CPU_CODE_MEMORY_H

@@ -477,7 +477,7 @@ static core_status identity(void *device, core_string *out_text)
     return CORE_OK;
 }
 
-/* Logs what runs how, with LIBCORE_LOG=debug. */
+/* Logs how the steps run, with LIBCORE_LOG=debug. */
 static void report(const cpu_tile_kernel *kernel)
 {
     uint32_t native = 0, interpreted = 0;

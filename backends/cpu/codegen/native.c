@@ -492,7 +492,7 @@ static bool make_code(compiler *c, cpu_native_group *group)
     bytes = cpu_code_add(c->out.bytes, c->out.size);
     c->refused = bytes == NULL;
     group->memory = bytes;
-    /* A function pointer, which C does not convert from others. */
+    /* C has no conversion of an object pointer to a function pointer. */
     bytes = bytes == NULL ? NULL : bytes + result.entry;
     memcpy(&group->function, &bytes, sizeof group->function);
     return bytes != NULL;
@@ -606,9 +606,9 @@ void cpu_native_free(cpu_tile_kernel *kernel)
 }
 
 enum {
-    /* Cycles that a processor works ahead, roughly: as many instructions as it
-     * keeps in flight, some 320, times those that it needs for one: vectors of
-     * 512 bits take most processors twice as long. */
+    /* The cycles of latency that a processor can hide, roughly: as many
+     * instructions as it keeps in flight, some 320, times the cycles for one.
+     * Most processors take twice as long for vectors of 512 bits. */
     LATENCY = 100,
     LATENCY_512 = 200
 };
@@ -684,7 +684,7 @@ void cpu_native_make(cpu_tile_kernel *kernel)
 
 enum { MOST_ELEMENTS = 32, MOST_BYTES = 4 * MOST_ELEMENTS };
 
-/* Fewer elements than the function computes at a time: in copies. */
+/* Computes fewer elements than the function does at a time, in copies. */
 static void run_rest(const cpu_native_group *group, char *const *pointers,
                      int64_t done, int64_t rest)
 {

@@ -201,7 +201,8 @@ static void spread(const tile *t, const cpu_tile_step *step, void *block)
 }
 #undef REPEAT
 
-/* Where a value is computed: in an output, if it may, or in its block. */
+/* Returns where a value is computed: in an output if it may write there, else
+ * in its block. */
 static char *place_of(tile *t, const cpu_tile_step *step, uint32_t value)
 {
     char *to = NULL;
@@ -444,8 +445,8 @@ static void compute_piece(tile *t, uint32_t end)
             compute(t, i);
 }
 
-/* A row that blocks do not hold: for each reduction all pieces are computed up
- * to it, and in the end once more. */
+/* A row that is too long for blocks: for each reduction all pieces are computed
+ * up to it, and at the end once more. */
 static void run_pieces(tile *t)
 {
     const cpu_tile_kernel *kernel = t->r->kernel;

@@ -2,8 +2,8 @@
  * Copyright The libcore authors */
 
 /* Allocates registers and encodes.  The body of the loop has no branches, so
- * one pass is enough: an instruction's operands are brought into registers, and
- * if none is free, the value that is needed last is put on the stack.
+ * one pass is enough: an instruction's operands are loaded into registers, and
+ * if none is free, the value whose next use is farthest is put on the stack.
  * Constants are memory operands where an instruction can have one; so are
  * uniform values, which are repeated on the stack before the loop. */
 
@@ -22,12 +22,13 @@ enum {
                     defeats prefetching by the processor */
 };
 
-/* Registers that hold pointers; rax is for others.  rdi is the array of
- * pointers, rsi is n, rcx is the number of the first element. */
+/* Registers that hold pointers; further pointers are loaded into rax when they
+ * are used.  rdi is the array of pointers, rsi is n, rcx is the number of the
+ * first element. */
 static const uint8_t pointer_registers[POINTERS] = {
     X86_RDX, X86_R8,  X86_R9,  X86_R10, X86_R11,
     X86_RBX, X86_R12, X86_R13, X86_R14, X86_R15};
-/* Those from here on belong to the caller. */
+/* Those from here on are saved for the caller. */
 enum { FREE_POINTERS = 5 };
 
 /* Registers of a kind. */

@@ -9,8 +9,8 @@
 #include "vector_code.h"
 #include "x86_encode.h"
 
-/* The function that the machine code is: computes n elements, a multiple of
- * what x86_compile says and not 0. */
+/* The compiled function.  Computes n elements: n > 0 is a multiple of
+ * x86_result.elements. */
 typedef void x86_function(char *const *pointers, int64_t n);
 
 enum { X86_CODE_ALIGNMENT = 64 /* of the code in memory */ };

@@ -131,8 +131,8 @@ enum { LANES = 64, FEW = 16, FOLDED = 4 };
             MERGE(s, from, k);                                                 \
     }
 
-/* Copies FEW elements in whole vectors.  What is written in parts and read as a
- * vector has to wait until it is in the cache. */
+/* Copies FEW elements in whole vectors.  A load of a vector that narrower
+ * stores have just written would wait until these reach the cache. */
 static inline void copy_few(float *to, const float *x)
 {
 #if defined(__AVX512F__)
@@ -145,7 +145,8 @@ static inline void copy_few(float *to, const float *x)
 #endif
 }
 
-/* Copies n < FEW elements, and fills up with a number that changes no lane. */
+/* Copies n < FEW elements, and sets the rest to a number that changes no
+ * lane. */
 static inline void copy_padded(float *to, const float *x, int64_t n,
                                float neutral)
 {
@@ -176,8 +177,8 @@ static inline void copy_padded(float *to, const float *x, int64_t n,
         lanes[FIRST + j] = COMBINE(lanes[FIRST + j], padded[j]);
 
 /* What FILL_LANES does for f32, as a function for run and runs.  Lanes stay in
- * registers, because it is known to the compiler which ones the last elements
- * belong to.  COMBINE(x, NEUTRAL) is x for every x. */
+ * registers, because the compiler knows to which of them the last elements
+ * belong.  COMBINE(x, NEUTRAL) is x for every x. */
 #define LANES_OF(NAME, COMBINE, NEUTRAL)                                      \
     static __attribute__((noinline)) void NAME##_lanes(const float *x,        \
                                                        int64_t n, float *out) \
