@@ -11,6 +11,7 @@
 #include "device/device.h"
 #include "dispatch/inference.h"
 #include "dispatch/schema.h"
+#include "tensor/batched.h"
 #include "tensor/dtype.h"
 #include "tensor/layout.h"
 
@@ -114,6 +115,12 @@ static core_status read_predicate(core_tensor *predicate, bool *out)
     return CORE_OK;
 }
 
+/* Whether it differs between the samples of core_vmap. */
+static bool is_mapped(core_tensor *tensor)
+{
+    return core__tensor_is_batched(core__batched_shared(tensor));
+}
+
 /* The dtype, sizes and device of a tensor are those of another one. */
 static core_status check_same(const core__region *region, size_t output,
                               const core_tensor *tensor,
@@ -166,6 +173,41 @@ static core_status call_body(const core__region *body, core_tensor **state)
     return status;
 }
 
+/* For samples that take different branches: both are called, and each sample gets
+ * its elements. */
+static core_status call_both(const core__region *branches,
+                             core_tensor *predicate, core_tensor **outputs)
+{
+    size_t count = branches->noutputs;
+    core_tensor **others = core__alloc_zero((count + 1) * sizeof *others);
+    core_tensor *chosen = NULL;
+    core_status status;
+
+    if (!others)
+        return core__error_memory(count * sizeof *others);
+    status = core_reshape(predicate, NULL, 0, &chosen);
+    if (status == CORE_OK)
+        status = core__region_call(&branches[0], branches->inputs, outputs);
+    if (status == CORE_OK)
+        status = core__region_call(&branches[1], branches->inputs, others);
+    for (size_t i = 0; i < count && status == CORE_OK; i++) {
+        core_tensor *yes = outputs[i];
+
+        outputs[i] = NULL;
+        status = check_same(&branches[1], i, others[i], yes,
+                            "that of then_function");
+        if (status == CORE_OK)
+            status = core_where(chosen, yes, others[i], &outputs[i]);
+        core_tensor_release(yes);
+    }
+    core_tensor_release(chosen);
+    release_all(others, count);
+    core__free(others);
+    if (status != CORE_OK)
+        release_all(outputs, count);
+    return status;
+}
+
 core_status core__region_loop_turn(const core__region *functions,
                                    core_tensor **state, bool *out_more)
 {
@@ -176,6 +218,12 @@ core_status core__region_loop_turn(const core__region *functions,
     CORE_TRY(core__region_call(&functions[0], state, &predicate));
     status =
         check_predicate(functions->name, "the output of condition", predicate);
+    if (status == CORE_OK && is_mapped(predicate))
+        status = core__error(CORE_ERROR_UNSUPPORTED,
+                             "%s: the output of condition differs between the "
+                             "samples of core_vmap, which have the same number "
+                             "of turns; use core_where in the body",
+                             functions->name);
     if (status == CORE_OK)
         status = read_predicate(predicate, out_more);
     core_tensor_release(predicate);
@@ -509,6 +557,8 @@ core_status core_cond(core_tensor *predicate,
     CORE_TRY(check_predicate(CORE__COND_NAME, "predicate", predicate));
     if (core__thread_self()->trace)
         return record(branches, predicate, outputs);
+    if (is_mapped(predicate))
+        return call_both(branches, predicate, outputs);
     CORE_TRY(read_predicate(predicate, &chosen));
     return core__region_call(&branches[chosen ? 0 : 1], inputs, outputs);
 }

@@ -32,6 +32,9 @@ extern "C" {
  * recorded branch has a gradient for inputs and other tensors that require
  * grad: another branch, whose functions call these again and differentiate.
  *
+ * Inside core_vmap (transform.h), a predicate that differs between the samples
+ * selects elements: both functions are called, with all samples.
+ *
  * DTYPE or SHAPE for the predicate.  INVALID_ARGUMENT for another number of
  * outputs.  While a program is recorded also SHAPE, DTYPE or DEVICE for outputs
  * that differ, and UNSUPPORTED, with the reason, if a function changes a tensor
@@ -52,7 +55,8 @@ core_status core_cond(core_tensor *predicate,
  * that are not row-major are copied before the first call.
  *
  * INVALID_ARGUMENT for another number of outputs; SHAPE, DTYPE or DEVICE for
- * outputs that differ from the inputs.  Otherwise errors are those of core_cond.
+ * outputs that differ from the inputs.  UNSUPPORTED if the output of condition
+ * differs between the samples of core_vmap.  Otherwise errors are those of core_cond.
  *
  * Autograd records the calls.  The gradient of a recorded loop runs the loop
  * again and keeps what each turn begins with, then computes the body again for
