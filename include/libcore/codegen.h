@@ -263,6 +263,15 @@ CORE_STATIC_ASSERT(sizeof(core_loop_launch) == 48, "core_loop_launch");
 
 /* ----------------------------------------------------------- interface -- */
 
+/* Flags of the interface. */
+enum {
+    /* A build takes so long that no call should wait for it, as those with a
+     * compiler do.  The core then builds in the background and runs operator by
+     * operator until the kernel is there, and keeps what `save` gives on
+     * disk. */
+    CORE_CODEGEN_BUILDS_SLOWLY = 1u << 0
+};
+
 /* "core.codegen": kernels made of loop programs.
  *
  * Threads.  Any thread may call any function, several at once for one kernel;
@@ -280,7 +289,7 @@ CORE_STATIC_ASSERT(sizeof(core_loop_launch) == 48, "core_loop_launch");
  * launch that fails has enqueued nothing. */
 typedef struct core_codegen_interface {
     uint32_t struct_size;
-    uint32_t reserved;
+    uint32_t flags; /* CORE_CODEGEN_… */
 
     /* Gets a text that identifies the generator: its version, and what its
      * kernels depend on, such as instruction set and driver.  A saved kernel is
