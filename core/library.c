@@ -22,6 +22,7 @@
 #include "dispatch/plan.h"
 #include "dispatch/upcalls.h"
 #include "capture/capture.h"
+#include "comm/upcalls.h"
 #include "compile/compiled.h"
 #include "compile/trace.h"
 #include "interpose/interposers.h"
@@ -204,4 +205,10 @@ const core__entry core__dispatch_layers[CORE__FUNCTIONALITIES] = {
     [CORE__FUNCTIONALITY_PROFILER] = {core__profiler_layer, NULL},
     [CORE__FUNCTIONALITY_TRACE] = {core__trace_layer, NULL},
     [CORE__FUNCTIONALITY_MODE_API] = {core__mode_layer, NULL},
+};
+
+/* ---------------------------------------------------------------- comm -- */
+
+const struct core__comm_upcalls core__comm_upcalls = {
+    .load_engines = core__loader_load_deviceless,
 };
