@@ -23,6 +23,7 @@
 #include "dispatch/upcalls.h"
 #include "capture/capture.h"
 #include "codegen/background_build.h"
+#include "comm/upcalls.h"
 #include "compile/compiled.h"
 #include "compile/lazy.h"
 #include "compile/segment.h"
@@ -212,4 +213,10 @@ const core__entry core__dispatch_layers[CORE__FUNCTIONALITIES] = {
     [CORE__FUNCTIONALITY_PROFILER] = {core__profiler_layer, NULL},
     [CORE__FUNCTIONALITY_TRACE] = {core__trace_layer, NULL},
     [CORE__FUNCTIONALITY_MODE_API] = {core__mode_layer, NULL},
+};
+
+/* ---------------------------------------------------------------- comm -- */
+
+const struct core__comm_upcalls core__comm_upcalls = {
+    .load_engines = core__loader_load_deviceless,
 };
