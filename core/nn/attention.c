@@ -19,7 +19,7 @@ static core_tensor *heads_of(core_module *module, const char *child,
 
     if (!y)
         return NULL;
-    y = core_x_view(
+    y = core_x_reshape(
         y, CORE_SIZES(y->sizes[0], y->sizes[1], heads, y->sizes[2] / heads));
     return core_x_transpose(y, 1, 2);
 }
@@ -52,7 +52,7 @@ static core_status attention_forward(core_module *module, void *context,
     y = core_x_reshape(y, CORE_SIZES(x->sizes[0], x->sizes[1], o->size));
     y = core_x_module(core_module_child(module, "o_proj"), y);
     x = NULL;
-    return core__module_one_output(core_scope_end_with(scope, y, &x), x,
+    return core__module_one_output(core_scope_end_with(scope, y, &x), &x,
                                    outputs, noutputs);
 }
 

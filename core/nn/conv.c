@@ -35,7 +35,7 @@ static core_status conv_forward(core_module *module, void *context,
 
     CORE_TRY(core__module_one_input(module, inputs, ninputs, &x));
     if (x->ndim != o->dims + 1)
-        return core__module_one_output(convolved(o, x, weight, bias, &y), y,
+        return core__module_one_output(convolved(o, x, weight, bias, &y), &y,
                                        outputs, noutputs);
     CORE_TRY(core_unsqueeze(x, 0, &batch));
     status = convolved(o, batch, weight, bias, &y);
@@ -45,7 +45,7 @@ static core_status conv_forward(core_module *module, void *context,
     if (status == CORE_OK)
         status = core_squeeze_dim(batch, 0, &y);
     core__tensor_release(batch);
-    return core__module_one_output(status, y, outputs, noutputs);
+    return core__module_one_output(status, &y, outputs, noutputs);
 }
 
 static core_status check(const core_nn_conv_options *o)

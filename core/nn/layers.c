@@ -87,7 +87,7 @@ static core_status linear_forward(core_module *module, void *context,
     return core__module_one_output(
         core_linear(x, core__module_tensor(module, "weight"),
                     core__module_tensor(module, "bias"), &y),
-        y, outputs, noutputs);
+        &y, outputs, noutputs);
 }
 
 static core_status linear_made(core_module *module, int64_t inputs,
@@ -134,7 +134,7 @@ static core_status embedding_forward(core_module *module, void *context,
     return core__module_one_output(
         core_embedding(core__module_tensor(module, "weight"), x, *padding,
                        false, false, &y),
-        y, outputs, noutputs);
+        &y, outputs, noutputs);
 }
 
 static core_status row_to_zero(core_tensor *weight, int64_t row)
@@ -197,7 +197,7 @@ static core_status dropout_forward(core_module *module, void *context,
 
     CORE_TRY(core__module_one_input(module, inputs, ninputs, &x));
     return core__module_one_output(
-        core_dropout(x, *p, core_module_is_training(module), &y), y, outputs,
+        core_dropout(x, *p, core_module_is_training(module), &y), &y, outputs,
         noutputs);
 }
 
@@ -223,7 +223,7 @@ static core_status function_forward(core_module *module, void *context,
     core_tensor *x, *y = NULL;
 
     CORE_TRY(core__module_one_input(module, inputs, ninputs, &x));
-    return core__module_one_output((*function)(x, &y), y, outputs, noutputs);
+    return core__module_one_output((*function)(x, &y), &y, outputs, noutputs);
 }
 
 core_status core_nn_function(core_status (*function)(core_tensor *input,
@@ -257,7 +257,7 @@ static core_status sequential_forward(core_module *module, void *context,
         core__tensor_release(x);
         x = y;
     }
-    return core__module_one_output(status, x, outputs, noutputs);
+    return core__module_one_output(status, &x, outputs, noutputs);
 }
 
 static core_status sequential_made(core_module *module,

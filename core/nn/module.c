@@ -321,17 +321,18 @@ core_status core__module_one_input(const core_module *module,
                        module->type, ninputs);
 }
 
-core_status core__module_one_output(core_status status, core_tensor *output,
+core_status core__module_one_output(core_status status,
+                                    core_tensor *const *output,
                                     core_tensor **outputs, size_t *noutputs)
 {
     if (status != CORE_OK)
         return status;
     if (*noutputs < 1) {
-        core__tensor_release(output);
+        core__tensor_release(*output);
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "there is no room for the output");
     }
-    outputs[0] = output;
+    outputs[0] = *output;
     *noutputs = 1;
     return CORE_OK;
 }

@@ -74,8 +74,9 @@ core_status core__module_one_input(const core_module *module,
                                    core_tensor *const *inputs, size_t ninputs,
                                    core_tensor **out_input);
 
-/* Stores a layer's single output. */
-core_status core__module_one_output(core_status status, core_tensor *output,
+/* Stores a layer's single output, which a call with that status returned. */
+core_status core__module_one_output(core_status status,
+                                    core_tensor *const *output,
                                     core_tensor **outputs, size_t *noutputs);
 
 #endif

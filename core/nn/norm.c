@@ -68,7 +68,7 @@ static core_status norm_forward(core_module *module, void *context,
     }
     if (status != CORE_OK)
         core__tensor_release(y);
-    return core__module_one_output(status, y, outputs, noutputs);
+    return core__module_one_output(status, &y, outputs, noutputs);
 }
 
 static core_status add_statistics(core_module *module, int64_t channels,

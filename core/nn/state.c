@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "dispatch/inference.h"
 #include "tensor/dtype.h"
 #include "tensor/tensor.h"
 

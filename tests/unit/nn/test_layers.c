@@ -228,7 +228,7 @@ START_TEST(attention)
     q = core_x_linear(x, of(m, "q_proj.weight"), of(m, "q_proj.bias"));
     k = core_x_linear(x, of(m, "k_proj.weight"), of(m, "k_proj.bias"));
     v = core_x_linear(x, of(m, "v_proj.weight"), of(m, "v_proj.bias"));
-    mask = core_x_tril(core_x_ones(CORE_SIZES(3, 3), CORE_DTYPE(CORE_F64)));
+    mask = core_x_tril(core_x_ones(CORE_SIZES(3, 3), CORE_F64));
     k = core_x_div_scalar(core_x_bmm(q, core_x_transpose(k, 1, 2)),
                           core_float(2));
     k = core_x_masked_fill(k, core_x_eq_scalar(mask, core_int(0)),
@@ -332,7 +332,7 @@ END_TEST
 
 int main(void)
 {
-    static const TTest *const tests[] = {
+    const TTest *const tests[] = {
         linear_and_embedding,
         convolutions,
         normalizations,
