@@ -361,7 +361,7 @@ static const struct {
     const char *by;
     cutting_call call;
 } cutting[] = {
-    {"item", read_item},
+    {"core_tensor_item", read_item},
     {"core_tensor_read", read_content},
     {"core_tensor_write", write_content},
     {"", print},
