@@ -39,6 +39,7 @@ typedef enum core__setting_id {
     CORE__SETTING_LAYOUT,
     CORE__SETTING_COMPILE_CHECK,
     CORE__SETTING_COMPILE_CODEGEN,
+    CORE__SETTING_LOOP_TURNS,
     CORE__SETTINGS
 } core__setting_id;
 

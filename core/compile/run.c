@@ -647,8 +647,11 @@ static core_status run_below(run *r, core_tensor **outputs)
     bool no_grad = self->no_grad;
     core_status status;
 
-    self->excluded |= (uint32_t)(CORE__KEY_AUTOGRAD | CORE__KEY_AUTOCAST);
-    self->no_grad = true;
+    self->excluded |= (uint32_t)CORE__KEY_AUTOCAST;
+    if (!r->recorded) {
+        self->excluded |= (uint32_t)CORE__KEY_AUTOGRAD;
+        self->no_grad = true;
+    }
     status = run_all(r, outputs);
     self->no_grad = no_grad;
     self->excluded = excluded;
@@ -703,6 +706,15 @@ core_status core__program_run_operators(core_program *program,
                                         core_tensor **outputs)
 {
     run r = {.program = program, .inputs = inputs};
+
+    return run_program(&r, outputs);
+}
+
+core_status core__program_run_recorded(core_program *program,
+                                       core_tensor *const *inputs,
+                                       core_tensor **outputs)
+{
+    run r = {.program = program, .inputs = inputs, .recorded = true};
 
     return run_program(&r, outputs);
 }
