@@ -964,6 +964,24 @@ START_TEST(modes_see_each_call_once)
 }
 END_TEST
 
+START_TEST(mapped_functions_are_recorded)
+{
+    world w = {.device = program_device};
+    core_tensor *x = NUMBERS(&w, 1, 4, 16), *expected, *y;
+    core_lazy_counts before;
+
+    OK(core_vmap(square_and_tanh, NULL, NULL, &x, 1, &expected, 1));
+    keep(expected);
+    before = lazy_counts();
+    begin();
+    OK(core_vmap(square_and_tanh, NULL, NULL, &x, 1, &y, 1));
+    keep(y);
+    ck_assert_uint_eq(lazy_counts().cuts, before.cuts);
+    end();
+    same_bits("result", 0, expected, y);
+}
+END_TEST
+
 START_TEST(inference_tensors_are_computed_after_the_mode)
 {
     core_tensor *x = some(1), *expected = chain(x), *y;
@@ -982,7 +1000,7 @@ END_TEST
 START_TEST(captured_work_contains_what_is_recorded)
 {
     core_tensor *x, *y, *expected;
-    core_stream *stream;
+    core_stream *stream, *usual;
     core_graph *graph;
     core_device *cpu;
 
@@ -1005,8 +1023,9 @@ START_TEST(captured_work_contains_what_is_recorded)
     end();
     same_bits("result", 0, expected, y);
     core_graph_release(graph);
-    OK(core_stream_default(program_device, &stream));
-    OK(core_stream_set_current(stream));
+    OK(core_stream_default(program_device, &usual));
+    OK(core_stream_set_current(usual));
+    core_stream_release(stream);
 }
 END_TEST
 
@@ -1027,5 +1046,6 @@ SUITE_ON_CPU_AND_SIM(
     training_is_as_without_a_region, a_checkpoint_draws_the_same_numbers_again,
     hooks_run_while_the_region_is_paused,
     a_saved_tensor_that_changes_is_an_error, autocast_casts_once,
-    modes_see_each_call_once, inference_tensors_are_computed_after_the_mode,
+    modes_see_each_call_once, mapped_functions_are_recorded,
+    inference_tensors_are_computed_after_the_mode,
     captured_work_contains_what_is_recorded)
