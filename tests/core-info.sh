@@ -74,6 +74,7 @@ assert backend["kernels_by_operator"]["add.Tensor"] > 0
 assert backend["devices"][0]["memory_kinds"] == ["unified", "host-visible"]
 assert len(info["settings"]) >= 10
 assert info["compile"]["compiled_calls"] == 1001, info["compile"]
+assert info["compile"]["lazy_found"] == 999, info["compile"]
 types = {s["name"]: s["type"] for s in info["settings"]}
 assert types["LIBCORE_THREADS"] == "integer", types
 assert types["LIBCORE_BLOCKING"] == "switch", types
@@ -165,7 +166,7 @@ not_sealed() {
         ends 2 'seal needs at least one file' --seal
 }
 
-echo 1..27
+echo 1..28
 ok 'the cpu plugin is loaded' shows '^ +cpu +loaded +0\.' --plugins
 ok 'the cpu device has memory' shows '^ +cpu +[0-9.]+ [KMGT]iB' --devices
 ok 'plugins and devices are shown without flags' shows '^ +cpu +loaded'
@@ -178,6 +179,8 @@ ok 'types and users of settings are shown' \
     shows '^ +Type: integer; used by: backend cpu\.$' --settings
 ok 'a compiled function is tried' \
     shows '^ +counters: 1001 calls, 1001 of them compiled, 1 recording in' --compile
+ok 'a lazy region is tried' \
+    shows 'counters: 1000 cuts, 1 segment compiled, 999 found again' --compile
 ok 'an invalid value is reported' wrong_setting 'Not accepted: .*"many".* 1 to 1024'
 ok 'an unknown name is reported' wrong_setting '^ +LIBCORE_THREDS=2$'
 ok 'settings without effect are shown without flags' misspelt_setting
