@@ -652,6 +652,7 @@ core_status core_setting_set(const char *name, const char *text)
     int index;
 
     CORE__NOT_NULL(name);
+    CORE_TRY(core__thread_cut(__func__));
     index = row_of(name, strlen(name));
     if (index >= 0)
         CORE_TRY(check_text((core__setting_id)index, text));

@@ -6,6 +6,7 @@
 #include "compile/region_trace.h"
 
 #include "autograd/graph/autograd_meta.h"
+#include "autograd/graph/callback.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "device/device.h"
@@ -77,6 +78,7 @@ static core_status check_count(const core__region *region,
 core_status core__region_call(const core__region *region,
                               core_tensor *const *inputs, core_tensor **outputs)
 {
+    uint32_t errors = core__error_sequence();
     size_t count = region->noutputs;
     core_status status;
 
@@ -84,6 +86,7 @@ core_status core__region_call(const core__region *region,
         outputs[i] = NULL;
     status = region->function(region->context, inputs, region->ninputs, outputs,
                               &count);
+    status = core__callback_status(errors, status, region->name);
     if (status == CORE_OK)
         status = check_count(region, outputs, count);
     for (size_t i = 0; i < region->noutputs && status == CORE_OK; i++)
@@ -104,6 +107,14 @@ static core_status check_predicate(const char *name, const char *what,
                            "%s: %s has %lld elements; it must have one", name,
                            what, (long long)predicate->numel);
     return CORE_OK;
+}
+
+/* A lazy region records the operators of what is called. */
+static bool is_recording(void)
+{
+    const core__thread *self = core__thread_self();
+
+    return self->trace && !self->lazy;
 }
 
 static core_status read_predicate(core_tensor *predicate, bool *out)
@@ -555,7 +566,7 @@ core_status core_cond(core_tensor *predicate,
         CORE__NOT_NULL(inputs);
     CORE_TRY(check_tensors(CORE__COND_NAME, inputs, ninputs));
     CORE_TRY(check_predicate(CORE__COND_NAME, "predicate", predicate));
-    if (core__thread_self()->trace)
+    if (is_recording())
         return record(branches, predicate, outputs);
     if (is_mapped(predicate))
         return call_both(branches, predicate, outputs);
@@ -599,7 +610,7 @@ core_status core_while(core_tensor_function condition,
     if (ninputs > 0)
         CORE__NOT_NULL(inputs);
     CORE_TRY(check_tensors(CORE__WHILE_NAME, inputs, ninputs));
-    if (core__thread_self()->trace)
+    if (is_recording())
         return record(functions, NULL, outputs);
     status = core__region_loop_begin(inputs, ninputs, outputs);
     while (status == CORE_OK && more)

@@ -70,8 +70,7 @@ static core_status make_stand_in(core__trace *trace, core_tensor *input,
     return CORE_OK;
 }
 
-/* What the region reads besides its inputs becomes inputs. */
-static core_status hidden_to_inputs(core__trace *trace)
+core_status core__trace_hidden_to_inputs(core__trace *trace)
 {
     core_program *program = trace->program;
 
@@ -177,7 +176,8 @@ static core_status record(core__trace *trace, const core__region *region,
                                &stand_ins[i]));
     CORE_TRY(call_function(trace, region, stand_ins, outputs));
     CORE_TRY(check_region(region, trace));
-    return hidden_to_inputs(trace);
+    /* What the region reads besides its inputs becomes inputs. */
+    return core__trace_hidden_to_inputs(trace);
 }
 
 /* What the program that contains the region reads: also the views, on which a
@@ -198,8 +198,7 @@ static core_status read_captured(core__trace *outer,
     return CORE_OK;
 }
 
-/* A region refers to no tensor. */
-static void forget_tensors(core_program *program)
+void core__program_forget_tensors(core_program *program)
 {
     for (uint32_t i = 0; i < program->nhidden; i++)
         core__tensor_release(program->hidden[i].tensor);
@@ -289,7 +288,7 @@ static core_status capture(core__region_node *node, core_program *program,
     captured->count = (uint32_t)count;
     CORE_TRY(read_captured(node->trace, program, captured->values));
     CORE_TRY(share_references(node->trace, program));
-    forget_tensors(program);
+    core__program_forget_tensors(program); /* a region refers to none */
     core__program_finish(program);
     return CORE_OK;
 }

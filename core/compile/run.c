@@ -724,6 +724,8 @@ core_status core_program_run(core_program *program, core_tensor *const *inputs,
                              size_t noutputs)
 {
     run r = {.program = program, .inputs = inputs, .checks = true};
+    core__lazy_pause pause;
+    core_status status;
 
     if (noutputs > 0)
         CORE__NOT_NULL(outputs);
@@ -733,5 +735,8 @@ core_status core_program_run(core_program *program, core_tensor *const *inputs,
     if (ninputs > 0)
         CORE__NOT_NULL(inputs);
     CORE_TRY(check_counts(program, ninputs, noutputs));
-    return run_program(&r, outputs);
+    CORE_TRY(core__thread_pause(__func__, &pause));
+    status = run_program(&r, outputs);
+    core__thread_resume(&pause);
+    return status;
 }

@@ -385,6 +385,8 @@ const core_host core__host = {
     .devices_changed = core__devices_changed,
     .call_view_content = core__call_view_content,
     .register_shape = register_shape,
+    .redispatch_displaced = core_redispatch_displaced,
+    .redispatch_below = core_redispatch_below,
 };
 
 /* A plugin sees the size of its minor's table, and NULL after it. */
