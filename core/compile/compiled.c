@@ -140,8 +140,6 @@ static core_status check_options(const core_compile_options *options)
                            options->limit);
     if (options->key_size && !options->key)
         return core__error_null("core_compile", "options.key");
-    if (options->mode == CORE_COMPILE_MAX_AUTOTUNE)
-        return unsupported("CORE_COMPILE_MAX_AUTOTUNE");
     return CORE_OK;
 }
 

@@ -57,7 +57,10 @@ enum {
      * function is released.  On other devices the same as DEFAULT.
      * docs/compile.md says which programs are captured in part. */
     CORE_COMPILE_REDUCE_OVERHEAD = 1,
-    CORE_COMPILE_MAX_AUTOTUNE = 2 /* UNSUPPORTED in this version */
+    /* For each group of operators that can be one kernel, the first call of a
+     * program measures whether that is faster, unless `codegen` says otherwise
+     * or the device has streams.  The results are the same bits. */
+    CORE_COMPILE_MAX_AUTOTUNE = 2
 };
 
 /* core_compile_options.flags */
