@@ -229,15 +229,18 @@ static void shrink(const char *path, size_t size)
         continue;
 }
 
-core_status core__kernel_cache_measure(uint64_t *out_files, uint64_t *out_bytes)
+core_status core__kernel_cache_measure(uint64_t *out_files, uint64_t *out_bytes,
+                                       char *path, size_t capacity)
 {
-    char path[PATH_MAX];
+    char own[PATH_MAX];
     found now;
 
-    CORE_TRY(folder(path, sizeof path));
-    measure(path, &now);
+    CORE_TRY(folder(own, sizeof own));
+    measure(own, &now);
     *out_files = now.files;
     *out_bytes = now.bytes;
+    if (path)
+        core__format(path, capacity, "%s", own);
     return CORE_OK;
 }
 

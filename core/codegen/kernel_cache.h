@@ -34,8 +34,8 @@ typedef struct core__kernel_cache_counts {
     uint64_t failed;  /* files that could not be written */
 } core__kernel_cache_counts;
 core__kernel_cache_counts core__kernel_cache_get_counts(void);
-/* What is in the folder. */
-core_status core__kernel_cache_measure(uint64_t *out_files,
-                                       uint64_t *out_bytes);
+/* What is in the folder, and where it is.  path may be NULL. */
+core_status core__kernel_cache_measure(uint64_t *out_files, uint64_t *out_bytes,
+                                       char *path, size_t capacity);
 
 #endif

@@ -159,7 +159,8 @@ static void change(long at)
     FILE *f = fopen(file, "r+b");
     int c;
 
-    ck_assert_ptr_nonnull(f);
+    if (!f) /* another process has deleted it */
+        return;
     fseek(f, at, SEEK_SET);
     c = fgetc(f);
     fseek(f, at, SEEK_SET);
@@ -309,7 +310,7 @@ START_TEST(files_that_were_not_used_make_room)
     }
     expect_used(true); /* it is the newest now */
     store();
-    OK(core__kernel_cache_measure(&files, &bytes));
+    OK(core__kernel_cache_measure(&files, &bytes, NULL, 0));
     ck_assert_uint_eq(files, 2);
     ck_assert_uint_le(bytes, CORE__KERNEL_CACHE_SIZE);
     expect_used(true);
