@@ -361,6 +361,7 @@ core_status core__fusion_new(core_program *program, core_device *device,
                            : core__error_memory(program->nnodes);
     if (status == CORE_OK)
         status = core__program_order(program, fusion->order);
+    fusion->always = mode == CORE_COMPILE_CODEGEN_ON;
     if (mode == CORE_COMPILE_CODEGEN_OFF)
         fusion->reason = "codegen is off";
     else if (!device->interfaces.codegen.build)

@@ -53,6 +53,7 @@ typedef struct core__fusion {
                                   * in one group otherwise */
     uint32_t ngroups, nends;
     const char *reason; /* why nothing is fused; NULL: something could be */
+    bool always;        /* also where it is not expected to be faster */
 } core__fusion;
 
 /* Finds the groups of a program and builds their kernels.  tensors: by value,

@@ -131,6 +131,7 @@ void core__prepared_facts_release(core__prepared_facts *facts)
     if (!facts || atomic_fetch_sub(&facts->references, 1) > 1)
         return;
     core__fusion_release(facts->fusion);
+    core__row_facts_release(facts->rows);
     core__free(facts);
 }
 
@@ -174,15 +175,17 @@ static core_status note_facts(const core_program *program,
     facts = core__alloc(sizeof *facts + size);
     if (!facts)
         return core__error_memory(sizeof *facts + size);
-    *facts = (core__prepared_facts){.references = 1,
-                                    .registered = set->registered,
-                                    .nodes = set->nodes - recomputed,
-                                    .recomputed = recomputed,
-                                    .launches = set->launches,
-                                    .arena_size = set->arena_size,
-                                    .unprepared = (void *)(facts + 1),
-                                    .nunprepared = set->nunprepared,
-                                    .fusion = core__fusion_retain(set->fusion)};
+    *facts =
+        (core__prepared_facts){.references = 1,
+                               .registered = set->registered,
+                               .nodes = set->nodes - recomputed,
+                               .recomputed = recomputed,
+                               .launches = set->launches,
+                               .arena_size = set->arena_size,
+                               .unprepared = (void *)(facts + 1),
+                               .nunprepared = set->nunprepared,
+                               .fusion = core__fusion_retain(set->fusion),
+                               .rows = core__row_facts_retain(set->rows.facts)};
     if (size)
         memcpy(facts + 1, set->unprepared, size);
     replace_facts(calls, facts);
@@ -540,14 +543,12 @@ static inline core_status launch_now(core__thread *self,
     return core__kernel_launch_finish(run, self, status, run->errors);
 }
 
-static core_status run_launch(const core__prepared *set, core__thread *self,
-                              const core__step *step)
+static core_status run_drawn(const core__prepared *set, core__thread *self,
+                             const core__step *step)
 {
     const core__logged_launch *launch = step->launch;
     core_status status;
 
-    if (core__unlikely(launch->random))
-        draw(set, launch);
     status = set->device->synchronous && !launch->kernel->prepare
                  ? launch_now(self, launch)
                  : core__kernel_launch(
@@ -555,6 +556,14 @@ static core_status run_launch(const core__prepared *set, core__thread *self,
                        launch->nargs, launch->results, launch->nresults);
     return core__likely(status == CORE_OK) ? status
                                            : launch_failed(set, step, status);
+}
+
+static core_status run_launch(const core__prepared *set, core__thread *self,
+                              const core__step *step)
+{
+    if (core__unlikely(step->launch->random))
+        draw(set, step->launch);
+    return run_drawn(set, self, step);
 }
 
 /* The operators of a group, each name once. */
@@ -614,6 +623,66 @@ static core_status run_fused(const core__prepared *set, const core__step *step)
                                            : fused_failed(set, group, status);
 }
 
+/* ----------------------------------------------------------------- rows -- */
+
+/* Sets the calls of a chain to some of its rows. */
+static void set_rows(const core__row_blocks *blocks,
+                     const core__row_chain *chain, int64_t first, int64_t rows)
+{
+    for (uint32_t i = 0; i < chain->ncounts; i++) {
+        const core__row_count *count = &blocks->counts[chain->counts + i];
+
+        *count->at = count->per_row * rows;
+    }
+    for (uint32_t i = 0; i < chain->nplaces; i++) {
+        const core__row_place *place = &blocks->places[chain->places + i];
+
+        place->at->offset = place->start + place->per_row * (uint64_t)first;
+    }
+    for (uint32_t i = 0; i < chain->ndraws; i++) {
+        const core__row_draw *draws = &blocks->draws[chain->draws + i];
+
+        draws->at->u.i = draws->start + draws->per_row * first;
+    }
+}
+
+/* Notes where the first row is, and draws what the operators would draw. */
+static void begin_rows(const core__prepared *set, const core__row_chain *chain)
+{
+    const core__row_blocks *blocks = &set->rows;
+
+    for (uint32_t i = 0; i < chain->nsteps; i++)
+        if (chain->steps[i].launch->random)
+            draw(set, chain->steps[i].launch);
+    for (uint32_t i = 0; i < chain->nplaces; i++)
+        blocks->places[chain->places + i].start =
+            blocks->places[chain->places + i].at->offset;
+    for (uint32_t i = 0; i < chain->ndraws; i++)
+        blocks->draws[chain->draws + i].start =
+            blocks->draws[chain->draws + i].at->u.i;
+}
+
+static core_status run_rows(const core__prepared *set, core__thread *self,
+                            const core__row_chain *chain)
+{
+    core_status status = CORE_OK;
+
+    begin_rows(set, chain);
+    for (int64_t row = 0; row < chain->rows && status == CORE_OK;
+         row += chain->block) {
+        int64_t rest = chain->rows - row;
+
+        set_rows(&set->rows, chain, row,
+                 rest < chain->block ? rest : chain->block);
+        for (uint32_t i = 0; i < chain->nsteps && status == CORE_OK; i++)
+            status = chain->steps[i].kind == CORE__STEP_FUSED
+                         ? run_fused(set, &chain->steps[i])
+                         : run_drawn(set, self, &chain->steps[i]);
+    }
+    set_rows(&set->rows, chain, 0, chain->rows);
+    return status;
+}
+
 static core_status run_other(core__prepared *set, core__run *r,
                              const core__step *step)
 {
@@ -624,6 +693,9 @@ static core_status run_other(core__prepared *set, core__run *r,
         return run_node(set, r, step->index);
     case CORE__STEP_WRITE:
         return run_write(set, r, step->index);
+    case CORE__STEP_ROWS:
+        return run_rows(set, core__thread_self(),
+                        &set->rows.chains[step->index]);
     default:
         return CORE_OK;
     }

@@ -624,7 +624,7 @@ static void wrap_table(void *real, void *wrapped, const void *wrapper,
     memset(real, 0, full);
     memcpy(real, from, known < full ? known : full);
     memcpy(wrapped, wrapper, full);
-    /* What follows struct_size: flags. */
+    /* What follows struct_size: numbers, or reserved. */
     memcpy((char *)wrapped + 4, (const char *)real + 4, 4);
     for (size_t at = 8; at + sizeof slot <= full; at += sizeof slot) {
         memcpy(&slot, (const char *)real + at, sizeof slot);
