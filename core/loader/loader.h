@@ -27,7 +27,7 @@ struct core_plugin {
     uint64_t file_device; /* identifies the file, whatever its path */
     uint64_t file_inode;
     core_plugin_note note;
-    core_plugin_seal seal; /* of the file when it was opened */
+    core_plugin_seal seal;     /* of the file when it was opened */
     const char *sha256;        /* required by a manifest, else NULL or "" */
     const core_plugin *behind; /* of the same name, which took precedence; or
                                 * NULL */
