@@ -166,7 +166,7 @@ not_sealed() {
         ends 2 'seal needs at least one file' --seal
 }
 
-echo 1..28
+echo 1..30
 ok 'the cpu plugin is loaded' shows '^ +cpu +loaded +0\.' --plugins
 ok 'the cpu device has memory' shows '^ +cpu +[0-9.]+ [KMGT]iB' --devices
 ok 'plugins and devices are shown without flags' shows '^ +cpu +loaded'
@@ -177,6 +177,14 @@ ok 'kernels are listed by operator' shows '[0-9] +add\.Tensor$' --kernels
 ok 'settings are listed' shows '^ +LIBCORE_FALLBACK is not set' --settings
 ok 'types and users of settings are shown' \
     shows '^ +Type: integer; used by: backend cpu\.$' --settings
+LIBCORE_CACHE=$work/cache
+export LIBCORE_CACHE
+ok 'the folder of kernels is shown' \
+    shows '^ +kernels on disk: .*/cache/kernels, 0 files, .*; 0 hits' --compile
+LIBCORE_CACHE=0
+ok 'without a folder the reason is shown' \
+    shows '^ +kernels are not kept on disk: LIBCORE_CACHE is 0' --compile
+unset LIBCORE_CACHE
 ok 'a compiled function is tried' \
     shows '^ +counters: 1001 calls, 1001 of them compiled, 1 recording in' --compile
 ok 'a lazy region is tried' \

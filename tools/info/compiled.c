@@ -9,6 +9,7 @@
 #include <libcore/ops.h>
 #include <libcore/settings.h>
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -134,6 +135,45 @@ static const char *check_setting(void)
                : "0";
 }
 
+static void print_cache(void)
+{
+    core_compile_cache cache = {.struct_size = sizeof cache};
+    char path[PATH_MAX];
+
+    if (core_compile_get_cache(&cache, path, sizeof path) != CORE_OK) {
+        printf("  kernels are not kept on disk: %s\n",
+               printable_text(core_error_message()));
+        return;
+    }
+    printf("  kernels on disk: %s, %llu files, %.1f of %.0f MiB; %llu hits, "
+           "%llu stored, %llu refused, %llu not written\n",
+           printable_text(path), (unsigned long long)cache.files,
+           (double)cache.bytes / (1 << 20), (double)cache.limit / (1 << 20),
+           (unsigned long long)cache.loaded, (unsigned long long)cache.stored,
+           (unsigned long long)cache.refused, (unsigned long long)cache.failed);
+}
+
+static void write_cache(core__json *json)
+{
+    core_compile_cache cache = {.struct_size = sizeof cache};
+    char path[PATH_MAX];
+
+    core__json_object(json, "cache");
+    if (core_compile_get_cache(&cache, path, sizeof path) != CORE_OK) {
+        core__json_text(json, "reason", core_error_message());
+    } else {
+        core__json_text(json, "path", path);
+        core__json_unsigned(json, "files", cache.files);
+        core__json_unsigned(json, "bytes", cache.bytes);
+        core__json_unsigned(json, "limit", cache.limit);
+        core__json_unsigned(json, "loaded", cache.loaded);
+        core__json_unsigned(json, "stored", cache.stored);
+        core__json_unsigned(json, "refused", cache.refused);
+        core__json_unsigned(json, "failed", cache.failed);
+    }
+    core__json_end(json);
+}
+
 void print_compiled(void)
 {
     trial t = run_trial();
@@ -162,6 +202,7 @@ void print_compiled(void)
            t.lazy_us, (unsigned long long)t.lazy.cuts,
            (unsigned long long)t.lazy.compiled, t.lazy.compiled == 1 ? "" : "s",
            (unsigned long long)t.lazy.found, (unsigned long long)t.lazy.failed);
+    print_cache();
 }
 
 void write_compiled(core__json *json)
@@ -188,5 +229,6 @@ void write_compiled(core__json *json)
         core__json_unsigned(json, "lazy_compiled", t.lazy.compiled);
         core__json_unsigned(json, "lazy_found", t.lazy.found);
     }
+    write_cache(json);
     core__json_end(json);
 }
