@@ -563,8 +563,18 @@ typedef struct core_host {
     core_status (*redispatch_below)(core_call *call, const core_value *args,
                                     uint32_t nargs, core_value *results,
                                     uint32_t nresults);
+
+    /* Registers an interface that belongs to the plugin and not to one of its
+     * device types.  name, version: "core.collectives", 1 (backend.h).  table:
+     * that interface's struct, which is copied with its strings.  user: passed
+     * to its functions.  A plugin may register only this, and then its note
+     * lists no device types.  UNSUPPORTED for an unknown name or a newer
+     * version; INVALID_ARGUMENT for a table that lacks a required function. */
+    core_status (*register_interface)(core_registry *registry, core_string name,
+                                      uint32_t version, const void *table,
+                                      void *user);
 } core_host;
-CORE_STATIC_ASSERT(sizeof(core_host) == 8 + 8 * 36, "core_host");
+CORE_STATIC_ASSERT(sizeof(core_host) == 8 + 8 * 37, "core_host");
 
 /* -------------------------------------------------------- negotiation -- */
 
