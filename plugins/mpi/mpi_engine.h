@@ -21,6 +21,7 @@
 #define MPI_TITLE "MPICH"
 #endif
 
+/* clang-format off */
 /* The functions of MPI that the plugin calls. */
 #define MPI_FUNCTIONS(X)                                              \
     X(Init_thread)                                                    \
@@ -48,6 +49,8 @@
     X(MPI_Op, SUM, ompi_mpi_op_sum)                          \
     X(MPI_Op, PROD, ompi_mpi_op_prod)                        \
     X(MPI_Op, MIN, ompi_mpi_op_min) X(MPI_Op, MAX, ompi_mpi_op_max)
+
+/* clang-format on */
 
 typedef struct mpi_library {
 #define MEMBER(name) __typeof__(MPI_##name) *name;
