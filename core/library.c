@@ -22,9 +22,11 @@
 #include "dispatch/plan.h"
 #include "dispatch/upcalls.h"
 #include "capture/capture.h"
+#include "codegen/background_build.h"
 #include "comm/upcalls.h"
 #include "compile/compiled.h"
-#include "compile/trace.h"
+#include "compile/lazy.h"
+#include "compile/segment.h"
 #include "interpose/interposers.h"
 #include "loader/loader.h"
 #include "memory/allocator.h"
@@ -51,6 +53,7 @@
 /* ---------------------------------------------------------------- base -- */
 
 static const core__thread_end_hook thread_finish[] = {
+    core__lazy_thread_end, /* runs operators */
     core__modes_thread_end,
     core__scopes_thread_end,
     core__autocast_thread_end, /* releases tensors */
@@ -79,6 +82,8 @@ static void (*const fork_locks[])(core__fork_phase at) = {
     core__captures_fork,
     core__profile_fork,
     core__compiled_fork,
+    core__segments_fork,
+    core__loop_builds_fork,
     core__traced_fork,
     core__profile_clocks_fork,
     core__profile_session_fork,
@@ -119,6 +124,8 @@ const struct core__base_upcalls core__base_upcalls = {
     .fork_child = fork_child,
     .setting_checks = setting_checks,
     .nan_check_set = core__nan_check_set,
+    .lazy_cut = core__lazy_cut,
+    .lazy_cut_later = core__lazy_cut_later,
     .free_cached_blocks = free_cached_blocks,
 };
 
@@ -159,6 +166,7 @@ const struct core__memory_upcalls core__memory_upcalls = {
 const struct core__tensor_upcalls core__tensor_upcalls = {
     .destroy_recorded = core__autograd_destroy,
     .autograd_relayout = core__autograd_sizes_changed,
+    .alias_traced = core__lazy_note,
     .history_drop = core__history_clear,
 };
 

@@ -167,6 +167,18 @@ static const setting_row rows[CORE__SETTINGS] = {
          "one kernel, unless their options say so: auto where that is expected "
          "to be faster, on wherever it is possible.",
          "compile"},
+    [CORE__SETTING_LOOP_TURNS] =
+        {"LIBCORE_LOOP_TURNS", CORE_SETTING_INTEGER, NULL, 1, INT32_MAX,
+         1000000, "1000000", "1 to 2147483647",
+         "The gradient of a recorded core_while keeps what each turn begins "
+         "with, and fails if there are more turns than this.",
+         "compile"},
+    [CORE__SETTING_COMPILE_BACKGROUND] =
+        {"LIBCORE_COMPILE_BACKGROUND", CORE_SETTING_BOOLEAN, NULL, 0, 1, 1, "1",
+         SWITCH,
+         "Whether a kernel whose build takes long is built in the background "
+         "while operators run one by one.  With 0 the call waits for it.",
+         "compile"},
 };
 
 /* Texts that were returned live until the process ends. */
@@ -646,6 +658,7 @@ core_status core_setting_set(const char *name, const char *text)
     int index;
 
     CORE__NOT_NULL(name);
+    CORE_TRY(core__thread_cut(__func__));
     index = row_of(name, strlen(name));
     if (index >= 0)
         CORE_TRY(check_text((core__setting_id)index, text));

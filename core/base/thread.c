@@ -171,10 +171,54 @@ uint64_t core__thread_launches(uint32_t slot)
     return sum;
 }
 
+core_status core__thread_cut(const char *name)
+{
+    core__thread *self = core__thread_self();
+
+    return core__likely(!self->lazy) ? CORE_OK
+                                     : core__base_upcalls.lazy_cut(self, name);
+}
+
+void core__thread_cut_later(const char *name)
+{
+    core__thread *self = core__thread_self();
+
+    if (core__unlikely(self->lazy != NULL))
+        core__base_upcalls.lazy_cut_later(self, name);
+}
+
+core_status core__thread_pause(const char *name, core__lazy_pause *out_pause)
+{
+    core__thread *self = core__thread_self();
+
+    *out_pause = (core__lazy_pause){NULL, NULL};
+    if (core__likely(!self->lazy))
+        return CORE_OK;
+    CORE_TRY(core__base_upcalls.lazy_cut(self, name));
+    *out_pause = (core__lazy_pause){self->lazy, self->trace};
+    self->lazy = NULL;
+    self->trace = NULL;
+    self->included &= (uint32_t)~CORE__KEYS_TRACED;
+    return CORE_OK;
+}
+
+void core__thread_resume(const core__lazy_pause *pause)
+{
+    core__thread *self = core__thread_self();
+
+    if (core__likely(!pause->lazy))
+        return;
+    self->lazy = pause->lazy;
+    self->trace = pause->trace;
+    self->included |= (uint32_t)CORE__KEYS_TRACED;
+}
+
 core_status core__thread_check_unrecorded(const char *name)
 {
     if (!(core__thread_self()->included & CORE__KEY_RECORD))
         return CORE_OK;
+    if (core__thread_self()->lazy)
+        return core__thread_cut(name);
     return core__error(CORE_ERROR_UNSUPPORTED,
                        "%s: the host waits, or accesses the content of a "
                        "tensor, which a program that is being recorded cannot "

@@ -136,7 +136,11 @@ struct core__thread {
     struct core__decomposing *decomposing;
     struct core__trace *trace; /* what records this thread's calls, or NULL
                                 * (compile/trace.h) */
-    uint64_t meta_draws;       /* blocks of random numbers that calls on meta
+    /* The open lazy region, and the same while it records the calls of this
+     * thread, otherwise NULL (compile/lazy.h). */
+    struct core__lazy *lazy_open;
+    struct core__lazy *lazy;
+    uint64_t meta_draws; /* blocks of random numbers that calls on meta
                                 * would have drawn */
     /* Free lists of small objects, by size class. */
     struct {
@@ -265,9 +269,25 @@ static inline void core__thread_add32(uint32_t *counter, int32_t by)
 #endif
 }
 
-/* UNSUPPORTED, for a call of this name that waits or accesses memory, while the
- * thread records a program (compile/trace.h). */
+/* For a call of this name that waits or accesses memory: cuts the thread's lazy
+ * region.  UNSUPPORTED while the thread records a program (compile/trace.h). */
 core_status core__thread_check_unrecorded(const char *name);
+
+/* Runs what the thread's lazy region has recorded, if it has one, before a call
+ * of this name. */
+core_status core__thread_cut(const char *name);
+/* The same for a call that cannot fail: the next cut reports an error. */
+void core__thread_cut_later(const char *name);
+
+/* A lazy region that records nothing for a while. */
+typedef struct core__lazy_pause {
+    struct core__lazy *lazy; /* NULL: the thread has none that records */
+    struct core__trace *trace;
+} core__lazy_pause;
+
+/* Cuts the thread's lazy region and pauses it; on failure it is not paused. */
+core_status core__thread_pause(const char *name, core__lazy_pause *out_pause);
+void core__thread_resume(const core__lazy_pause *pause);
 
 /* Sets the initial value of `included` for threads that start later. */
 void core__thread_included_set(uint32_t included);

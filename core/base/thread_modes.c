@@ -15,6 +15,9 @@ core__thread_modes core__thread_modes_get(const core__thread *self)
                                 .autocast_cached = self->autocast_cached,
                                 .device = self->device};
 
+    /* A lazy region belongs to the call, not to what is called again. */
+    if (self->lazy)
+        modes.included &= (uint32_t)~CORE__KEYS_TRACED;
     memcpy(modes.autocast, self->autocast, sizeof modes.autocast);
     return modes;
 }

@@ -35,6 +35,10 @@ struct core__base_upcalls {
     /* For LIBCORE_NAN_CHECK: called before the first device is opened, and
      * when the setting changes. */
     void (*nan_check_set)(bool on);
+    /* core__thread_cut and core__thread_cut_later, for a thread with a lazy
+     * region that records. */
+    core_status (*lazy_cut)(core__thread *self, const char *name);
+    void (*lazy_cut_later)(core__thread *self, const char *name);
     /* Frees the blocks that threads cache, on all devices. */
     void (*free_cached_blocks)(void);
 };

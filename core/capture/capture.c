@@ -204,6 +204,7 @@ core_status core_capture_begin(core_stream *stream, core_memory_pool *pool)
     uint32_t errors;
 
     CORE__NOT_NULL(stream);
+    CORE_TRY(core__thread_cut(__func__));
     CORE_TRY(check_begin(stream, pool));
     device = stream->device;
     under_way = core__alloc_zero(sizeof *under_way);
@@ -302,6 +303,7 @@ core_status core_capture_end(core_stream *stream, core_graph **out_graph)
     if (out_graph)
         *out_graph = NULL;
     CORE__NOT_NULL(stream);
+    CORE_TRY(core__thread_cut(__func__));
     ended = stream->capture;
     if (!ended)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
@@ -456,6 +458,7 @@ core_status core_graph_launch(core_graph *graph, core_stream *stream)
 
     CORE__NOT_NULL(graph);
     CORE__NOT_NULL(stream);
+    CORE_TRY(core__thread_cut(__func__));
     device = graph->device;
     if (stream->device != device)
         return core__error(CORE_ERROR_DEVICE,

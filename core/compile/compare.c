@@ -74,9 +74,9 @@ static bool regions_equal(const core__program_node *a,
 {
     char unused[160];
 
-    if (!a->regions != !b->regions)
+    if (core__region_count(a) != core__region_count(b))
         return false;
-    for (uint32_t i = 0; a->regions && i < CORE__REGIONS; i++)
+    for (uint32_t i = 0; i < core__region_count(a); i++)
         if (!core__programs_equal(a->regions[i], b->regions[i], unused,
                                   sizeof unused))
             return false;

@@ -542,6 +542,7 @@ typedef struct call {
     size_t noutputs;
     core__guard guard;
     bool changed; /* an entry had the guard record, but not the hidden inputs */
+    uint32_t hooks_removed; /* core__hooks_removed before the recording */
 } call;
 
 static core_status make_entry(const call *c, core_program *program,
@@ -556,6 +557,9 @@ static core_status make_entry(const call *c, core_program *program,
         return status;
     (*out_entry)->trace_ns = ns;
     (*out_entry)->recording = atomic_load(&c->compiled->traces);
+    (*out_entry)->hooks_removed = c->hooks_removed;
+    (*out_entry)->hooked =
+        !program && strstr(message, CORE__HOOKS_REFUSED) != NULL;
     status = describe_cause(c->compiled, *out_entry, c->changed);
     if (status == CORE_OK && !program)
         status = describe_break(*out_entry, message);
@@ -802,6 +806,7 @@ static core_status record(call *c)
     uint64_t ns;
     bool joined;
 
+    c->hooks_removed = atomic_load(&core__hooks_removed);
     status = trace(c->compiled, c->inputs, c->ninputs, c->noutputs, &program,
                    &training, &ns);
     if (status != CORE_OK)
@@ -1043,12 +1048,28 @@ static core_status call_guarded(call *c)
     return status;
 }
 
+static core_status call_any(call *c);
+
+/* A lazy region does not record what a compiled function does. */
+static core_status __attribute__((cold, noinline)) call_paused(call *c)
+{
+    core__lazy_pause pause;
+    core_status status;
+
+    CORE_TRY(core__thread_pause("core_compiled_call", &pause));
+    status = call_any(c);
+    core__thread_resume(&pause);
+    return status;
+}
+
 static core_status call_any(call *c)
 {
     const core__thread *self = core__thread_self();
     const char *reason;
     uint32_t input;
 
+    if (core__unlikely(self->lazy != NULL))
+        return call_paused(c);
     if (core__unlikely(self->trace != NULL)) {
         count(&c->compiled->inlined_calls, 1);
         return run_function(c);

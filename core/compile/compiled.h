@@ -19,6 +19,7 @@
 #define CORE_COMPILE_COMPILED_H
 
 #include "autograd/graph/autograd_meta.h"
+#include "autograd/graph/hooks.h"
 #include "autograd/graph/node.h"
 #include "base/json.h"
 #include "base/thread.h"
@@ -36,10 +37,11 @@ enum { CORE__GUARD_LOCAL = 2048 };
  * leaf, or those of the node that made it. */
 static inline bool core__has_hooks(const core_tensor *tensor)
 {
-    const core__autograd_meta *autograd = tensor->autograd;
+    core__autograd_meta *autograd = tensor->autograd;
 
-    return autograd &&
-           (autograd->hooks || (autograd->grad_fn && autograd->grad_fn->hooks));
+    return autograd && ((autograd->hooks &&
+                         core__hooks_active(core__hooks_of_leaf(autograd))) ||
+                        (autograd->grad_fn && autograd->grad_fn->hooks));
 }
 
 /* The guard record of a call. */
@@ -122,10 +124,12 @@ typedef struct core__compiled_entry {
     uint32_t *gradients; /* pairs: of this input, kept tensor of this index is
                           * the gradient */
     uint32_t ngradients;
-    char *operator_name; /* of the graph break; NULL: not known */
-    char *reason;        /* of the graph break */
-    char *why;           /* why it was recorded */
-    uint64_t recording;  /* its number */
+    char *operator_name;    /* of the graph break; NULL: not known */
+    char *reason;           /* of the graph break */
+    bool hooked;            /* which is that of hooks of a tensor */
+    uint32_t hooks_removed; /* core__hooks_removed before it was recorded */
+    char *why;              /* why it was recorded */
+    uint64_t recording;     /* its number */
     /* It can be made again from programs of other sizes (varying_sizes.h), so
      * it makes room for others. */
     _Atomic bool replaceable;

@@ -6,11 +6,13 @@
 #include "compile/region_trace.h"
 
 #include "autograd/graph/autograd_meta.h"
+#include "autograd/graph/callback.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "device/device.h"
 #include "dispatch/inference.h"
 #include "dispatch/schema.h"
+#include "tensor/batched.h"
 #include "tensor/dtype.h"
 #include "tensor/layout.h"
 
@@ -46,7 +48,7 @@ static bool is_own(const core_tensor *tensor)
            is_row_major(tensor);
 }
 
-static core_status make_own(core_tensor **tensor)
+core_status core__region_make_own(core_tensor **tensor)
 {
     core_tensor *copy;
 
@@ -76,6 +78,7 @@ static core_status check_count(const core__region *region,
 core_status core__region_call(const core__region *region,
                               core_tensor *const *inputs, core_tensor **outputs)
 {
+    uint32_t errors = core__error_sequence();
     size_t count = region->noutputs;
     core_status status;
 
@@ -83,10 +86,11 @@ core_status core__region_call(const core__region *region,
         outputs[i] = NULL;
     status = region->function(region->context, inputs, region->ninputs, outputs,
                               &count);
+    status = core__callback_status(errors, status, region->name);
     if (status == CORE_OK)
         status = check_count(region, outputs, count);
     for (size_t i = 0; i < region->noutputs && status == CORE_OK; i++)
-        status = make_own(&outputs[i]);
+        status = core__region_make_own(&outputs[i]);
     if (status != CORE_OK)
         release_all(outputs, region->noutputs);
     return status;
@@ -105,6 +109,14 @@ static core_status check_predicate(const char *name, const char *what,
     return CORE_OK;
 }
 
+/* A lazy region records the operators of what is called. */
+static bool is_recording(void)
+{
+    const core__thread *self = core__thread_self();
+
+    return self->trace && !self->lazy;
+}
+
 static core_status read_predicate(core_tensor *predicate, bool *out)
 {
     core_scalar value;
@@ -112,6 +124,12 @@ static core_status read_predicate(core_tensor *predicate, bool *out)
     CORE_TRY(core_tensor_item(predicate, &value));
     *out = value.u.i != 0;
     return CORE_OK;
+}
+
+/* Whether it differs between the samples of core_vmap. */
+static bool is_mapped(core_tensor *tensor)
+{
+    return core__tensor_is_batched(core__batched_shared(tensor));
 }
 
 /* The dtype, sizes and device of a tensor are those of another one. */
@@ -166,24 +184,62 @@ static core_status call_body(const core__region *body, core_tensor **state)
     return status;
 }
 
-static core_status loop(const core__region *condition, const core__region *body,
-                        core_tensor **state)
+/* For samples that take different branches: both are called, and each sample gets
+ * its elements. */
+static core_status call_both(const core__region *branches,
+                             core_tensor *predicate, core_tensor **outputs)
 {
-    for (;;) {
-        core_tensor *predicate;
-        core_status status;
-        bool more = false;
+    size_t count = branches->noutputs;
+    core_tensor **others = core__alloc_zero((count + 1) * sizeof *others);
+    core_tensor *chosen = NULL;
+    core_status status;
 
-        CORE_TRY(core__region_call(condition, state, &predicate));
-        status = check_predicate(condition->name, "the output of condition",
-                                 predicate);
+    if (!others)
+        return core__error_memory(count * sizeof *others);
+    status = core_reshape(predicate, NULL, 0, &chosen);
+    if (status == CORE_OK)
+        status = core__region_call(&branches[0], branches->inputs, outputs);
+    if (status == CORE_OK)
+        status = core__region_call(&branches[1], branches->inputs, others);
+    for (size_t i = 0; i < count && status == CORE_OK; i++) {
+        core_tensor *yes = outputs[i];
+
+        outputs[i] = NULL;
+        status = check_same(&branches[1], i, others[i], yes,
+                            "that of then_function");
         if (status == CORE_OK)
-            status = read_predicate(predicate, &more);
-        core_tensor_release(predicate);
-        if (status != CORE_OK || !more)
-            return status;
-        CORE_TRY(call_body(body, state));
+            status = core_where(chosen, yes, others[i], &outputs[i]);
+        core_tensor_release(yes);
     }
+    core_tensor_release(chosen);
+    release_all(others, count);
+    core__free(others);
+    if (status != CORE_OK)
+        release_all(outputs, count);
+    return status;
+}
+
+core_status core__region_loop_turn(const core__region *functions,
+                                   core_tensor **state, bool *out_more)
+{
+    core_tensor *predicate;
+    core_status status;
+
+    *out_more = false;
+    CORE_TRY(core__region_call(&functions[0], state, &predicate));
+    status =
+        check_predicate(functions->name, "the output of condition", predicate);
+    if (status == CORE_OK && is_mapped(predicate))
+        status = core__error(CORE_ERROR_UNSUPPORTED,
+                             "%s: the output of condition differs between the "
+                             "samples of core_vmap, which have the same number "
+                             "of turns; use core_where in the body",
+                             functions->name);
+    if (status == CORE_OK)
+        status = read_predicate(predicate, out_more);
+    core_tensor_release(predicate);
+    return status == CORE_OK && *out_more ? call_body(&functions[1], state)
+                                          : status;
 }
 
 /* ------------------------------------------------------------ recording -- */
@@ -206,12 +262,11 @@ static core_status read_list(core__region_node *r, core_tensor *const *tensors,
 core_status core__region_node_record(core__region_node *r,
                                      const core__region *region, uint32_t index)
 {
-    core__region_captured captured;
+    const core__region_captured *captured = &r->captured[index];
 
-    CORE_TRY(
-        core__region_trace(r->trace, region, &captured, &r->regions[index]));
+    CORE_TRY(core__region_trace(r, region, index));
     r->arguments[CORE__REGION_THEN + index] = (core__program_argument){
-        CORE_VALUE_TENSOR_LIST, captured.count, {.values = captured.values}};
+        CORE_VALUE_TENSOR_LIST, captured->count, {.values = captured->values}};
     return CORE_OK;
 }
 
@@ -233,7 +288,7 @@ static core_status add_outputs(core__region_node *r, core__program_node *node,
                                core__program_argument *result)
 {
     core_program *program = r->trace->program;
-    const core_program *region = r->regions[1];
+    const core_program *region = r->regions[r->nregions - 1];
     uint32_t count = (uint32_t)r->noutputs;
     uint32_t *values = core__program_alloc(program, count * sizeof *values + 1);
 
@@ -263,7 +318,7 @@ core_status core__region_node_add(core__region_node *r)
         core__program_alloc(program, sizeof *result);
     core_program **regions = core__program_alloc(program, sizeof r->regions);
     core__program_node node = {.name = r->name,
-                               .nargs = CORE__REGION_ARGUMENTS,
+                               .nargs = CORE__REGION_THEN + r->nregions,
                                .nresults = 1,
                                .args = r->arguments,
                                .results = result,
@@ -275,7 +330,8 @@ core_status core__region_node_add(core__region_node *r)
     CORE_TRY(add_outputs(r, &node, result));
     memcpy(regions, r->regions, sizeof r->regions);
     CORE_TRY(core__program_add_node(program, &node, &index));
-    r->regions[0] = r->regions[1] = NULL; /* the node has them */
+    for (uint32_t i = 0; i < r->nregions; i++)
+        core_program_retain(r->regions[i]);
     return CORE_OK;
 }
 
@@ -297,6 +353,7 @@ core_status core__region_node_begin(core__region_node *r,
 {
     size_t size = CORE__REGION_ARGUMENTS * sizeof *r->arguments;
 
+    r->nregions = core__regions_named(r->name);
     CORE_TRY(check_batched(r->name, inputs, ninputs));
     r->arguments = core__program_alloc(r->trace->program, size);
     if (!r->arguments)
@@ -307,8 +364,13 @@ core_status core__region_node_begin(core__region_node *r,
 
 void core__region_node_drop(core__region_node *r)
 {
-    for (uint32_t i = 0; i < CORE__REGIONS; i++)
+    for (uint32_t i = 0; i < CORE__REGIONS_MAX; i++) {
+        release_all(r->captured[i].tensors, r->captured[i].count);
+        core__free(r->captured[i].tensors);
         core_program_release(r->regions[i]);
+    }
+    release_all(r->sources, r->nsources);
+    core__free(r->sources);
 }
 
 /* Outputs of a region, as tensors without content. */
@@ -367,97 +429,6 @@ static core_status record_branches(core__region_node *r,
     return core__region_node_add(r);
 }
 
-static core_status record_cond(const core__region *branches,
-                               core_tensor *predicate, core_tensor **outputs)
-{
-    core__region_node r = {.trace = core__thread_self()->trace,
-                           .name = CORE__COND_NAME,
-                           .outputs = outputs,
-                           .noutputs = branches[0].noutputs};
-    core_status status;
-
-    pthread_mutex_lock(&r.trace->lock);
-    status = record_branches(&r, branches, predicate);
-    pthread_mutex_unlock(&r.trace->lock);
-    core__region_node_drop(&r);
-    if (status != CORE_OK)
-        release_all(outputs, r.noutputs);
-    return status;
-}
-
-/* Autograd records the branch as one function. */
-static core_status record_differentiable(const core__region *branches,
-                                         core_tensor *predicate,
-                                         core_tensor **outputs)
-{
-    core__trace *trace = core__thread_self()->trace;
-    bool before = core_grad_mode_set(false);
-    core_status status = record_cond(branches, predicate, outputs);
-
-    core_grad_mode_set(before);
-    if (status != CORE_OK)
-        return status;
-    pthread_mutex_lock(&trace->lock);
-    status = core__region_differentiate(branches, predicate, outputs);
-    pthread_mutex_unlock(&trace->lock);
-    if (status != CORE_OK)
-        release_all(outputs, branches[0].noutputs);
-    return status;
-}
-
-/* True if autograd records what is computed from the inputs. */
-static bool is_differentiated(core_tensor *const *inputs, size_t ninputs)
-{
-    const core__thread *self = core__thread_self();
-
-    for (size_t i = 0; i < ninputs && !self->no_grad && !self->inference; i++)
-        if (core__tensor_requires_grad(inputs[i]))
-            return true;
-    return false;
-}
-
-static core_status check_tensors(const char *name, core_tensor *const *inputs,
-                                 size_t ninputs)
-{
-    for (size_t i = 0; i < ninputs; i++)
-        if (!inputs[i])
-            return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                               "%s: input %zu is NULL", name, i);
-    return CORE_OK;
-}
-
-core_status core_cond(core_tensor *predicate,
-                      core_tensor_function then_function,
-                      core_tensor_function else_function, void *context,
-                      core_tensor *const *inputs, size_t ninputs,
-                      core_tensor **outputs, size_t noutputs)
-{
-    core__region branches[2] = {
-        {CORE__COND_NAME, "then_function", then_function, context, inputs,
-         ninputs, noutputs, false, false},
-        {CORE__COND_NAME, "else_function", else_function, context, inputs,
-         ninputs, noutputs, false, false}};
-    bool chosen;
-
-    if (noutputs > 0)
-        CORE__NOT_NULL(outputs);
-    for (size_t i = 0; i < noutputs; i++)
-        outputs[i] = NULL;
-    CORE__NOT_NULL(predicate);
-    CORE__NOT_NULL(then_function);
-    CORE__NOT_NULL(else_function);
-    if (ninputs > 0)
-        CORE__NOT_NULL(inputs);
-    CORE_TRY(check_tensors(CORE__COND_NAME, inputs, ninputs));
-    CORE_TRY(check_predicate(CORE__COND_NAME, "predicate", predicate));
-    if (core__thread_self()->trace)
-        return is_differentiated(inputs, ninputs)
-                   ? record_differentiable(branches, predicate, outputs)
-                   : record_cond(branches, predicate, outputs);
-    CORE_TRY(read_predicate(predicate, &chosen));
-    return core__region_call(&branches[chosen ? 0 : 1], inputs, outputs);
-}
-
 /* ------------------------------------------------------------------ loop -- */
 
 /* The inputs of a region, as outputs to compare with. */
@@ -506,17 +477,54 @@ static core_status record_regions(core__region_node *r,
     return core__region_node_add(r);
 }
 
-static core_status record_while(const core__region *condition,
-                                const core__region *body, core_tensor **outputs)
+/* ----------------------------------------------------------- both of them -- */
+
+/* True if autograd records what is computed from the tensors. */
+static bool is_differentiated(core_tensor *const *tensors, size_t count)
+{
+    const core__thread *self = core__thread_self();
+
+    for (size_t i = 0; i < count && !self->no_grad && !self->inference; i++)
+        if (core__tensor_requires_grad(tensors[i]))
+            return true;
+    return false;
+}
+
+/* Records the functions, and their gradient if one may be wanted: autograd sees
+ * one function. */
+static core_status record_node(core__region_node *r,
+                               const core__region *functions,
+                               core_tensor *predicate)
+{
+    core_tensor *const *inputs = functions[1].inputs;
+    size_t ninputs = functions[1].ninputs;
+    bool wanted = is_differentiated(inputs, ninputs), before;
+    core_status status;
+
+    before = wanted ? core_grad_mode_set(false) : false;
+    status = predicate ? record_branches(r, functions, predicate)
+                       : record_regions(r, &functions[0], &functions[1]);
+    if (wanted)
+        core_grad_mode_set(before);
+    if (status == CORE_OK &&
+        (wanted || is_differentiated(r->sources, r->nsources)))
+        status =
+            core__region_differentiate(r, functions, predicate, r->outputs);
+    return status;
+}
+
+/* Locks the trace. */
+static core_status record(const core__region *functions, core_tensor *predicate,
+                          core_tensor **outputs)
 {
     core__region_node r = {.trace = core__thread_self()->trace,
-                           .name = CORE__WHILE_NAME,
+                           .name = functions->name,
                            .outputs = outputs,
-                           .noutputs = body->noutputs};
+                           .noutputs = functions[1].noutputs};
     core_status status;
 
     pthread_mutex_lock(&r.trace->lock);
-    status = record_regions(&r, condition, body);
+    status = record_node(&r, functions, predicate);
     pthread_mutex_unlock(&r.trace->lock);
     core__region_node_drop(&r);
     if (status != CORE_OK)
@@ -524,9 +532,52 @@ static core_status record_while(const core__region *condition,
     return status;
 }
 
-/* The inputs, row-major. */
-static core_status begin_state(core_tensor *const *inputs, size_t ninputs,
-                               core_tensor **state)
+static core_status check_tensors(const char *name, core_tensor *const *inputs,
+                                 size_t ninputs)
+{
+    for (size_t i = 0; i < ninputs; i++)
+        if (!inputs[i])
+            return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                               "%s: input %zu is NULL", name, i);
+    return CORE_OK;
+}
+
+core_status core_cond(core_tensor *predicate,
+                      core_tensor_function then_function,
+                      core_tensor_function else_function, void *context,
+                      core_tensor *const *inputs, size_t ninputs,
+                      core_tensor **outputs, size_t noutputs)
+{
+    core__region branches[2] = {
+        {CORE__COND_NAME, "then_function", then_function, context, inputs,
+         ninputs, noutputs, false, false},
+        {CORE__COND_NAME, "else_function", else_function, context, inputs,
+         ninputs, noutputs, false, false}};
+    bool chosen;
+
+    if (noutputs > 0)
+        CORE__NOT_NULL(outputs);
+    for (size_t i = 0; i < noutputs; i++)
+        outputs[i] = NULL;
+    CORE__NOT_NULL(predicate);
+    CORE__NOT_NULL(then_function);
+    CORE__NOT_NULL(else_function);
+    if (ninputs > 0)
+        CORE__NOT_NULL(inputs);
+    CORE_TRY(check_tensors(CORE__COND_NAME, inputs, ninputs));
+    CORE_TRY(check_predicate(CORE__COND_NAME, "predicate", predicate));
+    if (is_recording())
+        return record(branches, predicate, outputs);
+    if (is_mapped(predicate))
+        return call_both(branches, predicate, outputs);
+    CORE_TRY(read_predicate(predicate, &chosen));
+    return core__region_call(&branches[chosen ? 0 : 1], inputs, outputs);
+}
+
+/* ------------------------------------------------------------------ loop -- */
+
+core_status core__region_loop_begin(core_tensor *const *inputs, size_t ninputs,
+                                    core_tensor **state)
 {
     for (size_t i = 0; i < ninputs; i++) {
         if (is_row_major(inputs[i]))
@@ -542,23 +593,13 @@ core_status core_while(core_tensor_function condition,
                        core_tensor *const *inputs, size_t ninputs,
                        core_tensor **outputs)
 {
-    const core__region first = {.name = CORE__WHILE_NAME,
-                                .part = "condition",
-                                .function = condition,
-                                .context = context,
-                                .inputs = inputs,
-                                .ninputs = ninputs,
-                                .noutputs = 1,
-                                .row_major = true};
-    const core__region second = {.name = CORE__WHILE_NAME,
-                                 .part = "body",
-                                 .function = body,
-                                 .context = context,
-                                 .inputs = inputs,
-                                 .ninputs = ninputs,
-                                 .noutputs = ninputs,
-                                 .row_major = true};
+    const core__region functions[2] = {{CORE__WHILE_NAME, "condition",
+                                        condition, context, inputs, ninputs, 1,
+                                        true, true},
+                                       {CORE__WHILE_NAME, "body", body, context,
+                                        inputs, ninputs, ninputs, true, false}};
     core_status status;
+    bool more = true;
 
     if (ninputs > 0)
         CORE__NOT_NULL(outputs);
@@ -569,13 +610,13 @@ core_status core_while(core_tensor_function condition,
     if (ninputs > 0)
         CORE__NOT_NULL(inputs);
     CORE_TRY(check_tensors(CORE__WHILE_NAME, inputs, ninputs));
-    if (core__thread_self()->trace)
-        return record_while(&first, &second, outputs);
-    status = begin_state(inputs, ninputs, outputs);
-    if (status == CORE_OK)
-        status = loop(&first, &second, outputs);
+    if (is_recording())
+        return record(functions, NULL, outputs);
+    status = core__region_loop_begin(inputs, ninputs, outputs);
+    while (status == CORE_OK && more)
+        status = core__region_loop_turn(functions, outputs, &more);
     for (size_t i = 0; i < ninputs && status == CORE_OK; i++)
-        status = make_own(&outputs[i]);
+        status = core__region_make_own(&outputs[i]);
     if (status != CORE_OK)
         release_all(outputs, ninputs);
     return status;
@@ -585,7 +626,7 @@ core_status core_while(core_tensor_function condition,
 
 void core__region_release(const core__program_node *node)
 {
-    for (uint32_t i = 0; node->regions && i < CORE__REGIONS; i++)
+    for (uint32_t i = 0; i < core__region_count(node); i++)
         core_program_release(node->regions[i]);
 }
 
@@ -632,13 +673,46 @@ static core_status run_second(void *context, core_tensor *const *inputs,
     return run_region(context, 1, inputs, ninputs, outputs, noutputs);
 }
 
+static core_status run_third(void *context, core_tensor *const *inputs,
+                             size_t ninputs, core_tensor **outputs,
+                             size_t *noutputs)
+{
+    return run_region(context, 2, inputs, ninputs, outputs, noutputs);
+}
+
+/* Without a turn the loop did not use what its body reads. */
+static core_status run_loop_backward(const core_program *program,
+                                     core_device *const *devices, running *r,
+                                     core_tensor *const *inputs,
+                                     core_tensor **outputs)
+{
+    const core__program_node *node = r->node;
+    size_t n = node->regions[1]->noutputs;
+    const core__region functions[] = {
+        {node->name, "condition", run_first, r, inputs, n, 1, true, true},
+        {node->name, "body", run_second, r, inputs, n, n, true, false},
+        {node->name, "gradient", run_third, r, inputs,
+         node->args[CORE__REGION_INPUTS].count, node->nvalues, true, false}};
+
+    CORE_TRY(core__region_loop_backward(functions, inputs, outputs));
+    for (uint32_t i = 0; i < node->nvalues; i++) {
+        const core__program_type *type = &program->values[node->first + i].type;
+
+        if (!outputs[i])
+            CORE_TRY(core_zeros(core__type_sizes(type), type->ndim,
+                                (core_dtype)type->dtype, devices[type->device],
+                                &outputs[i]));
+    }
+    return CORE_OK;
+}
+
 /* A region computes where its inputs are, and on other devices that it was
  * recorded with. */
 static core_status check_devices(const core_program *program,
                                  const core__program_node *node,
                                  core_device *const *devices)
 {
-    for (uint32_t i = 0; i < CORE__REGIONS; i++) {
+    for (uint32_t i = 0; i < core__region_count(node); i++) {
         const core_program *region = node->regions[i];
 
         for (uint32_t k = 0; k < region->ndevices; k++) {
@@ -683,6 +757,8 @@ core_status core__region_run(const core_program *program,
     if (predicate->tag == CORE_VALUE_TENSOR)
         status = core_cond(tensors[predicate->u.value], run_first, run_second,
                            &r, inputs, list->count, outputs, node->nvalues);
+    else if (core__region_count(node) == CORE__REGIONS_MAX)
+        status = run_loop_backward(program, devices, &r, inputs, outputs);
     else
         status =
             core_while(run_first, run_second, &r, inputs, list->count, outputs);

@@ -336,7 +336,10 @@ core__entry_match core__entry_check(const core__compiled_entry *entry,
     core__entry_match match = CORE__ENTRY_HOLDS;
 
     if (!entry->program)
-        return match;
+        return entry->hooked &&
+                       entry->hooks_removed != atomic_load(&core__hooks_removed)
+                   ? CORE__ENTRY_GONE
+                   : match;
     if (is_outdated(entry->program))
         return CORE__ENTRY_GONE;
     for (uint32_t i = 0; i < entry->nkept; i++) {

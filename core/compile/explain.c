@@ -4,6 +4,7 @@
 /* Describes a compiled function as JSON. */
 
 #include "compile/compiled_node.h"
+#include "compile/explain.h"
 #include "compile/freeze.h"
 #include "compile/prepared.h"
 #include "compile/replay.h"
@@ -175,6 +176,7 @@ static void write_prepared(core_program *program, core__json *json)
                                  facts ? facts->nunprepared : 0,
                                  "called_as_operators", json);
     core__fusion_describe(facts ? facts->fusion : NULL, json);
+    core__row_facts_describe(facts ? facts->rows : NULL, json);
     core__json_end(json);
     core__prepared_facts_release(facts);
     core__replay_write(program, json);
@@ -189,7 +191,7 @@ static uint32_t count_frozen(const core_program *program)
     return count;
 }
 
-static void write_program(core_program *program, core__json *json)
+void core__program_explain(core_program *program, core__json *json)
 {
     core__json_object(json, "program");
     core__json_unsigned(json, "operators", program->nnodes);
@@ -240,7 +242,7 @@ static void write_entry(const core__compiled_entry *entry, core__json *json)
     core__json_unsigned(json, "calls", atomic_load(&entry->calls));
     core__json_unsigned(json, "trace_ns", entry->trace_ns);
     if (entry->program)
-        write_program(entry->program, json);
+        core__program_explain(entry->program, json);
     if (entry->training)
         write_training(entry->training, json);
     if (!entry->program)

@@ -112,7 +112,7 @@ static core_status add_node(core__extraction *e, uint32_t index)
     }
     CORE_TRY(renumber(e, node.results, node.nresults, &node.results));
     CORE_TRY(core__program_add_node(e->to, &node, &index));
-    for (uint32_t i = 0; node.regions && i < CORE__REGIONS; i++)
+    for (uint32_t i = 0; i < core__region_count(&node); i++)
         core_program_retain(node.regions[i]);
     return CORE_OK;
 }

@@ -16,15 +16,15 @@
  *                               the tensor's elements
  *   values                      u32 count; type, u8 source, u32 index
  *   operators                   u32 count; u32 id (UINT32_MAX: custom;
- *                               UINT32_MAX - 1: core_cond or core_while), u32
- *                               minor of the ABI with which it came, name
+ *                               UINT32_MAX - 1: it has regions), u32 minor of
+ *                               the ABI with which it came, name
  *   nodes                       u32 count; u32 operator, u32 written, u32 first,
  *                               u32 nvalues, u64 draws, u32 count of arguments,
  *                               arguments, u32 count of results, results
  *   outputs                     u32 count; u8 kind, u8 view, u32 index, type,
  *                               i64 offset
  *   writes                      u32 count; u8 hidden, u32 index, u32 value
- *   regions                     of each node of core_cond or core_while two, from
+ *   regions                     of each node that has some (region.h), from
  *                               `devices` on; its devices and generators are
  *                               u32 indices of those of the program that
  *                               contains it

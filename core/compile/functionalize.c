@@ -44,6 +44,8 @@ static core_status relayout(core__trace *trace, core_call *call,
     CORE_TRY(core__redispatch(
         call->op, core__keys_below(call->keys, CORE__FUNCTIONALITY_RECORD),
         args, nargs, results, nresults));
+    trace->changes +=
+        base->id != CORE_OP_AS_STRIDED; /* it cannot be repeated */
     return core__traced_add_view(trace, traced, parent, base, args, nargs,
                                  tensor);
 }
@@ -296,6 +298,9 @@ static core_status write(core__trace *trace, core_call *call,
     const core_operator *base = core__operator_base(op);
     bool custom = op->flags & CORE__OP_CUSTOM;
 
+    /* Its call can be made instead only while nothing has been changed. */
+    if (trace->lazy)
+        CORE_TRY(core__traced_check_writes(trace, op, args, written));
     if (custom || op->variant == CORE__VARIANT_FUNCTIONAL)
         return core__trace_record(trace, op, args, nargs, written, results,
                                   nresults);
@@ -325,16 +330,18 @@ core_status core__functionalize_layer(core_call *call, const core_value *args,
     uint32_t written = view ? 0 : core__operator_written_arguments(op, nargs);
     core__trace *trace;
     core_status status;
+    uint32_t changes;
 
     if (core__trace_on_meta(op, args, nargs) || (!view && !written))
         return core__redispatch(
             op, core__keys_below(call->keys, CORE__FUNCTIONALITY_FUNCTIONALIZE),
             args, nargs, results, nresults);
     CORE_TRY(core__trace_enter(op, &trace));
+    changes = trace->changes;
     status = !view ? write(trace, call, args, nargs, written, results, nresults)
              : op->variant == CORE__VARIANT_INPLACE
                  ? relayout(trace, call, args, nargs, results, nresults)
                  : make_view(trace, call, args, nargs, results, nresults);
-    core__trace_leave(trace);
-    return status;
+    return core__trace_finish_call(trace, changes, status, call, args, nargs,
+                                   results, nresults);
 }

@@ -262,8 +262,7 @@ static core_status find_operator(reader *r, uint32_t id, uint32_t since,
 {
     *out_op = NULL;
     if (id == CORE__PROGRAM_REGIONS)
-        return strcmp(name, CORE__COND_NAME) == 0 ||
-                       strcmp(name, CORE__WHILE_NAME) == 0
+        return core__regions_named(name)
                    ? CORE_OK
                    : corrupt(r, "%.96s has no regions", name);
     if (id == CORE__PROGRAM_CUSTOM) {
@@ -286,7 +285,7 @@ static core_status find_operator(reader *r, uint32_t id, uint32_t since,
     return CORE_OK;
 }
 
-static core_program *const no_regions[CORE__REGIONS];
+static core_program *const no_regions[CORE__REGIONS_MAX];
 
 static core_status get_operators(reader *r)
 {
@@ -475,6 +474,8 @@ static core_status get_node(reader *r)
     CORE_TRY(
         get_arguments(r, CORE__SCHEMA_RESULTS, &node.nresults, &node.results));
     if (node.regions) {
+        if (node.nargs != CORE__REGION_THEN + core__regions_named(node.name))
+            return corrupt(r, "%.96s has %u arguments", node.name, node.nargs);
         node.regions = core__program_alloc(r->program, sizeof no_regions);
         if (!node.regions)
             return core__error_memory(sizeof no_regions);
@@ -585,7 +586,7 @@ static core_status get_regions(reader *r)
         core_program **regions =
             (core_program **)(uintptr_t)r->program->nodes[i].regions;
 
-        for (uint32_t k = 0; regions && k < CORE__REGIONS; k++)
+        for (uint32_t k = 0; k < core__region_count(&r->program->nodes[i]); k++)
             CORE_TRY(get_region(r, &regions[k]));
     }
     return CORE_OK;
@@ -691,8 +692,7 @@ static void finish_all(core_program *program)
 {
     core__program_finish(program);
     for (uint32_t i = 0; i < program->nnodes; i++)
-        for (uint32_t k = 0; program->nodes[i].regions && k < CORE__REGIONS;
-             k++)
+        for (uint32_t k = 0; k < core__region_count(&program->nodes[i]); k++)
             finish_all(program->nodes[i].regions[k]);
 }
 

@@ -1049,6 +1049,42 @@ static void reuse_inputs(preparing *p)
         }
 }
 
+/* Of each buffer, what the search for chains needs to know, and back. */
+static void show_memory(const preparing *p, core__row_memory *memory)
+{
+    for (uint32_t i = 0; i < p->nbuffers; i++) {
+        const buffer *b = &p->buffers[i];
+        core__row_memory *m = &memory[i];
+
+        *m = (core__row_memory){.root = root_of(p, i),
+                                .size = b->size,
+                                .temporary = is_intermediate(b),
+                                .first = b->first,
+                                .last = b->last};
+        for (; b->into != NEVER; b = &p->buffers[b->into])
+            m->distance += b->distance;
+    }
+}
+
+static core_status find_row_blocks(preparing *p)
+{
+    size_t size = p->nbuffers * sizeof(core__row_memory) + 1;
+    core__row_memory *memory = core__alloc(size);
+    core_status status;
+
+    if (!memory)
+        return core__error_memory(size);
+    show_memory(p, memory);
+    status = core__row_blocks_find(p->to, memory, &p->to->rows);
+    for (uint32_t i = 0; i < p->nbuffers && status == CORE_OK; i++) {
+        p->buffers[i].size = memory[i].size;
+        p->buffers[i].first = memory[i].first;
+        p->buffers[i].last = memory[i].last;
+    }
+    core__free(memory);
+    return status;
+}
+
 static core_status plan_memory(preparing *p)
 {
     core__planned_memory *all = core__alloc_zero(p->nbuffers * sizeof *all + 1);
@@ -1347,6 +1383,7 @@ static void choose_steps(core__prepared *to)
 static core_status finish(preparing *p)
 {
     reuse_inputs(p);
+    CORE_TRY(find_row_blocks(p));
     CORE_TRY(plan_memory(p));
     CORE_TRY(make_sources(p));
     CORE_TRY(sort_places(p));
@@ -1356,7 +1393,7 @@ static core_status finish(preparing *p)
     CORE_TRY(set_values(p));
     CORE_TRY(set_moves(p));
     choose_steps(p->to);
-    return CORE_OK;
+    return core__row_blocks_make_steps(p->to);
 }
 
 /* ------------------------------------------------------------ preparing -- */
@@ -1379,6 +1416,7 @@ static core_status prepare_all(preparing *p)
     if (!p->to->fusion)
         CORE_TRY(core__fusion_new(program, p->device, p->run.tensors,
                                   &p->to->fusion));
+    p->to->waits = p->to->fusion->waits;
     p->order = p->to->fusion->order;
     for (uint32_t i = 0; i < program->nnodes; i++) {
         p->run.node = p->order[i];
@@ -1517,6 +1555,7 @@ void core__prepared_free(core__prepared *prepared)
         core__logged_launch_free(prepared->steps[i].launch);
     for (uint32_t i = 0; i < prepared->ntensors; i++)
         core__free(prepared->tensors[i]);
+    core__row_blocks_free(&prepared->rows);
     core__fusion_release(prepared->fusion);
     core__tensor_release(prepared->arena);
     core__free(prepared->sources);

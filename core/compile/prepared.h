@@ -31,6 +31,7 @@
 
 #include "compile/fusion.h"
 #include "compile/memory_plan.h"
+#include "compile/row_blocks.h"
 #include "compile/run.h"
 #include "dispatch/launch_log.h"
 
@@ -87,12 +88,13 @@ typedef enum core__step_kind {
     CORE__STEP_FUSED, /* launches the kernel of a group */
     CORE__STEP_NODE,  /* calls the operator */
     CORE__STEP_WRITE, /* copies a value to a target as an operator */
+    CORE__STEP_ROWS,  /* runs a chain block of rows by block of rows */
     CORE__STEP_NOTHING
 } core__step_kind;
 
 typedef struct core__step {
     uint8_t kind;
-    uint32_t index; /* of the node, or of the write */
+    uint32_t index; /* of the node, of the write, or of the chain */
     core__logged_launch *launch;
     /* Before the step: outputs that are created.  After it: storages whose
      * version changes, and values that are released. */
@@ -124,6 +126,7 @@ typedef struct core__prepared {
     core_program *program; /* without a reference */
     core_program *own;     /* that is the program; NULL: it is the caller's */
     core__fusion *fusion;
+    bool waits; /* the fusion does */
     core_device *device;
     void *impl; /* of the device */
     uint32_t registered, call_flags, generation;
@@ -134,6 +137,7 @@ typedef struct core__prepared {
     core__place *places;
     core__operand_tensor **tensors;
     core__step *steps;
+    core__row_blocks rows;
     core_tensor **changes; /* of `tensors` */
     uint32_t *releases;    /* values */
     uint32_t *creations;   /* sources; from `unused` on, of outputs that no step
@@ -179,7 +183,8 @@ typedef struct core__prepared_facts {
     uint64_t arena_size;
     const core__operator_reason *unprepared;
     uint32_t nunprepared;
-    core__fusion *fusion; /* with a reference */
+    core__fusion *fusion;  /* with a reference */
+    core__row_facts *rows; /* the same */
 } core__prepared_facts;
 
 /* The sets of a program. */

@@ -66,7 +66,8 @@ static bool is_current(const core__prepared *set)
                                                    memory_order_relaxed) &&
            set->impl == set->device->impl &&
            set->generation == atomic_load_explicit(&set->device->generation,
-                                                   memory_order_relaxed);
+                                                   memory_order_relaxed) &&
+           (core__likely(!set->waits) || !core__fusion_is_built(set->fusion));
 }
 
 static bool suits(const core__prepared *set, const core__thread *self,
@@ -89,10 +90,13 @@ static void give_back(core__prepared_calls *calls, core__prepared *set)
     core__prepared_free(set);
 }
 
-/* Takes a set out; NULL: none fits. */
+/* Takes a set out; NULL: none fits.  *out_former: one that can never be used
+ * again, and has references to kernels that the next one may need; or NULL. */
 static core__prepared *take(core__prepared_calls *calls,
-                            const core__thread *self, const core_stream *stream)
+                            const core__thread *self, const core_stream *stream,
+                            core__prepared **out_former)
 {
+    *out_former = NULL;
     for (uint32_t i = 0; i < SETS; i++) {
         core__prepared *set;
 
@@ -102,10 +106,12 @@ static core__prepared *take(core__prepared_calls *calls,
                                        memory_order_acquire);
         if (core__likely(set && is_current(set) && suits(set, self, stream)))
             return set;
-        if (set && is_current(set))
+        if (set && is_current(set)) {
             give_back(calls, set);
-        else
-            core__prepared_free(set);
+            continue;
+        }
+        core__prepared_free(*out_former);
+        *out_former = set;
     }
     return NULL;
 }
@@ -125,6 +131,7 @@ void core__prepared_facts_release(core__prepared_facts *facts)
     if (!facts || atomic_fetch_sub(&facts->references, 1) > 1)
         return;
     core__fusion_release(facts->fusion);
+    core__row_facts_release(facts->rows);
     core__free(facts);
 }
 
@@ -141,18 +148,20 @@ static void replace_facts(core__prepared_calls *calls,
     core__prepared_facts_release(before);
 }
 
-static bool has_facts(const core__prepared_calls *calls, uint32_t registered)
+static bool has_facts(const core__prepared_calls *calls,
+                      const core__prepared *set)
 {
     bool found;
 
     core__compiled_lock();
-    found = calls->facts && calls->facts->registered == registered;
+    found = calls->facts && calls->facts->registered == set->registered &&
+            calls->facts->fusion == set->fusion;
     core__compiled_unlock();
     return found;
 }
 
 /* Keeps what explain tells, which is the same for all sets until something is
- * registered. */
+ * registered or kernels have been built. */
 static core_status note_facts(const core_program *program,
                               core__prepared_calls *calls,
                               const core__prepared *set)
@@ -161,20 +170,22 @@ static core_status note_facts(const core_program *program,
     size_t size = set->nunprepared * sizeof *set->unprepared;
     core__prepared_facts *facts;
 
-    if (has_facts(calls, set->registered))
+    if (has_facts(calls, set))
         return CORE_OK;
     facts = core__alloc(sizeof *facts + size);
     if (!facts)
         return core__error_memory(sizeof *facts + size);
-    *facts = (core__prepared_facts){.references = 1,
-                                    .registered = set->registered,
-                                    .nodes = set->nodes - recomputed,
-                                    .recomputed = recomputed,
-                                    .launches = set->launches,
-                                    .arena_size = set->arena_size,
-                                    .unprepared = (void *)(facts + 1),
-                                    .nunprepared = set->nunprepared,
-                                    .fusion = core__fusion_retain(set->fusion)};
+    *facts =
+        (core__prepared_facts){.references = 1,
+                               .registered = set->registered,
+                               .nodes = set->nodes - recomputed,
+                               .recomputed = recomputed,
+                               .launches = set->launches,
+                               .arena_size = set->arena_size,
+                               .unprepared = (void *)(facts + 1),
+                               .nunprepared = set->nunprepared,
+                               .fusion = core__fusion_retain(set->fusion),
+                               .rows = core__row_facts_retain(set->rows.facts)};
     if (size)
         memcpy(facts + 1, set->unprepared, size);
     replace_facts(calls, facts);
@@ -205,32 +216,30 @@ static core_status make_set(core_program *program, core_tensor *const *inputs,
                             core__prepared **out_set, const char **out_reason)
 {
     core__fusion *fusion = atomic_exchange(&calls->fusion, NULL);
+    core__fusion *former = NULL;
     core_status status;
 
     if (fusion && !core__fusion_is_current(fusion)) {
-        core__fusion_release(fusion);
+        former = fusion;
         fusion = NULL;
     }
     status = core__prepare(program, inputs, fusion, out_set, out_reason);
     if (status == CORE_OK && !fusion && !(*out_set)->own)
         fusion = core__fusion_retain((*out_set)->fusion);
+    core__fusion_release(former);
     core__fusion_release(atomic_exchange(&calls->fusion, fusion));
     return status;
 }
 
-/* Takes a set, or makes one; *out_set is NULL if there can be none. */
-static core_status get_set(core_program *program, core_tensor *const *inputs,
+/* Makes a set; *out_set is NULL if there can be none. */
+static core_status new_set(core_program *program, core_tensor *const *inputs,
                            core__prepared_calls *calls,
-                           const core_stream *stream, core__prepared **out_set)
+                           core__prepared **out_set)
 {
-    core__thread *self = core__thread_self();
     core__error_record saved;
     const char *reason;
     core_status status;
 
-    *out_set = take(calls, self, stream);
-    if (core__likely(*out_set != NULL))
-        return CORE_OK;
     if (atomic_load(&calls->reason) &&
         atomic_load(&calls->refused) == atomic_load(&core__registry_generation))
         return CORE_OK;
@@ -253,6 +262,23 @@ static core_status get_set(core_program *program, core_tensor *const *inputs,
         core__prepared_free(*out_set);
         *out_set = NULL;
     }
+    return status;
+}
+
+/* Takes a set, or makes one; *out_set is NULL if there can be none. */
+static core_status get_set(core_program *program, core_tensor *const *inputs,
+                           core__prepared_calls *calls,
+                           const core_stream *stream, core__prepared **out_set)
+{
+    core__prepared *former;
+    core_status status = CORE_OK;
+
+    *out_set = take(calls, core__thread_self(), stream, &former);
+    if (core__likely(*out_set && !former))
+        return CORE_OK;
+    if (!*out_set)
+        status = new_set(program, inputs, calls, out_set);
+    core__prepared_free(former);
     return status;
 }
 
@@ -517,14 +543,12 @@ static inline core_status launch_now(core__thread *self,
     return core__kernel_launch_finish(run, self, status, run->errors);
 }
 
-static core_status run_launch(const core__prepared *set, core__thread *self,
-                              const core__step *step)
+static core_status run_drawn(const core__prepared *set, core__thread *self,
+                             const core__step *step)
 {
     const core__logged_launch *launch = step->launch;
     core_status status;
 
-    if (core__unlikely(launch->random))
-        draw(set, launch);
     status = set->device->synchronous && !launch->kernel->prepare
                  ? launch_now(self, launch)
                  : core__kernel_launch(
@@ -532,6 +556,14 @@ static core_status run_launch(const core__prepared *set, core__thread *self,
                        launch->nargs, launch->results, launch->nresults);
     return core__likely(status == CORE_OK) ? status
                                            : launch_failed(set, step, status);
+}
+
+static core_status run_launch(const core__prepared *set, core__thread *self,
+                              const core__step *step)
+{
+    if (core__unlikely(step->launch->random))
+        draw(set, step->launch);
+    return run_drawn(set, self, step);
 }
 
 /* The operators of a group, each name once. */
@@ -591,6 +623,66 @@ static core_status run_fused(const core__prepared *set, const core__step *step)
                                            : fused_failed(set, group, status);
 }
 
+/* ----------------------------------------------------------------- rows -- */
+
+/* Sets the calls of a chain to some of its rows. */
+static void set_rows(const core__row_blocks *blocks,
+                     const core__row_chain *chain, int64_t first, int64_t rows)
+{
+    for (uint32_t i = 0; i < chain->ncounts; i++) {
+        const core__row_count *count = &blocks->counts[chain->counts + i];
+
+        *count->at = count->per_row * rows;
+    }
+    for (uint32_t i = 0; i < chain->nplaces; i++) {
+        const core__row_place *place = &blocks->places[chain->places + i];
+
+        place->at->offset = place->start + place->per_row * (uint64_t)first;
+    }
+    for (uint32_t i = 0; i < chain->ndraws; i++) {
+        const core__row_draw *draws = &blocks->draws[chain->draws + i];
+
+        draws->at->u.i = draws->start + draws->per_row * first;
+    }
+}
+
+/* Notes where the first row is, and draws what the operators would draw. */
+static void begin_rows(const core__prepared *set, const core__row_chain *chain)
+{
+    const core__row_blocks *blocks = &set->rows;
+
+    for (uint32_t i = 0; i < chain->nsteps; i++)
+        if (chain->steps[i].launch->random)
+            draw(set, chain->steps[i].launch);
+    for (uint32_t i = 0; i < chain->nplaces; i++)
+        blocks->places[chain->places + i].start =
+            blocks->places[chain->places + i].at->offset;
+    for (uint32_t i = 0; i < chain->ndraws; i++)
+        blocks->draws[chain->draws + i].start =
+            blocks->draws[chain->draws + i].at->u.i;
+}
+
+static core_status run_rows(const core__prepared *set, core__thread *self,
+                            const core__row_chain *chain)
+{
+    core_status status = CORE_OK;
+
+    begin_rows(set, chain);
+    for (int64_t row = 0; row < chain->rows && status == CORE_OK;
+         row += chain->block) {
+        int64_t rest = chain->rows - row;
+
+        set_rows(&set->rows, chain, row,
+                 rest < chain->block ? rest : chain->block);
+        for (uint32_t i = 0; i < chain->nsteps && status == CORE_OK; i++)
+            status = chain->steps[i].kind == CORE__STEP_FUSED
+                         ? run_fused(set, &chain->steps[i])
+                         : run_drawn(set, self, &chain->steps[i]);
+    }
+    set_rows(&set->rows, chain, 0, chain->rows);
+    return status;
+}
+
 static core_status run_other(core__prepared *set, core__run *r,
                              const core__step *step)
 {
@@ -601,6 +693,9 @@ static core_status run_other(core__prepared *set, core__run *r,
         return run_node(set, r, step->index);
     case CORE__STEP_WRITE:
         return run_write(set, r, step->index);
+    case CORE__STEP_ROWS:
+        return run_rows(set, core__thread_self(),
+                        &set->rows.chains[step->index]);
     default:
         return CORE_OK;
     }

@@ -474,14 +474,17 @@ core_status core__program_infer(core_operator *op, const core_value *args,
     core__thread *self = core__thread_self();
     uint32_t excluded = self->excluded;
     uint64_t draws = self->meta_draws;
+    struct core__lazy *lazy = self->lazy; /* nothing here cuts it */
     core_status status;
 
     for (uint32_t i = 0; i < nresults; i++)
         results[i] = (core_value){0};
+    self->lazy = NULL;
     self->excluded |= (uint32_t)(CORE__KEYS_FUNCTIONALITY & ~CORE__KEY_BACKEND);
     status = core__redispatch(op, core__meta_device.keys | CORE__KEY_BACKEND,
                               args, nargs, results, nresults);
     self->excluded = excluded;
+    self->lazy = lazy;
     *out_draws = self->meta_draws - draws;
     self->meta_draws = draws;
     return status;

@@ -89,7 +89,7 @@ typedef struct core__program_node {
     /* NONE: absent, or a written argument that the operator returns */
     const core__program_argument *results;
     uint64_t draws; /* blocks of random numbers, without those of regions */
-    core_program *const *regions; /* two, with references (compile/region.h);
+    core_program *const *regions; /* with references (compile/region.h);
                                    * NULL: none */
     bool backward; /* autograd called it after the function: joint_trace.h */
 } core__program_node;

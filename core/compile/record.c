@@ -3,7 +3,7 @@
 
 /* The layer RECORD: infers the results of a call on meta, and appends a node. */
 
-#include "compile/trace.h"
+#include "compile/lazy.h"
 
 #include "base/memory.h"
 #include "base/thread.h"
@@ -24,11 +24,27 @@ core_status core__trace_enter(const core_operator *op, core__trace **out_trace)
     if (!trace)
         return core__error(
             CORE_ERROR_UNSUPPORTED,
-            "%s: a tensor stands for a value of a program that is recorded in "
-            "another thread, or was; it can only be used there",
+            "%s: a tensor has no content: it stands for a value of a program "
+            "that is recorded in another thread, or was, or of a lazy region "
+            "that is another thread's (core_lazy_sync there) or failed",
             core__operator_name(op));
+    if (trace->lazy)
+        CORE_TRY(core__lazy_enter(trace->lazy));
     pthread_mutex_lock(&trace->lock);
     return CORE_OK;
+}
+
+core_status core__trace_finish_call(core__trace *trace, uint32_t changes,
+                                    core_status status, core_call *call,
+                                    const core_value *args, uint32_t nargs,
+                                    core_value *results, uint32_t nresults)
+{
+    bool changed = trace->changes != changes;
+
+    core__trace_leave(trace);
+    if (core__likely(status == CORE_OK) || !trace->lazy || changed)
+        return status;
+    return core__lazy_call(call, args, nargs, results, nresults);
 }
 
 void core__trace_leave(core__trace *trace)
@@ -38,8 +54,7 @@ void core__trace_leave(core__trace *trace)
 
 /* ----------------------------------------------------------- arguments -- */
 
-/* The tensors of an argument. */
-static uint32_t tensors_of(const core_value *value, core_tensor *const **out)
+uint32_t core__tensors_of(const core_value *value, core_tensor *const **out)
 {
     if (value->tag == CORE_VALUE_TENSOR) {
         *out = &value->u.tensor;
@@ -57,7 +72,7 @@ bool core__trace_on_meta(const core_operator *op, const core_value *args,
     bool any = false;
 
     for (uint32_t i = 0; i < nargs; i++) {
-        uint32_t count = tensors_of(&args[i], &tensors);
+        uint32_t count = core__tensors_of(&args[i], &tensors);
 
         for (uint32_t k = 0; k < count; k++) {
             if (!tensors[k])
@@ -110,6 +125,9 @@ static core_status join_device(recording *r, core_tensor *tensor,
     core_device *own = tensor->device;
     bool number = tensor->ndim == 0 && core__device_host_access(own);
 
+    if (r->trace->lazy && r->device && own != r->device && !number &&
+        !*only_number)
+        return refuse(r->op, "it uses two devices");
     if (own == r->device)
         *only_number = *only_number && number;
     else if (!r->device || *only_number) {
@@ -124,6 +142,18 @@ static core_status join_device(recording *r, core_tensor *tensor,
     return CORE_OK;
 }
 
+/* A segment of a lazy region has one device. */
+static core_status check_segment(const recording *r)
+{
+    core__lazy *lazy = r->trace->lazy;
+
+    if (lazy->device && lazy->device != r->device)
+        return refuse(r->op, "it runs on another device than what was "
+                             "recorded before");
+    lazy->device = r->device;
+    return CORE_OK;
+}
+
 /* The device of the results: a device argument, or that of the tensors. */
 static core_status find_device(recording *r)
 {
@@ -132,7 +162,7 @@ static core_status find_device(recording *r)
     bool only_number = false;
 
     for (uint32_t i = 0; i < r->nargs; i++) {
-        uint32_t count = tensors_of(&r->args[i], &tensors);
+        uint32_t count = core__tensors_of(&r->args[i], &tensors);
 
         for (uint32_t k = 0; k < count; k++)
             if (tensors[k])
@@ -142,7 +172,9 @@ static core_status find_device(recording *r)
     }
     if (given)
         r->device = given;
-    return r->device ? CORE_OK : core__device_current(&r->device);
+    if (!r->device)
+        CORE_TRY(core__device_current(&r->device));
+    return core__likely(!r->trace->lazy) ? CORE_OK : check_segment(r);
 }
 
 static core_status stand_in(recording *r, core_tensor *tensor,
@@ -212,7 +244,7 @@ static core_status read_arguments(recording *r)
                               "recorded",
                               r->nargs, CORE__SCHEMA_ARGUMENTS);
     for (uint32_t i = 0; i < r->nargs; i++)
-        count += tensors_of(&r->args[i], &tensors);
+        count += core__tensors_of(&r->args[i], &tensors);
     r->stand_ins = core__alloc((count + 1) * sizeof *r->stand_ins);
     r->arguments = core__program_alloc(r->trace->program,
                                        (r->nargs + 1) * sizeof *r->arguments);
@@ -232,9 +264,9 @@ static core_tensor *argument_of(const recording *r, const core_tensor *inferred)
     core_tensor *const *originals;
 
     for (uint32_t i = 0; i < r->nargs; i++) {
-        uint32_t count = tensors_of(&r->meta[i], &tensors);
+        uint32_t count = core__tensors_of(&r->meta[i], &tensors);
 
-        tensors_of(&r->args[i], &originals);
+        core__tensors_of(&r->args[i], &originals);
         for (uint32_t k = 0; k < count; k++)
             if (tensors[k] == inferred)
                 return originals[k];
@@ -364,7 +396,8 @@ static core_status write_back(recording *r, uint32_t value)
     core_tensor *const *tensors;
 
     for (uint32_t left = r->written; left; left &= left - 1) {
-        uint32_t count = tensors_of(&r->args[__builtin_ctz(left)], &tensors);
+        uint32_t count =
+            core__tensors_of(&r->args[__builtin_ctz(left)], &tensors);
 
         for (uint32_t k = 0; k < count; k++)
             if (tensors[k])
@@ -422,9 +455,9 @@ static core_status check_unresized(const recording *r)
 
     for (uint32_t left = r->written; left; left &= left - 1) {
         uint32_t i = (uint32_t)__builtin_ctz(left);
-        uint32_t count = tensors_of(&r->meta[i], &tensors);
+        uint32_t count = core__tensors_of(&r->meta[i], &tensors);
 
-        tensors_of(&r->args[i], &originals);
+        core__tensors_of(&r->args[i], &originals);
         for (uint32_t k = 0; k < count; k++)
             if (tensors[k] && (tensors[k]->ndim != originals[k]->ndim ||
                                memcmp(tensors[k]->sizes, originals[k]->sizes,
@@ -526,6 +559,7 @@ core_status core__record_layer(core_call *call, const core_value *args,
 {
     core__trace *trace;
     core_status status;
+    uint32_t changes;
 
     if (core__trace_on_meta(call->op, args, nargs) ||
         is_host_function(call->op))
@@ -533,9 +567,10 @@ core_status core__record_layer(core_call *call, const core_value *args,
             call->op, core__keys_below(call->keys, CORE__FUNCTIONALITY_RECORD),
             args, nargs, results, nresults);
     CORE_TRY(core__trace_enter(call->op, &trace));
+    changes = trace->changes;
     status = core__trace_record(
         trace, call->op, args, nargs,
         core__operator_written_arguments(call->op, nargs), results, nresults);
-    core__trace_leave(trace);
-    return status;
+    return core__trace_finish_call(trace, changes, status, call, args, nargs,
+                                   results, nresults);
 }

@@ -4,29 +4,59 @@
 /* region.h: programs within programs: core_cond and core_while.
  *
  * A node with regions has no operator.  Its arguments are the predicate (of a
- * loop: absent), the inputs, and for each of its two regions the values that the
+ * loop: absent), the inputs, and for each of its regions the values that the
  * region reads besides; its result is the list of its outputs.  A region is a
  * program whose inputs are those two lists, with neither hidden inputs nor
  * writes, and whose outputs are values.  Its devices and generators are also the
- * program's. */
+ * program's.
+ *
+ * The gradient of a branch is another branch.  That of a loop is a node of its
+ * own kind, with three regions.  Its inputs are those of the loop, and the
+ * gradients of the floating ones among its results; its first two regions are
+ * condition and body, which have the inputs of the loop only.  A run calls them
+ * as the loop did, and keeps what each turn begins with.  Then it calls the
+ * third region for each turn, from the last one on, with what the turn began
+ * with and the gradients of its results.  Its outputs are the gradients of the
+ * floating tensors that the turn began with, and of what the body reads besides:
+ * these are added up. */
 
 #ifndef CORE_COMPILE_REGION_H
 #define CORE_COMPILE_REGION_H
 
 #include "compile/program.h"
 
+#include <string.h>
+
 enum {
     CORE__REGION_PREDICATE, /* the arguments */
     CORE__REGION_INPUTS,
-    CORE__REGION_THEN, /* of a loop: the condition */
-    CORE__REGION_ELSE, /* of a loop: the body */
+    CORE__REGION_THEN,     /* of a loop: the condition */
+    CORE__REGION_ELSE,     /* of a loop: the body */
+    CORE__REGION_GRADIENT, /* of the gradient of a loop: that of its body */
     CORE__REGION_ARGUMENTS,
-    CORE__REGIONS = 2,      /* of a node */
+    CORE__REGIONS_MAX = CORE__REGION_ARGUMENTS - CORE__REGION_THEN,
     CORE__REGION_DEPTH = 16 /* regions in regions */
 };
 
 #define CORE__COND_NAME "core_cond"
 #define CORE__WHILE_NAME "core_while"
+#define CORE__WHILE_BACKWARD_NAME "core_while backward"
+
+/* How many regions a node of this name has. */
+static inline uint32_t core__regions_named(const char *name)
+{
+    if (strcmp(name, CORE__WHILE_BACKWARD_NAME) == 0)
+        return CORE__REGIONS_MAX;
+    return strcmp(name, CORE__WHILE_NAME) == 0 ||
+                   strcmp(name, CORE__COND_NAME) == 0
+               ? CORE__REGIONS_MAX - 1
+               : 0;
+}
+
+static inline uint32_t core__region_count(const core__program_node *node)
+{
+    return node->regions ? node->nargs - CORE__REGION_THEN : 0;
+}
 
 /* Runs a node with regions.  devices: those of this run, by index.  tensors: by
  * value.  outputs: of the node. */

@@ -1,37 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The gradient of a recorded branch: another one, with a region for each
- * function that calls it again and differentiates.  These are recorded together
- * with the branch, since the functions may not exist any more when a backward
- * runs. */
+/* The gradient of a recorded branch or loop: another node with regions, one of
+ * which calls a function again and differentiates.  It is recorded together with
+ * the first node, since the functions may not exist any more when a backward
+ * runs.
+ *
+ * To differentiate the gradient of a branch, its regions are functions: their
+ * operators are called again, now recorded by autograd. */
 
 #include "compile/region_trace.h"
 
+#include "autograd/api/partial_gradients.h"
 #include "autograd/graph/autograd_meta.h"
 #include "base/memory.h"
 #include "base/thread.h"
+#include "compile/run.h"
 #include "tensor/dtype.h"
 
 #include <libcore/autograd.h>
+#include <libcore/control_flow.h>
 #include <libcore/ops.h>
 
 #include <string.h>
 
 /* What a region of the gradient differentiates. */
 typedef struct differentiated {
-    const core__region *branch;
-    core_tensor *const *wanted_of; /* the inputs of the branch */
-    size_t nwanted;                /* those that require grad */
+    const core__region *function;
+    const bool *wanted;    /* by input of the function */
+    core_tensor **sources; /* others, which the function reads by itself */
+    size_t nwanted, nsources;
 } differentiated;
 
 /* What the node of the graph has. */
 typedef struct gradient {
-    core__trace *trace;
-    core__region_node node; /* its inputs are those of the branch; the
+    core__region_node node; /* its inputs are those of the function; the
                              * gradients of its outputs are appended */
+    bool branch;
     uint32_t ninputs, nwanted;
-    bool wanted[]; /* by input */
+    bool computed[]; /* by input: the node computes its gradient */
 } gradient;
 
 static bool is_float(const core_tensor *tensor)
@@ -47,20 +54,22 @@ static void release_all(core_tensor **tensors, size_t count)
 
 /* --------------------------------------------------------------- regions -- */
 
-/* The inputs as leaves of a new graph. */
+/* The inputs as leaves of a new graph.  wanted: those, and the sources. */
 static core_status make_leaves(const differentiated *d,
                                core_tensor *const *inputs, core_tensor **leaves,
                                core_tensor **wanted)
 {
     size_t count = 0;
 
-    for (size_t i = 0; i < d->branch->ninputs; i++) {
+    for (size_t i = 0; i < d->function->ninputs; i++) {
         CORE_TRY(core_detach(inputs[i], &leaves[i]));
-        if (!core__tensor_requires_grad(d->wanted_of[i]))
+        if (!d->wanted[i])
             continue;
         CORE_TRY(core_tensor_set_requires_grad(leaves[i], true));
         wanted[count++] = leaves[i];
     }
+    for (size_t i = 0; i < d->nsources; i++)
+        wanted[count++] = d->sources[i];
     return CORE_OK;
 }
 
@@ -69,15 +78,14 @@ static core_status differentiate(const differentiated *d, core_tensor **outputs,
                                  core_tensor *const *grads,
                                  core_tensor **wanted, core_tensor **gradients)
 {
-    size_t count = 0, next = 0;
-    core_tensor **roots, **tangents;
+    size_t count = 0, next = 0, most = d->function->noutputs;
+    core_tensor **roots = core__alloc((2 * most + 1) * sizeof *roots);
+    core_tensor **tangents = roots + most;
     core_status status = CORE_OK;
 
-    roots = core__alloc((2 * d->branch->noutputs + 1) * sizeof *roots);
     if (!roots)
-        return core__error_memory(d->branch->noutputs * sizeof *roots);
-    tangents = roots + d->branch->noutputs;
-    for (size_t i = 0; i < d->branch->noutputs; i++) {
+        return core__error_memory(most * sizeof *roots);
+    for (size_t i = 0; i < most; i++) {
         if (!is_float(outputs[i]))
             continue;
         if (core__tensor_requires_grad(outputs[i])) {
@@ -87,26 +95,28 @@ static core_status differentiate(const differentiated *d, core_tensor **outputs,
         next++;
     }
     if (count)
-        status = core_grad(roots, count, tangents, wanted, d->nwanted,
-                           CORE_ALLOW_UNUSED, gradients);
+        status = core__partial_gradients(roots, tangents, count, wanted,
+                                         d->nwanted + d->nsources, false, false,
+                                         gradients);
     core__free(roots);
-    for (size_t i = 0; i < d->nwanted && status == CORE_OK; i++)
+    for (size_t i = 0; i < d->nwanted + d->nsources && status == CORE_OK; i++)
         if (!gradients[i])
             status = core_zeros_like(wanted[i], CORE_DTYPE_NONE, NULL, -1,
                                      &gradients[i]);
     return status;
 }
 
-/* The function of such a region.  inputs: those of the branch, and the gradients
- * of its floating outputs. */
+/* The function of such a region.  inputs: those of the function, and the
+ * gradients of its floating outputs. */
 static core_status call_gradient(void *context, core_tensor *const *inputs,
                                  size_t ninputs, core_tensor **gradients,
                                  size_t *ngradients)
 {
     const differentiated *d = context;
-    size_t n = d->branch->ninputs, most = 2 * n + d->branch->noutputs;
+    size_t n = d->function->ninputs;
+    size_t most = 2 * n + d->nsources + d->function->noutputs;
     core_tensor **leaves = core__alloc_zero((most + 1) * sizeof *leaves);
-    core_tensor **wanted = leaves + n, **outputs = leaves + 2 * n;
+    core_tensor **wanted = leaves + n, **outputs = wanted + n + d->nsources;
     bool before;
     core_status status;
 
@@ -116,14 +126,14 @@ static core_status call_gradient(void *context, core_tensor *const *inputs,
     before = core_grad_mode_set(true);
     status = make_leaves(d, inputs, leaves, wanted);
     if (status == CORE_OK)
-        status = core__region_call(d->branch, leaves, outputs);
+        status = core__region_call(d->function, leaves, outputs);
     if (status == CORE_OK)
         status = differentiate(d, outputs, inputs + n, wanted, gradients);
     core_grad_mode_set(before);
-    release_all(outputs, d->branch->noutputs);
+    release_all(outputs, d->function->noutputs);
     release_all(leaves, n);
     core__free(leaves);
-    *ngradients = d->nwanted;
+    *ngradients = d->nwanted + d->nsources;
     return status;
 }
 
@@ -142,7 +152,7 @@ static void drop(void *context)
 static core_status make_arguments(const gradient *g, core_tensor *const *grads,
                                   size_t ngrads, core__region_node *node)
 {
-    core_program *program = g->trace->program;
+    core_program *program = node->trace->program;
     const core__program_argument *before =
         &g->node.arguments[CORE__REGION_INPUTS];
     size_t size = CORE__REGION_ARGUMENTS * sizeof *before;
@@ -160,10 +170,11 @@ static core_status make_arguments(const gradient *g, core_tensor *const *grads,
         core_tensor *tangent;
         core_status status;
 
-        if (!is_float(grads[i]))
+        if (!grads[i] || !is_float(grads[i]))
             continue;
         CORE_TRY(core_clone(grads[i], CORE_FORMAT_CONTIGUOUS, &tangent));
-        status = core__traced_read(g->trace, NULL, tangent, &values[count++]);
+        status =
+            core__traced_read(node->trace, NULL, tangent, &values[count++]);
         core_tensor_release(tangent);
         CORE_TRY(status);
     }
@@ -179,15 +190,125 @@ static core_status add_backward(const gradient *g, core_tensor *const *grads,
     core_status status;
 
     node.outputs = made;
-    node.noutputs = g->nwanted;
-    for (uint32_t k = 0; k < CORE__REGIONS; k++)
-        core_program_retain(node.regions[k]);
-    pthread_mutex_lock(&g->trace->lock);
+    node.noutputs = g->nwanted + g->node.nsources;
+    pthread_mutex_lock(&node.trace->lock);
     status = make_arguments(g, grads, ngrads, &node);
     if (status == CORE_OK)
         status = core__region_node_add(&node);
-    pthread_mutex_unlock(&g->trace->lock);
-    core__region_node_drop(&node);
+    pthread_mutex_unlock(&node.trace->lock);
+    return status;
+}
+
+/* ------------------------------------------------------------- the second -- */
+
+/* Calls the operators of a region.  inputs: those of the node, then what each
+ * of its regions reads besides. */
+static core_status call_region(const gradient *g, uint32_t index,
+                               core_tensor *const *inputs, size_t ninputs,
+                               core_tensor **outputs, size_t *noutputs)
+{
+    core_program *region = g->node.regions[index];
+    size_t last = g->node.captured[1].count;
+    size_t count = ninputs - g->node.captured[0].count - last;
+    size_t from = index ? ninputs - last : count;
+    core_tensor **all = core__alloc((region->ninputs + 1) * sizeof *all);
+    core_status status;
+
+    if (!all)
+        return core__error_memory(region->ninputs * sizeof *all);
+    memcpy(all, inputs, count * sizeof *all);
+    for (size_t i = 0; i < g->node.captured[index].count; i++)
+        all[count + i] = inputs[from + i];
+    status = core__program_run_recorded(region, all, outputs);
+    core__free(all);
+    *noutputs = region->noutputs;
+    return status;
+}
+
+static core_status call_then(void *context, core_tensor *const *inputs,
+                             size_t ninputs, core_tensor **outputs,
+                             size_t *noutputs)
+{
+    return call_region(context, 0, inputs, ninputs, outputs, noutputs);
+}
+
+static core_status call_else(void *context, core_tensor *const *inputs,
+                             size_t ninputs, core_tensor **outputs,
+                             size_t *noutputs)
+{
+    return call_region(context, 1, inputs, ninputs, outputs, noutputs);
+}
+
+/* Views have a history of their own, which reading the whole loses. */
+static core_status check_sources(const gradient *g)
+{
+    for (uint32_t i = 0; i < g->node.nsources; i++) {
+        bool whole = false;
+
+        for (uint32_t k = 0; k < 2; k++)
+            for (uint32_t j = 0; j < g->node.captured[k].count; j++)
+                whole = whole ||
+                        g->node.captured[k].tensors[j] == g->node.sources[i];
+        if (!whole)
+            return core__error(
+                CORE_ERROR_UNSUPPORTED,
+                "%s backward: the second derivative of a "
+                "recorded branch that reads a view which "
+                "requires grad cannot be recorded; pass the view "
+                "as an input",
+                g->node.name);
+    }
+    return CORE_OK;
+}
+
+/* Space for all of them, once. */
+typedef struct arguments {
+    core_tensor *predicate;
+    core_tensor **inputs; /* with references */
+    size_t count;
+} arguments;
+
+static core_status collect(const gradient *g, core_node *node,
+                           core_tensor *const *grads, size_t ngrads,
+                           arguments *a)
+{
+    CORE_TRY(core_node_saved(node, 0, &a->predicate));
+    for (uint32_t i = 0; i < g->ninputs; i++)
+        CORE_TRY(core_node_saved(node, 1 + i, &a->inputs[a->count++]));
+    for (size_t i = 0; i < ngrads; i++)
+        if (grads[i] && is_float(grads[i]))
+            CORE_TRY(core_clone(grads[i], CORE_FORMAT_CONTIGUOUS,
+                                &a->inputs[a->count++]));
+    for (uint32_t k = 0; k < 2; k++)
+        for (uint32_t i = 0; i < g->node.captured[k].count; i++) {
+            core_tensor *tensor = g->node.captured[k].tensors[i];
+
+            a->inputs[a->count++] = core_tensor_retain(tensor);
+        }
+    return CORE_OK;
+}
+
+/* Records the gradient of a branch as a branch. */
+static core_status branch_backward(gradient *g, core_node *node,
+                                   core_tensor *const *grads, size_t ngrads,
+                                   core_tensor **made)
+{
+    size_t most = g->ninputs + ngrads + g->node.captured[0].count +
+                  g->node.captured[1].count;
+    arguments a = {.inputs = core__alloc_zero((most + 1) * sizeof *a.inputs)};
+    core_status status;
+
+    if (!a.inputs)
+        return core__error_memory(most * sizeof *a.inputs);
+    status = check_sources(g);
+    if (status == CORE_OK)
+        status = collect(g, node, grads, ngrads, &a);
+    if (status == CORE_OK)
+        status = core_cond(a.predicate, call_then, call_else, g, a.inputs,
+                           a.count, made, g->nwanted + g->node.nsources);
+    core_tensor_release(a.predicate);
+    release_all(a.inputs, most);
+    core__free(a.inputs);
     return status;
 }
 
@@ -195,26 +316,34 @@ static core_status backward(core_node *node, void *context,
                             core_tensor *const *grads, size_t ngrads,
                             core_tensor **gradients, size_t ngradients)
 {
-    const gradient *g = context;
-    core_tensor **made = core__alloc_zero((g->nwanted + 1) * sizeof *made);
+    gradient *g = context;
+    size_t count = g->nwanted + g->node.nsources;
+    core_tensor **made = core__alloc_zero((count + 1) * sizeof *made);
     uint32_t next = 0;
     core_status status;
 
-    (void)node;
     (void)ngradients;
     if (!made)
-        return core__error_memory(g->nwanted * sizeof *made);
-    if (core__thread_self()->trace != g->trace)
+        return core__error_memory(count * sizeof *made);
+    if (core__thread_self()->trace != g->node.trace)
         status = core__error(CORE_ERROR_UNSUPPORTED,
-                             "core_cond backward: the program that contains "
-                             "the branch is not being recorded any more");
+                             "%s: the program that contains it is not being "
+                             "recorded any more",
+                             core_node_name(node));
+    else if (g->branch && core_grad_mode())
+        status = branch_backward(g, node, grads, ngrads, made);
     else
         status = add_backward(g, grads, ngrads, made);
-    for (uint32_t i = 0; i < g->ninputs && status == CORE_OK; i++)
-        if (g->wanted[i])
-            gradients[i] = made[next++];
-    if (status != CORE_OK)
-        release_all(made, g->nwanted);
+    for (uint32_t i = 0; i < ngradients && status == CORE_OK; i++) {
+        if (i < g->ninputs && !g->computed[i])
+            continue;
+        if (core_node_needs_gradient(node, i)) {
+            gradients[i] = made[next];
+            made[next] = NULL;
+        }
+        next++;
+    }
+    release_all(made, count);
     core__free(made);
     return status;
 }
@@ -229,91 +358,179 @@ static bool draws(const core_program *program)
 
         if (node->draws)
             return true;
-        for (uint32_t k = 0; node->regions && k < CORE__REGIONS; k++)
+        for (uint32_t k = 0; k < core__region_count(node); k++)
             if (draws(node->regions[k]))
                 return true;
     }
     return false;
 }
 
-static core_status record_gradient(gradient *g, const core__region *branches,
-                                   core_tensor *predicate,
-                                   core_tensor *const *outputs)
+static core_status check_draws(const core__region *function,
+                               const core_program *program)
 {
-    size_t n = branches[0].ninputs, m = branches[0].noutputs, count = n;
+    return draws(program)
+               ? core__error(CORE_ERROR_UNSUPPORTED,
+                             "%s: %s draws random numbers, which a recorded "
+                             "gradient cannot repeat",
+                             function->name, function->part)
+               : CORE_OK;
+}
+
+/* Records a region that differentiates the function.  inputs: those of the
+ * region. */
+static core_status record_region(gradient *g, const core__region *function,
+                                 core_tensor *const *inputs, size_t ninputs,
+                                 uint32_t index)
+{
+    differentiated d = {function, g->computed, g->node.sources, g->nwanted,
+                        g->node.nsources};
+    const core__region region = {.name = function->name,
+                                 .part = function->part,
+                                 .function = call_gradient,
+                                 .context = &d,
+                                 .inputs = inputs,
+                                 .ninputs = ninputs,
+                                 .noutputs = g->nwanted + g->node.nsources,
+                                 .row_major = function->row_major};
+    uint32_t nsources = g->node.nsources;
+
+    CORE_TRY(core__region_node_record(&g->node, &region, index));
+    while (g->node.nsources > nsources) /* of no use: not differentiated */
+        core_tensor_release(g->node.sources[--g->node.nsources]);
+    return check_draws(function, g->node.regions[index]);
+}
+
+/* Condition and body are those of the loop. */
+static void share_loop(gradient *g, const core__region_node *loop)
+{
+    for (uint32_t k = 0; k < 2; k++) {
+        g->node.regions[k] = core_program_retain(loop->regions[k]);
+        g->node.arguments[CORE__REGION_THEN + k] =
+            loop->arguments[CORE__REGION_THEN + k];
+    }
+}
+
+static core_status record_regions(gradient *g,
+                                  const core__region_node *recorded,
+                                  const core__region *functions,
+                                  core_tensor *const *inputs, size_t ninputs)
+{
+    if (!g->branch) {
+        share_loop(g, recorded);
+        for (uint32_t k = 0; k < 2; k++)
+            CORE_TRY(check_draws(&functions[k], g->node.regions[k]));
+        return record_region(g, &functions[1], inputs, ninputs, 2);
+    }
+    for (uint32_t k = 0; k < 2; k++)
+        CORE_TRY(record_region(g, &functions[k], inputs, ninputs, k));
+    return CORE_OK;
+}
+
+static core_status record_gradient(gradient *g,
+                                   const core__region_node *recorded,
+                                   const core__region *functions,
+                                   core_tensor *predicate)
+{
+    size_t n = functions[1].ninputs, m = functions[1].noutputs, count = n;
     core_tensor **inputs = core__alloc((n + m + 1) * sizeof *inputs);
     core_status status;
 
     if (!inputs)
         return core__error_memory((n + m) * sizeof *inputs);
     for (size_t i = 0; i < n; i++)
-        inputs[i] = branches[0].inputs[i];
+        inputs[i] = functions[1].inputs[i];
     for (size_t i = 0; i < m; i++)
-        if (is_float(outputs[i]))
-            inputs[count++] = outputs[i]; /* of the type of its gradient */
+        if (is_float(recorded->outputs[i])) /* of the type of its gradient */
+            inputs[count++] = recorded->outputs[i];
     status = core__region_node_begin(&g->node, inputs, n);
-    if (status == CORE_OK)
+    if (status == CORE_OK && predicate)
         status = core__region_node_predicate(&g->node, predicate);
-    for (uint32_t k = 0; k < CORE__REGIONS && status == CORE_OK; k++) {
-        differentiated d = {&branches[k], branches[k].inputs, g->nwanted};
-        const core__region region = {.name = CORE__COND_NAME,
-                                     .part = branches[k].part,
-                                     .function = call_gradient,
-                                     .context = &d,
-                                     .inputs = inputs,
-                                     .ninputs = count,
-                                     .noutputs = g->nwanted,
-                                     .differentiates = true};
-
-        status = core__region_node_record(&g->node, &region, k);
-        if (status == CORE_OK && draws(g->node.regions[k]))
-            status = core__error(CORE_ERROR_UNSUPPORTED,
-                                 "%s: %s draws random numbers, which a "
-                                 "recorded gradient cannot repeat",
-                                 region.name, region.part);
-    }
+    if (status == CORE_OK)
+        status = record_regions(g, recorded, functions, inputs, count);
     core__free(inputs);
     return status;
 }
 
-static core_status new_gradient(const core__region *branch, gradient **out)
+/* A loop computes the gradients of everything that a turn passes to the next. */
+static core_status new_gradient(const core__region_node *recorded,
+                                const core__region *function, bool branch,
+                                gradient **out)
 {
-    size_t size = sizeof **out + branch->ninputs;
+    size_t size = sizeof **out + function->ninputs;
     gradient *g = core__alloc_zero(size);
 
     *out = g;
     if (!g)
         return core__error_memory(size);
-    g->trace = core__thread_self()->trace;
-    g->node.trace = g->trace;
-    g->node.name = CORE__COND_NAME;
-    g->ninputs = (uint32_t)branch->ninputs;
+    g->node.trace = recorded->trace;
+    g->node.name = branch ? CORE__COND_NAME : CORE__WHILE_BACKWARD_NAME;
+    g->branch = branch;
+    g->ninputs = (uint32_t)function->ninputs;
     for (uint32_t i = 0; i < g->ninputs; i++) {
-        g->wanted[i] = core__tensor_requires_grad(branch->inputs[i]);
-        g->nwanted += g->wanted[i];
+        g->computed[i] = branch
+                             ? core__tensor_requires_grad(function->inputs[i])
+                             : is_float(function->inputs[i]);
+        g->nwanted += g->computed[i];
+    }
+    for (uint32_t i = 0; i < recorded->nsources; i++) {
+        core_tensor **added = core__program_grow(
+            &g->node.sources, &g->node.nsources, sizeof *added);
+
+        if (!added)
+            return core__error_memory(sizeof *added);
+        *added = core_tensor_retain(recorded->sources[i]);
     }
     return CORE_OK;
 }
 
-core_status core__region_differentiate(const core__region *branches,
+/* The inputs and sources have gradients.  Predicate and inputs are saved for the
+ * second derivative of a branch. */
+static core_status record_function(gradient *g, const core__region *function,
+                                   core_tensor *predicate,
+                                   core_tensor **outputs)
+{
+    core_function_info info = {.struct_size = sizeof info,
+                               .name = function->name,
+                               .backward = backward,
+                               .release = drop,
+                               .context = g};
+    size_t n = function->ninputs, count = n + g->node.nsources;
+    core_tensor **tensors = core__alloc((count + n + 2) * sizeof *tensors);
+    core_tensor **saved = tensors + count;
+    core_status status;
+
+    if (!tensors) {
+        drop(g);
+        return core__error_memory(count * sizeof *tensors);
+    }
+    saved[0] = predicate;
+    for (size_t i = 0; i < n; i++)
+        tensors[i] = saved[1 + i] = function->inputs[i];
+    for (size_t i = n; i < count; i++)
+        tensors[i] = g->node.sources[i - n];
+    if (!g->branch)
+        info.flags = CORE_FUNCTION_ONCE_DIFFERENTIABLE;
+    status = core_function_record(&info, tensors, count, saved,
+                                  g->branch ? n + 1 : 0, outputs,
+                                  function->noutputs, NULL);
+    core__free(tensors);
+    return status;
+}
+
+core_status core__region_differentiate(const core__region_node *recorded,
+                                       const core__region *functions,
                                        core_tensor *predicate,
                                        core_tensor **outputs)
 {
-    core_function_info info = {.struct_size = sizeof info,
-                               .flags = CORE_FUNCTION_ONCE_DIFFERENTIABLE,
-                               .name = CORE__COND_NAME,
-                               .backward = backward,
-                               .release = drop};
     core_status status;
     gradient *g;
 
-    CORE_TRY(new_gradient(&branches[0], &g));
-    status = record_gradient(g, branches, predicate, outputs);
-    if (status != CORE_OK) {
+    status = new_gradient(recorded, &functions[1], predicate != NULL, &g);
+    if (status == CORE_OK)
+        status = record_gradient(g, recorded, functions, predicate);
+    if (status == CORE_OK)
+        return record_function(g, &functions[1], predicate, outputs);
+    if (g)
         drop(g);
-        return status;
-    }
-    info.context = g;
-    return core_function_record(&info, branches[0].inputs, branches[0].ninputs,
-                                NULL, 0, outputs, branches[0].noutputs, NULL);
+    return status;
 }

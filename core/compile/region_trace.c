@@ -8,6 +8,7 @@
 #include "autocast/autocast.h"
 #include "autograd/graph/autograd_meta.h"
 #include "autograd/graph/callback.h"
+#include "autograd/graph/node.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "compile/simplify.h"
@@ -69,8 +70,7 @@ static core_status make_stand_in(core__trace *trace, core_tensor *input,
     return CORE_OK;
 }
 
-/* What the region reads besides its inputs becomes inputs. */
-static core_status hidden_to_inputs(core__trace *trace)
+core_status core__trace_hidden_to_inputs(core__trace *trace)
 {
     core_program *program = trace->program;
 
@@ -153,15 +153,11 @@ static core_status call_function(core__trace *trace, const core__region *region,
     core_status status;
 
     self->autocast_casts = NULL;
+    trace->sequence = self->sequence;
     self->trace = trace;
     self->included |= (uint32_t)CORE__KEYS_TRACED;
     self->excluded &= (uint32_t)~CORE__KEYS_TRACED;
     status = core__region_call(region, stand_ins, outputs);
-    for (size_t i = 0; i < region->noutputs && status == CORE_OK; i++)
-        if (core__tensor_needs_grad(outputs[i]))
-            status = refuse(region,
-                            "returns a tensor that requires grad, which cannot "
-                            "be recorded; turn grad mode off, or detach it");
     for (size_t i = 0; i < region->noutputs && status == CORE_OK; i++)
         status = add_output(trace, outputs[i]);
     core__autocast_cache_clear(self);
@@ -180,7 +176,8 @@ static core_status record(core__trace *trace, const core__region *region,
                                &stand_ins[i]));
     CORE_TRY(call_function(trace, region, stand_ins, outputs));
     CORE_TRY(check_region(region, trace));
-    return hidden_to_inputs(trace);
+    /* What the region reads besides its inputs becomes inputs. */
+    return core__trace_hidden_to_inputs(trace);
 }
 
 /* What the program that contains the region reads: also the views, on which a
@@ -201,8 +198,7 @@ static core_status read_captured(core__trace *outer,
     return CORE_OK;
 }
 
-/* A region refers to no tensor. */
-static void forget_tensors(core_program *program)
+void core__program_forget_tensors(core_program *program)
 {
     for (uint32_t i = 0; i < program->nhidden; i++)
         core__tensor_release(program->hidden[i].tensor);
@@ -226,32 +222,73 @@ static core_status share_references(core__trace *outer,
     return CORE_OK;
 }
 
-static core_status check_captured(const core__region *region,
-                                  const core_tensor *tensor)
+/* Notes a tensor that a gradient may be wanted of: not a view that the function
+ * makes in each call. */
+static core_status add_source(core__region_node *node, const core__trace *trace,
+                              core_tensor *tensor)
 {
-    return core__tensor_requires_grad(tensor)
-               ? refuse(region, "reads a tensor that requires grad and is not "
-                                "an input, so its gradient cannot be recorded")
-               : CORE_OK;
+    const core_node *made = tensor->autograd ? tensor->autograd->grad_fn : NULL;
+    core_tensor **added;
+
+    if (!core__tensor_requires_grad(tensor) ||
+        (made && made->sequence >= trace->sequence))
+        return CORE_OK;
+    for (uint32_t i = 0; i < node->nsources; i++)
+        if (node->sources[i] == tensor)
+            return CORE_OK;
+    added = core__program_grow(&node->sources, &node->nsources, sizeof *added);
+    if (!added)
+        return core__error_memory(sizeof *added);
+    core__tensor_retain(tensor);
+    *added = tensor;
+    return CORE_OK;
 }
 
-static core_status capture(core__trace *outer, const core__region *region,
-                           core_program *program,
+static core_status find_sources(core__region_node *node,
+                                const core__trace *trace)
+{
+    const core_program *program = trace->program;
+
+    for (uint32_t i = 0; i < program->nhidden; i++)
+        CORE_TRY(add_source(node, trace, program->hidden[i].tensor));
+    for (uint32_t i = 0; i < program->naliases; i++)
+        CORE_TRY(add_source(node, trace, program->aliases[i]));
+    return CORE_OK;
+}
+
+/* Without a source it would be lost that they require grad. */
+static core_status check_outputs(const core__region_node *node,
+                                 const core__region *region,
+                                 core_tensor *const *outputs)
+{
+    for (size_t i = 0; i < region->noutputs && !node->nsources; i++)
+        if (core__tensor_needs_grad(outputs[i]))
+            return refuse(region,
+                          "returns a tensor that requires grad although "
+                          "nothing that it reads does, which cannot be "
+                          "recorded; detach it");
+    return CORE_OK;
+}
+
+static core_status capture(core__region_node *node, core_program *program,
                            core__region_captured *captured)
 {
-    uint32_t size = program->nhidden * (uint32_t)sizeof *captured->values;
+    core_program *outer = node->trace->program;
+    size_t count = program->nhidden;
 
-    for (uint32_t i = 0; region->differentiates && i < program->nhidden; i++)
-        CORE_TRY(check_captured(region, program->hidden[i].tensor));
-    for (uint32_t i = 0; region->differentiates && i < program->naliases; i++)
-        CORE_TRY(check_captured(region, program->aliases[i]));
-    captured->count = program->nhidden;
-    captured->values = core__program_alloc(outer->program, size + 1);
-    if (!captured->values)
-        return core__error_memory(size);
-    CORE_TRY(read_captured(outer, program, captured->values));
-    CORE_TRY(share_references(outer, program));
-    forget_tensors(program);
+    captured->values =
+        core__program_alloc(outer, count * sizeof *captured->values + 1);
+    captured->tensors = core__alloc((count + 1) * sizeof *captured->tensors);
+    if (!captured->values || !captured->tensors)
+        return core__error_memory(count * sizeof *captured->tensors);
+    for (uint32_t i = 0; i < count; i++) {
+        captured->tensors[i] = program->hidden[i].tensor;
+        core__tensor_retain(captured->tensors[i]);
+    }
+    captured->count = (uint32_t)count;
+    CORE_TRY(read_captured(node->trace, program, captured->values));
+    CORE_TRY(share_references(node->trace, program));
+    core__program_forget_tensors(program); /* a region refers to none */
     core__program_finish(program);
     return CORE_OK;
 }
@@ -272,18 +309,16 @@ static uint32_t depth_of(const core__trace *trace)
     return depth;
 }
 
-core_status core__region_trace(core__trace *outer, const core__region *region,
-                               core__region_captured *out_captured,
-                               core_program **out_program)
+core_status core__region_trace(core__region_node *node,
+                               const core__region *region, uint32_t index)
 {
-    core__trace trace = {.region = true, .outer = outer};
+    core__trace trace = {.region = true, .outer = node->trace};
     core_tensor **stand_ins = NULL, **outputs = NULL;
     pthread_mutexattr_t recursive;
     core_status status;
     core_error *error = NULL;
 
-    *out_program = NULL;
-    if (depth_of(outer) >= CORE__REGION_DEPTH)
+    if (depth_of(trace.outer) >= CORE__REGION_DEPTH)
         return refuse(region, "is nested too deeply to be recorded");
     pthread_mutexattr_init(&recursive);
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
@@ -296,8 +331,12 @@ core_status core__region_trace(core__trace *outer, const core__region *region,
         status = core__error_memory(region->ninputs * sizeof *stand_ins);
     if (status == CORE_OK)
         status = record(&trace, region, stand_ins, outputs);
+    if (status == CORE_OK && !region->decides)
+        status = find_sources(node, &trace);
     if (status == CORE_OK)
-        status = capture(outer, region, trace.program, out_captured);
+        status = check_outputs(node, region, outputs);
+    if (status == CORE_OK)
+        status = capture(node, trace.program, &node->captured[index]);
     if (status != CORE_OK)
         core_error_detach(&error);
     release_all(outputs, region->noutputs);
@@ -309,7 +348,7 @@ core_status core__region_trace(core__trace *outer, const core__region *region,
         core_error_raise(error);
     pthread_mutex_destroy(&trace.lock);
     if (status == CORE_OK)
-        *out_program = trace.program;
+        node->regions[index] = trace.program;
     else
         core_program_release(trace.program);
     return status;

@@ -19,13 +19,14 @@ typedef struct core__region {
     void *context;
     core_tensor *const *inputs;
     size_t ninputs, noutputs;
-    bool row_major;      /* the inputs are, when it is called */
-    bool differentiates; /* it computes a gradient, which what it reads besides
-                          * its inputs cannot have */
+    bool row_major; /* the inputs are, when it is called */
+    bool decides;   /* the condition of a loop, whose result has no gradient */
 } core__region;
 
+/* What a region reads besides its inputs. */
 typedef struct core__region_captured {
-    uint32_t *values; /* of the outer program; in its arena */
+    uint32_t *values;      /* of the outer program; in its arena */
+    core_tensor **tensors; /* what they are the values of, with references */
     uint32_t count;
 } core__region_captured;
 
@@ -33,8 +34,13 @@ typedef struct core__region_captured {
 typedef struct core__region_node {
     core__trace *trace; /* locked by the caller */
     const char *name;
-    core_program *regions[CORE__REGIONS];
+    core_program *regions[CORE__REGIONS_MAX]; /* with references */
+    uint32_t nregions;
     core__program_argument *arguments;
+    core__region_captured captured[CORE__REGIONS_MAX];
+    core_tensor **sources; /* what its regions read besides their inputs and has
+                            * a gradient; with references */
+    uint32_t nsources;
     core_tensor **outputs; /* set by core__region_node_add */
     size_t noutputs;
 } core__region_node;
@@ -44,28 +50,45 @@ core_status core__region_node_begin(core__region_node *node,
                                     core_tensor *const *inputs, size_t ninputs);
 core_status core__region_node_predicate(core__region_node *node,
                                         core_tensor *predicate);
-/* Records a region. */
+/* Records a region.  It may be called in grad mode. */
 core_status core__region_node_record(core__region_node *node,
                                      const core__region *region,
                                      uint32_t index);
-/* Appends the node, which takes over the regions. */
+/* Appends the node. */
 core_status core__region_node_add(core__region_node *node);
-/* Releases regions that no node has. */
+/* Releases what it refers to. */
 void core__region_node_drop(core__region_node *node);
 
-/* Makes the outputs of a recorded branch results of a node of the graph. */
-core_status core__region_differentiate(const core__region *branches,
+/* Makes the outputs of a recorded branch or loop results of a node of the graph.
+ * functions: the two that were recorded.  predicate: of a branch; else NULL. */
+core_status core__region_differentiate(const core__region_node *recorded,
+                                       const core__region *functions,
                                        core_tensor *predicate,
                                        core_tensor **outputs);
+
+/* Runs or records a node that is the gradient of a loop.  functions: its three
+ * regions.  tensors: its inputs. */
+core_status core__region_loop_backward(const core__region *functions,
+                                       core_tensor *const *tensors,
+                                       core_tensor **outputs);
+
+/* The state of a loop before its first turn: the inputs, row-major. */
+core_status core__region_loop_begin(core_tensor *const *inputs, size_t ninputs,
+                                    core_tensor **state);
+/* Calls condition and, if it returns true, body, whose outputs replace the
+ * state.  functions: these two. */
+core_status core__region_loop_turn(const core__region *functions,
+                                   core_tensor **state, bool *out_more);
+/* Makes the tensor row-major and the only one that refers to its memory. */
+core_status core__region_make_own(core_tensor **tensor);
 
 /* Calls the function.  The outputs are row-major and have memory of their
  * own. */
 core_status core__region_call(const core__region *region,
                               core_tensor *const *inputs,
                               core_tensor **outputs);
-/* Records it; the caller owns *out_program. */
-core_status core__region_trace(core__trace *outer, const core__region *region,
-                               core__region_captured *out_captured,
-                               core_program **out_program);
+/* Records it as a region of the node. */
+core_status core__region_trace(core__region_node *node,
+                               const core__region *region, uint32_t index);
 
 #endif

@@ -647,8 +647,11 @@ static core_status run_below(run *r, core_tensor **outputs)
     bool no_grad = self->no_grad;
     core_status status;
 
-    self->excluded |= (uint32_t)(CORE__KEY_AUTOGRAD | CORE__KEY_AUTOCAST);
-    self->no_grad = true;
+    self->excluded |= (uint32_t)CORE__KEY_AUTOCAST;
+    if (!r->recorded) {
+        self->excluded |= (uint32_t)CORE__KEY_AUTOGRAD;
+        self->no_grad = true;
+    }
     status = run_all(r, outputs);
     self->no_grad = no_grad;
     self->excluded = excluded;
@@ -707,11 +710,22 @@ core_status core__program_run_operators(core_program *program,
     return run_program(&r, outputs);
 }
 
+core_status core__program_run_recorded(core_program *program,
+                                       core_tensor *const *inputs,
+                                       core_tensor **outputs)
+{
+    run r = {.program = program, .inputs = inputs, .recorded = true};
+
+    return run_program(&r, outputs);
+}
+
 core_status core_program_run(core_program *program, core_tensor *const *inputs,
                              size_t ninputs, core_tensor **outputs,
                              size_t noutputs)
 {
     run r = {.program = program, .inputs = inputs, .checks = true};
+    core__lazy_pause pause;
+    core_status status;
 
     if (noutputs > 0)
         CORE__NOT_NULL(outputs);
@@ -721,5 +735,8 @@ core_status core_program_run(core_program *program, core_tensor *const *inputs,
     if (ninputs > 0)
         CORE__NOT_NULL(inputs);
     CORE_TRY(check_counts(program, ninputs, noutputs));
-    return run_program(&r, outputs);
+    CORE_TRY(core__thread_pause(__func__, &pause));
+    status = run_program(&r, outputs);
+    core__thread_resume(&pause);
+    return status;
 }

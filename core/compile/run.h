@@ -30,6 +30,7 @@ struct core__run {
     core_value *numbers;   /* of this run */
     uint32_t node;
     bool checks;                  /* of the inputs */
+    bool recorded;                /* by autograd */
     const core__run_steps *steps; /* NULL: operators are called */
     const uint32_t *last; /* by value: the last node that reads it, if nodes run
                            * in another order; else NULL */
@@ -61,5 +62,9 @@ core_status core__run_copy(core__run *r, const core__program_type *type,
 core_status core__program_run_operators(core_program *program,
                                         core_tensor *const *inputs,
                                         core_tensor **outputs);
+/* The same, and autograd records the operators. */
+core_status core__program_run_recorded(core_program *program,
+                                       core_tensor *const *inputs,
+                                       core_tensor **outputs);
 
 #endif

@@ -302,8 +302,7 @@ static core_status put_program(writer *w, const core_program *program,
     if (status != CORE_OK)
         return status;
     for (uint32_t i = 0; i < program->nnodes; i++)
-        for (uint32_t k = 0; program->nodes[i].regions && k < CORE__REGIONS;
-             k++)
+        for (uint32_t k = 0; k < core__region_count(&program->nodes[i]); k++)
             CORE_TRY(put_program(w, program->nodes[i].regions[k], program));
     return w->status;
 }

@@ -339,8 +339,7 @@ static core_status rewrite(simplification *s)
 static core_status simplify_regions(core_program *program)
 {
     for (uint32_t i = 0; i < program->nnodes; i++)
-        for (uint32_t k = 0; program->nodes[i].regions && k < CORE__REGIONS;
-             k++)
+        for (uint32_t k = 0; k < core__region_count(&program->nodes[i]); k++)
             CORE_TRY(core__program_simplify(program->nodes[i].regions[k]));
     return CORE_OK;
 }

@@ -142,10 +142,10 @@ static void add_program(text *t, const core_program *program);
 static void add_regions(text *t, const core__program_node *node)
 {
     static const char *const branches[] = {"then", "else"};
-    static const char *const loop[] = {"condition", "body"};
+    static const char *const loop[] = {"condition", "body", "gradient"};
     bool branch = node->args[CORE__REGION_PREDICATE].tag == CORE_VALUE_TENSOR;
 
-    for (uint32_t i = 0; i < CORE__REGIONS; i++) {
+    for (uint32_t i = 0; i < core__region_count(node); i++) {
         t->indent++;
         add_indent(t);
         core__text_write(&t->to, "%s\n", (branch ? branches : loop)[i]);

@@ -147,8 +147,8 @@ static core_status check_layouts(const core_program *program,
 
 /* ------------------------------------------------------------- outputs -- */
 
-/* A value with memory that no input, hidden input or other output has. */
-static core_status own_value(core__trace *trace, core__traced_storage *traced)
+core_status core__trace_own_value(core__trace *trace,
+                                  core__traced_storage *traced)
 {
     core_program *program = trace->program;
     core__program_argument args[2] = {
@@ -190,7 +190,7 @@ static core_status describe_output(core__trace *trace,
 
     CORE_TRY(core__traced_find(trace, NULL, outputs[i], &traced, &view));
     if (traced->kind == CORE__TRACED_RESULT) {
-        CORE_TRY(own_value(trace, traced));
+        CORE_TRY(core__trace_own_value(trace, traced));
         traced->index = CORE__NO_VALUE; /* an output has its value */
     }
     output = core__program_grow(&program->outputs, &program->noutputs,
@@ -240,7 +240,7 @@ static core_status describe_output(core__trace *trace,
     return CORE_OK;
 }
 
-static core_status add_writes(core__trace *trace)
+core_status core__trace_add_writes(core__trace *trace)
 {
     core_program *program = trace->program;
 
@@ -357,7 +357,7 @@ static core_status describe(core__trace *trace, const traced_call *call,
     if (call->joint)
         CORE_TRY(core__joint_record(trace, call->stand_ins, ninputs,
                                     call->outputs, noutputs, call->joint));
-    return add_writes(trace);
+    return core__trace_add_writes(trace);
 }
 
 void core__trace_refuse(const char *name)
@@ -534,6 +534,7 @@ core_status core__joint_trace(core_tensor_function function, void *context,
     core__trace trace = {.program = NULL};
     traced_call call = {function, context, inputs,      ninputs,
                         NULL,     NULL,    max_outputs, joint};
+    core__lazy_pause pause;
     core_status status;
 
     CORE__NOT_NULL(out_program);
@@ -546,6 +547,7 @@ core_status core__joint_trace(core_tensor_function function, void *context,
                            "core_program_trace: max_outputs is %zu; at most %u",
                            max_outputs, UINT32_MAX - 1);
     CORE_TRY(check_inputs(inputs, ninputs));
+    CORE_TRY(core__thread_pause("core_program_trace", &pause));
     status = begin(&trace, &call);
     if (status == CORE_OK)
         status = record(&trace, &call);
@@ -557,6 +559,7 @@ core_status core__joint_trace(core_tensor_function function, void *context,
         trace.program = NULL;
     }
     core_program_release(trace.program);
+    core__thread_resume(&pause);
     return status;
 }
 

@@ -29,6 +29,7 @@
 #include <pthread.h>
 
 typedef struct core__trace core__trace;
+typedef struct core__lazy core__lazy;
 
 /* What tensors of one storage with the same sizes, strides and offset have in
  * common. */
@@ -68,6 +69,7 @@ typedef struct core__traced_storage {
     bool dense;       /* view 0 has every element between its first and last */
     bool conflict;    /* overlaps another one, so it cannot be written */
     uint64_t version; /* counts writes */
+    bool failed;      /* the segment of a lazy region that computes it */
     /* Of a hidden input: its history in the graph when it was read first. */
     struct core_node *history; /* with a reference */
     uint32_t history_output;
@@ -85,12 +87,21 @@ struct core__trace {
                                 * program cannot contain; NULL: none */
     uint64_t sequence;         /* of the thread's first node of the graph */
     core__trace *outer;
-    bool region; /* of a region of `outer` (region.h) */
+    bool region;      /* of a region of `outer` (region.h) */
+    core__lazy *lazy; /* of this lazy region (lazy.h), or NULL */
+    uint32_t changes; /* writes so far */
 };
 
 /* The trace of this thread, locked; an error that names op if there is none. */
 core_status core__trace_enter(const core_operator *op, core__trace **out_trace);
 void core__trace_leave(core__trace *trace);
+/* Leaves the trace after a layer has recorded a call, or failed to: a lazy
+ * region then makes the call, unless something has been changed.  changes: of
+ * the trace before. */
+core_status core__trace_finish_call(core__trace *trace, uint32_t changes,
+                                    core_status status, core_call *call,
+                                    const core_value *args, uint32_t nargs,
+                                    core_value *results, uint32_t nresults);
 
 /* ------------------------------------------------------------ storages -- */
 
@@ -100,6 +111,10 @@ core_status core__traced_new(core__trace *trace, const core__program_type *type,
                              core_tensor **out_tensor);
 /* True if each element of `part` is one of `whole`. */
 bool core__traced_is_part(const core_tensor *part, const core_tensor *whole);
+/* Ends the link of a result's storage, which is in use, with its record. */
+core_storage *core__traced_detach(core__traced_storage *traced);
+/* True for the storage of a traced tensor, which has no memory yet. */
+bool core__traced_is_pending(const core_storage *storage);
 /* Creates the stand-in of an input, and its value. */
 core_status core__traced_input(core__trace *trace, core_tensor *input,
                                uint32_t index, core_tensor **out_tensor);
@@ -123,6 +138,11 @@ core_status core__traced_read(core__trace *trace, const core_operator *op,
 /* Replaces the content of a tensor by a value of its sizes, dtype and device. */
 core_status core__traced_write(core__trace *trace, const core_operator *op,
                                core_tensor *tensor, uint32_t value);
+/* Reports what core__traced_write would for these arguments, mask `written`,
+ * before anything is changed. */
+core_status core__traced_check_writes(core__trace *trace,
+                                      const core_operator *op,
+                                      const core_value *args, uint32_t written);
 /* Notes how a tensor was made from a view of its storage. */
 core_status core__traced_add_view(core__trace *trace,
                                   core__traced_storage *traced, uint32_t parent,
@@ -144,6 +164,18 @@ void core__traced_fork(core__fork_phase at);
 
 /* ----------------------------------------------------------- recording -- */
 
+/* Makes the value of a result's storage one with memory that no other tensor
+ * has, for an output. */
+core_status core__trace_own_value(core__trace *trace,
+                                  core__traced_storage *traced);
+/* Adds the writes of inputs and hidden inputs to the program. */
+core_status core__trace_add_writes(core__trace *trace);
+/* Makes the hidden inputs inputs of the program. */
+core_status core__trace_hidden_to_inputs(core__trace *trace);
+/* Drops the references to the former hidden inputs, and to their aliases. */
+void core__program_forget_tensors(core_program *program);
+/* The tensors of an argument. */
+uint32_t core__tensors_of(const core_value *value, core_tensor *const **out);
 /* Appends a node and creates its results.  written: mask of the arguments that
  * the operator changes; they receive new values. */
 core_status core__trace_record(core__trace *trace, core_operator *op,

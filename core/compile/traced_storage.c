@@ -4,7 +4,7 @@
 /* The content of storages while a program is recorded: which value they have,
  * and how views are read and written. */
 
-#include "compile/trace.h"
+#include "compile/lazy.h"
 
 #include "autograd/graph/autograd_meta.h"
 #include "base/checksum.h"
@@ -52,6 +52,23 @@ static void storage_released(void *context, void *data)
     pthread_mutex_unlock(&lock);
     if (ended)
         destroy(traced);
+}
+
+bool core__traced_is_pending(const core_storage *storage)
+{
+    return storage->release == storage_released;
+}
+
+core_storage *core__traced_detach(core__traced_storage *traced)
+{
+    core_storage *storage = traced->storage;
+
+    pthread_mutex_lock(&lock);
+    traced->storage = NULL;
+    storage->release = NULL;
+    storage->context = NULL;
+    pthread_mutex_unlock(&lock);
+    return storage;
 }
 
 uint32_t core__traced_end(core__trace *trace)
@@ -177,6 +194,7 @@ static core_status without_memory(core__traced_storage *traced,
     core__tensor_update_layout(*out_tensor);
     (*out_tensor)->flags |= CORE__TENSOR_TRACED;
     (*out_tensor)->keys |= CORE__KEYS_TRACED;
+    core__lazy_note(*out_tensor);
     return CORE_OK;
 }
 
@@ -198,12 +216,19 @@ core_status core__traced_new(core__trace *trace, const core__program_type *type,
     return status;
 }
 
+static const char *name_of(const core_operator *op)
+{
+    return op ? core__operator_name(op) : "core_program_trace";
+}
+
 /* Marks storages that share memory with a new one, which cannot be told apart
  * once one of them is written. */
-static core_status mark_conflicts(core__trace *trace,
+static core_status mark_conflicts(core__trace *trace, const core_operator *op,
                                   core__traced_storage *added,
                                   const core_tensor *whole)
 {
+    bool changed = false;
+
     for (uint32_t i = 0; i < trace->nstorages; i++) {
         core__traced_storage *other = trace->storages[i];
         const core__program_type *type = &other->views[0].type;
@@ -218,11 +243,19 @@ static core_status mark_conflicts(core__trace *trace,
             (core_tensor *)(uintptr_t)whole, type->dtype, type->ndim,
             core__type_sizes(type), core__type_strides(type),
             other->views[0].offset, &alias));
-        if (core__layout_overlap(alias, whole) != CORE__OVERLAP_NONE)
+        if (core__layout_overlap(alias, whole) != CORE__OVERLAP_NONE) {
             added->conflict = other->conflict = true;
+            changed = changed || other->version > 0;
+        }
         core__tensor_release(alias);
     }
-    return CORE_OK;
+    return !changed ? CORE_OK
+                    : core__error(
+                          CORE_ERROR_UNSUPPORTED,
+                          "%s: a tensor that is used first now overlaps one in "
+                          "memory that was changed before; this cannot be "
+                          "recorded",
+                          name_of(op));
 }
 
 core_status core__traced_input(core__trace *trace, core_tensor *input,
@@ -243,7 +276,7 @@ core_status core__traced_input(core__trace *trace, core_tensor *input,
         without_memory(traced, &described->type, input->offset, out_tensor));
     status = set_whole(trace, traced, *out_tensor, described->value);
     if (status == CORE_OK)
-        status = mark_conflicts(trace, traced, input);
+        status = mark_conflicts(trace, NULL, traced, input);
     if (status != CORE_OK) {
         core__tensor_release(*out_tensor);
         *out_tensor = NULL;
@@ -335,11 +368,6 @@ static bool contains(const core__traced_storage *traced,
                                             whole->offset);
 }
 
-static const char *name_of(const core_operator *op)
-{
-    return op ? core__operator_name(op) : "core_program_trace";
-}
-
 /* Adds a tensor of which it is not known how it was made. */
 static core_status add_unknown(core__trace *trace, const core_operator *op,
                                core__traced_storage *traced,
@@ -370,8 +398,9 @@ static core_status find_traced(core__trace *trace, const core_operator *op,
             CORE_ERROR_UNSUPPORTED,
             "%s: a tensor belongs to %s, whose tensors cannot be used here",
             name_of(op),
-            traced->trace ? "another program that is being recorded"
-                          : "the recording of a program that has ended");
+            traced->failed  ? "a segment of a lazy region that failed"
+            : traced->trace ? "another program that is being recorded"
+                            : "the recording of a program that has ended");
     *out_storage = traced;
     *out_view = find_view(traced, tensor);
     return *out_view == CORE__NO_VALUE
@@ -410,8 +439,8 @@ static void note_data(core__program_hidden *hidden)
     core__tensor_retain(hidden->tensor);
 }
 
-static core_status add_hidden(core__trace *trace, core_tensor *tensor,
-                              core__traced_storage **out)
+static core_status add_hidden(core__trace *trace, const core_operator *op,
+                              core_tensor *tensor, core__traced_storage **out)
 {
     core_program *program = trace->program;
     core_tensor *whole = whole_of(tensor);
@@ -437,7 +466,7 @@ static core_status add_hidden(core__trace *trace, core_tensor *tensor,
     CORE_TRY(core__program_add_value(program, &(*out)->views[0].type,
                                      CORE__VALUE_OF_HIDDEN, index, &value));
     hidden->value = (*out)->views[0].value = value;
-    return mark_conflicts(trace, *out, whole);
+    return mark_conflicts(trace, op, *out, whole);
 }
 
 /* Notes that a run must be given this tensor, or one that contains it. */
@@ -486,7 +515,9 @@ static core_status add_alias(core__trace *trace,
 
 /* The storage of which a real tensor is a part; a new hidden input if it is
  * seen first. */
-static core_status find_real_storage(core__trace *trace, core_tensor *tensor,
+static core_status find_real_storage(core__trace *trace,
+                                     const core_operator *op,
+                                     core_tensor *tensor,
                                      core__traced_storage **out)
 {
     for (uint32_t i = 0; i < trace->nstorages; i++) {
@@ -501,7 +532,7 @@ static core_status find_real_storage(core__trace *trace, core_tensor *tensor,
         *out = traced;
         return hidden ? CORE_OK : add_known(trace, traced, tensor);
     }
-    return add_hidden(trace, tensor, out);
+    return add_hidden(trace, op, tensor, out);
 }
 
 static core_status find_real(core__trace *trace, const core_operator *op,
@@ -513,7 +544,7 @@ static core_status find_real(core__trace *trace, const core_operator *op,
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "%s: a tensor on \"meta\" has no content to record",
                            name_of(op));
-    CORE_TRY(find_real_storage(trace, tensor, out_storage));
+    CORE_TRY(find_real_storage(trace, op, tensor, out_storage));
     CORE_TRY(add_alias(trace, *out_storage, tensor));
     *out_view = find_view(*out_storage, tensor);
     return *out_view == CORE__NO_VALUE
@@ -703,6 +734,33 @@ static core_status check_writable(const core_operator *op,
     return CORE_OK;
 }
 
+core_status core__traced_check_writes(core__trace *trace,
+                                      const core_operator *op,
+                                      const core_value *args, uint32_t written)
+{
+    /* All are found first: a hidden input that is added may be in conflict with
+     * one from before. */
+    for (uint32_t pass = 0; pass < 2; pass++)
+        for (uint32_t left = written; left; left &= left - 1) {
+            core_tensor *const *tensors;
+            uint32_t count =
+                core__tensors_of(&args[__builtin_ctz(left)], &tensors);
+
+            for (uint32_t k = 0; k < count; k++) {
+                core__traced_storage *traced;
+                uint32_t view;
+
+                if (!tensors[k])
+                    continue;
+                CORE_TRY(
+                    core__traced_find(trace, op, tensors[k], &traced, &view));
+                if (pass)
+                    CORE_TRY(check_writable(op, traced, view));
+            }
+        }
+    return CORE_OK;
+}
+
 /* The whole after a change of all of it. */
 static core_status replace_whole(core__trace *trace,
                                  core__traced_storage *traced, uint32_t value,
@@ -747,6 +805,7 @@ core_status core__traced_write(core__trace *trace, const core_operator *op,
     CORE_TRY(check_writable(op, traced, index));
     CORE_TRY(index == 0 ? replace_whole(trace, traced, value, &whole)
                         : replace_part(trace, traced, index, value, &whole));
+    trace->changes++;
     traced->version++;
     traced->views[0].value = whole;
     traced->views[0].version = traced->version;

@@ -332,6 +332,17 @@ static bool same_type(const core_program *a, const core__program_type *x,
            core__types_equal(x, &type);
 }
 
+/* How many inputs of the node are also inputs of a region: condition and body of
+ * the gradient of a loop have those of the loop. */
+static uint32_t inputs_of(const core__program_node *node, uint32_t index)
+{
+    const core_program *body = node->regions[1];
+
+    return core__region_count(node) == CORE__REGIONS_MAX && index < 2
+               ? body->noutputs
+               : node->args[CORE__REGION_INPUTS].count;
+}
+
 /* A region's inputs are the inputs and what it reads besides.  Those of a loop are
  * row-major when it is called. */
 static core_status check_region_inputs(const checker *c,
@@ -342,12 +353,13 @@ static core_status check_region_inputs(const checker *c,
     const core__program_argument *lists[] = {
         &node->args[CORE__REGION_INPUTS],
         &node->args[CORE__REGION_THEN + index]};
+    const uint32_t counts[] = {inputs_of(node, index), lists[1]->count};
     uint32_t input = 0;
 
-    if (region->ninputs != (uint64_t)lists[0]->count + lists[1]->count)
+    if (region->ninputs != (uint64_t)counts[0] + counts[1])
         return wrong(c, "region %u has %u inputs", index, region->ninputs);
     for (uint32_t k = 0; k < 2; k++)
-        for (uint32_t i = 0; i < lists[k]->count; i++, input++) {
+        for (uint32_t i = 0; i < counts[k]; i++, input++) {
             const core__program_type *type =
                 &program->values[lists[k]->u.values[i]].type;
             int64_t dims[2 * CORE_MAX_NDIM];
@@ -426,13 +438,14 @@ static core_status check_predicate(const checker *c,
 static core_status check_region_node(const checker *c,
                                      const core__program_node *node)
 {
-    bool loop = strcmp(node->name, CORE__WHILE_NAME) == 0;
+    bool loop = strcmp(node->name, CORE__COND_NAME) != 0;
     uint32_t tag = loop ? CORE_VALUE_NONE : CORE_VALUE_TENSOR;
 
     if (c->depth >= CORE__REGION_DEPTH)
         return wrong(c, "regions are nested more than %d times",
                      CORE__REGION_DEPTH);
-    if (node->op || node->nargs != CORE__REGION_ARGUMENTS ||
+    if (node->op ||
+        node->nargs != CORE__REGION_THEN + core__regions_named(node->name) ||
         node->nresults != 1 || node->written || node->draws ||
         node->args[CORE__REGION_PREDICATE].tag != tag ||
         node->results[0].tag != CORE_VALUE_TENSOR_LIST ||
@@ -440,43 +453,97 @@ static core_status check_region_node(const checker *c,
         (node->nvalues && node->first != c->defined) ||
         node->nvalues > c->program->nvalues - c->defined)
         return wrong(c, "it is not described");
-    for (uint32_t k = CORE__REGION_INPUTS; k < CORE__REGION_ARGUMENTS; k++) {
+    for (uint32_t k = CORE__REGION_INPUTS; k < node->nargs; k++) {
         if (node->args[k].tag != CORE_VALUE_TENSOR_LIST)
             return wrong(c, "argument %u is not a list", k);
         for (uint32_t i = 0; i < node->args[k].count; i++)
             CORE_TRY(check_use(c, node->args[k].u.values[i]));
     }
-    if (loop && node->nvalues != node->args[CORE__REGION_INPUTS].count)
+    if (strcmp(node->name, CORE__WHILE_NAME) == 0 &&
+        node->nvalues != node->args[CORE__REGION_INPUTS].count)
         return wrong(c, "it has %u results, and another number of inputs",
                      node->nvalues);
     return loop ? CORE_OK : check_predicate(c, node);
 }
 
+/* The gradient of a loop: its inputs are the state and the gradients of the
+ * floating part of that, with which its results begin. */
+static core_status check_loop_backward(const checker *c,
+                                       const core__program_node *node)
+{
+    const core__program_argument *inputs = &node->args[CORE__REGION_INPUTS];
+    const core_program *program = c->program, *body = node->regions[1];
+    uint32_t n = body->noutputs, count = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        const core__program_type *type = &body->outputs[i].type;
+
+        if (!core__dtype_is_floating((core_dtype)type->dtype))
+            continue;
+        if (n + count >= inputs->count || count >= node->nvalues ||
+            !same_type(body, type, program,
+                       &program->values[inputs->u.values[n + count]].type) ||
+            !same_type(body, type, program,
+                       &program->values[node->first + count].type))
+            return wrong(c, "gradient %u has another type than its input",
+                         count);
+        count++;
+    }
+    return n + count == inputs->count
+               ? CORE_OK
+               : wrong(c, "it has %u inputs, not %u", inputs->count, n + count);
+}
+
+/* The outputs of a region are the results; those of a body, what it begins
+ * with. */
+static core_status check_results(const checker *c,
+                                 const core__program_node *node, uint32_t index)
+{
+    const core_program *program = c->program, *region = node->regions[index];
+    bool last = index + 1 == core__region_count(node);
+    bool body = index == 1 && strcmp(node->name, CORE__COND_NAME) != 0;
+
+    for (uint32_t i = 0; i < region->noutputs; i++)
+        if ((last || !body) &&
+            (node->results[0].u.values[i] != node->first + i ||
+             !same_type(region, &region->outputs[i].type, program,
+                        &program->values[node->first + i].type)))
+            return wrong(c, "result %u has another type than in region %u", i,
+                         index);
+    for (uint32_t i = 0; i < region->noutputs && body; i++)
+        if (!same_type(region, &region->outputs[i].type, region,
+                       &region->inputs[i].type))
+            return wrong(c,
+                         "output %u of the body has another type than its "
+                         "input",
+                         i);
+    return CORE_OK;
+}
+
 static core_status check_regions(checker *c, const core__program_node *node)
 {
-    bool loop = strcmp(node->name, CORE__WHILE_NAME) == 0;
-    const core_program *program = c->program;
+    bool loop = strcmp(node->name, CORE__COND_NAME) != 0;
+    bool backward = core__region_count(node) == CORE__REGIONS_MAX;
 
     CORE_TRY(check_region_node(c, node));
-    for (uint32_t k = 0; k < CORE__REGIONS; k++) {
+    if (backward &&
+        node->regions[1]->noutputs > node->args[CORE__REGION_INPUTS].count)
+        return wrong(c, "its body has more outputs than it has inputs");
+    for (uint32_t k = 0; k < core__region_count(node); k++) {
         const core_program *region = node->regions[k];
         bool condition = loop && k == 0;
 
         CORE_TRY(verify(region, c->depth + 1));
         CORE_TRY(check_region_inputs(c, node, k, loop));
-        CORE_TRY(
-            check_region_outputs(c, node, k, condition ? 1 : node->nvalues));
-        if (condition)
-            CORE_TRY(check_condition(c, region));
-        for (uint32_t i = 0; i < node->nvalues && !condition; i++)
-            if (node->results[0].u.values[i] != node->first + i ||
-                !same_type(region, &region->outputs[i].type, program,
-                           &program->values[node->first + i].type) ||
-                (loop && !same_type(region, &region->outputs[i].type, region,
-                                    &region->inputs[i].type)))
-                return wrong(c, "result %u has another type than in region %u",
-                             i, k);
+        CORE_TRY(check_region_outputs(c, node, k,
+                                      condition            ? 1
+                                      : backward && k == 1 ? region->noutputs
+                                                           : node->nvalues));
+        CORE_TRY(condition ? check_condition(c, region)
+                           : check_results(c, node, k));
     }
+    if (backward)
+        CORE_TRY(check_loop_backward(c, node));
     c->defined += node->nvalues;
     return CORE_OK;
 }

@@ -100,6 +100,7 @@ core_status core_stream_set_current(core_stream *stream)
     core_stream *before;
 
     CORE__NOT_NULL(stream);
+    CORE_TRY(core__thread_cut(__func__));
     CORE_TRY(exchange(stream, &before));
     core_stream_release(before);
     return CORE_OK;
@@ -115,6 +116,7 @@ core_status core_stream_guard_enter(core_stream *stream,
     CORE__NOT_NULL(guard);
     *guard = (core_stream_guard){0};
     CORE__NOT_NULL(stream);
+    CORE_TRY(core__thread_cut(__func__));
     CORE_TRY(core__stream_swap(stream, &guard->stream));
     guard->entered = core_stream_retain(stream);
     guard->device = self->device;
@@ -126,6 +128,7 @@ void core_stream_guard_leave(core_stream_guard *guard)
 {
     if (!guard || !guard->entered)
         return;
+    core__thread_cut_later(__func__);
     core__thread_self()->device = guard->device;
     core__stream_restore(guard->stream);
     core_stream_release(guard->entered);

@@ -242,6 +242,7 @@ core_status core_event_record(core_event *event, core_stream *stream)
 
     CORE__NOT_NULL(event);
     CORE__NOT_NULL(stream);
+    CORE_TRY(core__thread_cut(__func__));
     if (event->device != stream->device)
         return core__error(CORE_ERROR_DEVICE,
                            "core_event_record: the event is of \"%s\", the "
@@ -356,6 +357,7 @@ static core_status query(core_event *event, const char *what)
 core_status core_event_query(core_event *event)
 {
     CORE__NOT_NULL(event);
+    CORE_TRY(core__thread_cut(__func__));
     return query(event, "core_event_query");
 }
 
@@ -447,6 +449,7 @@ core_status core_stream_wait_event(core_stream *stream, core_event *event)
 {
     CORE__NOT_NULL(stream);
     CORE__NOT_NULL(event);
+    CORE_TRY(core__thread_cut(__func__));
     return wait_event(stream, event, true);
 }
 
@@ -492,6 +495,7 @@ core_status core_stream_wait_stream(core_stream *stream, core_stream *other)
 {
     CORE__NOT_NULL(stream);
     CORE__NOT_NULL(other);
+    CORE_TRY(core__thread_cut(__func__));
     CORE_TRY(core__stream_check(stream));
     CORE_TRY(core__stream_check(other));
     return core__stream_order(stream, other);

@@ -308,6 +308,7 @@ core_status core_stream_query(core_stream *stream)
     uint32_t errors = core__error_sequence();
 
     CORE__NOT_NULL(stream);
+    CORE_TRY(core__thread_cut(__func__));
     device = stream->device;
     queue = stream->queue;
     if (device->synchronous)
@@ -362,8 +363,8 @@ core_status core_stream_callback(core_stream *stream,
         status = core__error_null(__func__, "stream");
     } else if (!function) {
         status = core__error_null(__func__, "function");
-    } else if (core__thread_self()->included & CORE__KEY_RECORD) {
-        status = core__thread_check_unrecorded(__func__);
+    } else if ((status = core__thread_check_unrecorded(__func__)) != CORE_OK) {
+        ; /* function is not called */
     } else if (device->synchronous) {
         function(context);
         return CORE_OK;

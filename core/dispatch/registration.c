@@ -41,6 +41,7 @@ core_status core_op_register(const char *schema,
     CORE__NOT_NULL(out_registration);
     *out_registration = NULL;
     CORE__NOT_NULL(schema);
+    CORE_TRY(core__thread_cut(__func__));
     CORE_TRY(core__registration_new(&registration));
     return finish(
         core__registry_add_operator(&registration->registry,
@@ -60,6 +61,7 @@ core_status core_function_register(const char *operator_name, uint32_t key,
     *out_registration = NULL;
     CORE__NOT_NULL(operator_name);
     CORE__NOT_NULL(function);
+    CORE_TRY(core__thread_cut(__func__));
     CORE_TRY(core__registration_new(&registration));
     return finish(core__registry_add_function(
                       &registration->registry,
@@ -78,6 +80,7 @@ core_status core_fallback_register(uint32_t key, const char *device_type,
     CORE__NOT_NULL(out_registration);
     *out_registration = NULL;
     CORE__NOT_NULL(function);
+    CORE_TRY(core__thread_cut(__func__));
     CORE_TRY(core__registration_new(&registration));
     return finish(core__registry_add_program_fallback(
                       &registration->registry, key, type, function, user),
@@ -93,6 +96,7 @@ void core_registration_release(core_registration *registration)
 {
     if (!registration)
         return;
+    core__thread_cut_later(__func__);
     core__registry_undo(&registration->registry);
     core__free(registration);
 }

@@ -406,6 +406,8 @@ const core_host core__host = {
     .devices_changed = core__devices_changed,
     .call_view_content = core__call_view_content,
     .register_shape = register_shape,
+    .redispatch_displaced = core_redispatch_displaced,
+    .redispatch_below = core_redispatch_below,
     .register_interface = register_interface,
 };
 

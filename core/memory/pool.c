@@ -108,6 +108,7 @@ core_status core_memory_pool_begin(core_memory_pool *pool)
     active_pool *at;
 
     CORE__NOT_NULL(pool);
+    CORE_TRY(core__thread_cut(__func__));
     at = core__alloc(sizeof *at);
     if (!at || self->shared) {
         core__free(at);
@@ -125,6 +126,7 @@ core_status core_memory_pool_end(core_memory_pool *pool)
     active_pool *at = self->pools;
 
     CORE__NOT_NULL(pool);
+    CORE_TRY(core__thread_cut(__func__));
     if (!at || at->pool != pool)
         return core__error(
             CORE_ERROR_INVALID_ARGUMENT,

@@ -324,12 +324,11 @@ void core_optimizer_release(core_optimizer *optimizer)
     release_struct(optimizer);
 }
 
-core_status core_optimizer_step(core_optimizer *optimizer)
+static core_status step(core_optimizer *optimizer)
 {
     core_status status;
     bool before;
 
-    CORE__NOT_NULL(optimizer);
     before = core_grad_mode_set(false);
     memset(optimizer->done, 0, optimizer->count);
     status = prepare_states(optimizer);
@@ -348,6 +347,18 @@ core_status core_optimizer_step(core_optimizer *optimizer)
             core__error_prefix("optimizer, parameter %zu", i);
     }
     core_grad_mode_set(before);
+    return status;
+}
+
+core_status core_optimizer_step(core_optimizer *optimizer)
+{
+    core__lazy_pause pause;
+    core_status status;
+
+    CORE__NOT_NULL(optimizer);
+    CORE_TRY(core__thread_pause(__func__, &pause));
+    status = step(optimizer);
+    core__thread_resume(&pause);
     return status;
 }
 

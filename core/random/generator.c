@@ -61,10 +61,12 @@ void core__generator_advance_for(core_generator *generator, uint64_t numel,
 
 /* True if the thread records a program, which cannot contain the call: the
  * recording fails, and nothing changes.  What is read would be a constant of
- * the program. */
+ * the program.  A lazy region first draws what it has recorded. */
 static bool is_recording(const char *name)
 {
-    if (core__likely(core__thread_self()->trace == NULL))
+    core__thread_cut_later(name);
+    if (core__likely(core__thread_self()->trace == NULL ||
+                     core__thread_self()->lazy))
         return false;
     core__random_upcalls.refuse_recording(name);
     return true;
@@ -168,6 +170,7 @@ core_generator *core__generator_default_create(const char *device)
 
 void core__generators_save(core__generators *state)
 {
+    core__thread_cut_later(__func__);
     pthread_mutex_lock(&lock);
     state->count = active;
     state->states[0][0] = process_default.seed;

@@ -98,6 +98,22 @@ core_status core__storage_adopt(core_device *device, void *data, uint64_t size,
     return CORE_OK;
 }
 
+void core__storage_take(core_storage *to, core_storage *from)
+{
+    to->memory = from->memory;
+    to->size = from->size;
+    to->capacity = from->capacity;
+    to->block = from->block;
+    to->generation = from->generation;
+    to->release = from->release;
+    to->context = from->context;
+    from->memory = (core_memory){0};
+    from->size = from->capacity = 0;
+    from->block = NULL;
+    from->cache_class = 0;
+    from->release = NULL;
+}
+
 uint64_t core__storage_number(core_storage *storage)
 {
     static _Atomic uint64_t newest;
@@ -411,8 +427,10 @@ inherit_flags(core_tensor *tensor, const core_tensor *source)
     /* The in-place-or-view layer refuses changes. */
     if (source->flags & CORE__TENSOR_READ_ONLY)
         tensor->keys |= CORE__KEY_INPLACE_OR_VIEW;
-    if (source->flags & CORE__TENSOR_TRACED)
+    if (source->flags & CORE__TENSOR_TRACED) {
         tensor->keys |= CORE__KEYS_TRACED;
+        core__tensor_upcalls.alias_traced(tensor);
+    }
 }
 
 /* A tensor on the storage of another, without sizes, strides, numel and layout
@@ -704,10 +722,12 @@ core_status core__tensor_resize(core_tensor *tensor, uint32_t ndim,
 core_status core__tensor_check_untraced(const char *name,
                                         const core_tensor *tensor)
 {
+    CORE_TRY(core__thread_cut(name));
     if (tensor && tensor->flags & CORE__TENSOR_TRACED)
         return core__error(CORE_ERROR_UNSUPPORTED,
-                           "%s: the tensor stands for a value of a program "
-                           "that is being recorded, and has no content",
+                           "%s: the tensor has no content: it stands for a "
+                           "value of a program that is being recorded, or of "
+                           "a lazy region that is another thread's or failed",
                            name);
     return core__thread_check_unrecorded(name);
 }

@@ -91,7 +91,8 @@ struct core_tensor {
     int64_t inline_dims[2 * CORE__TENSOR_INLINE_NDIM];
     /* Only of a batched tensor: the tensor of all samples, with a reference;
      * the call of core_vmap that it belongs to, and which dimension of `held`
-     * is that of the samples, or CORE__BATCH_NONE. */
+     * is that of the samples, or CORE__BATCH_NONE.  Of a tensor of a lazy
+     * region: the next one (compile/lazy.h). */
     core_tensor *held;
     uint64_t level : 56;
     uint64_t batch_dim : 8;
@@ -160,6 +161,9 @@ void core__storage_destroy(core_storage *storage);
 core_status core__storage_adopt(core_device *device, void *data, uint64_t size,
                                 void (*release)(void *, void *), void *context,
                                 core_storage **out_storage);
+/* Moves the memory of a storage, which is left without any, to one of the same
+ * device that has none. */
+void core__storage_take(core_storage *to, core_storage *from);
 /* True for memory of another process (exported_memory.c). */
 bool core__storage_is_imported(const core_storage *storage);
 /* The number that identifies a storage's memory; never used again.  Memory that

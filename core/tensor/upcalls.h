@@ -16,6 +16,9 @@ struct core__tensor_upcalls {
     /* Called when the sizes of a tensor with an autograd record have
      * changed. */
     void (*autograd_relayout)(core_tensor *tensor);
+    /* Called for a new tensor on the storage of a traced one, which may be of a
+     * lazy region. */
+    void (*alias_traced)(core_tensor *tensor);
     /* Drops the tensor's history. */
     void (*history_drop)(core_tensor *tensor);
 };

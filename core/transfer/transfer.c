@@ -214,8 +214,8 @@ done:
     return status;
 }
 
-core_status core__tensor_copy_flags(core_tensor *to, core_tensor *from,
-                                    bool non_blocking)
+static core_status copy_flags(core_tensor *to, core_tensor *from,
+                              bool non_blocking)
 {
     if (core__tensor_is_meta(to)) /* shapes only */
         return core__tensor_is_batched(to) ? no_memory_error(to) : CORE_OK;
@@ -231,6 +231,28 @@ core_status core__tensor_copy_flags(core_tensor *to, core_tensor *from,
     CORE_TRY(core__storage_check(to->storage));
     CORE_TRY(core__storage_check(from->storage));
     return copy_across(to, from, non_blocking);
+}
+
+/* The operators of which a copy may consist are not recorded by a lazy
+ * region. */
+static core_status __attribute__((cold, noinline))
+copy_paused(core_tensor *to, core_tensor *from, bool non_blocking)
+{
+    core__lazy_pause pause;
+    core_status status;
+
+    CORE_TRY(core__thread_pause("copy", &pause));
+    status = copy_flags(to, from, non_blocking);
+    core__thread_resume(&pause);
+    return status;
+}
+
+core_status core__tensor_copy_flags(core_tensor *to, core_tensor *from,
+                                    bool non_blocking)
+{
+    return core__unlikely(core__thread_self()->lazy != NULL)
+               ? copy_paused(to, from, non_blocking)
+               : copy_flags(to, from, non_blocking);
 }
 
 core_status core__tensor_copy(core_tensor *to, core_tensor *from)
@@ -270,8 +292,8 @@ core_status core_tensor_from_memory(void *data, core_dtype dtype,
     if (!out_tensor || (ndim > 0 && !sizes))
         status =
             core__error_null(__func__, out_tensor ? "sizes" : "out_tensor");
-    else if (core__thread_self()->included & CORE__KEY_RECORD)
-        status = core__thread_check_unrecorded(__func__);
+    else if ((status = core__thread_check_unrecorded(__func__)) != CORE_OK)
+        ;
     else if (ndim > CORE_MAX_NDIM)
         status = core__error(CORE_ERROR_SHAPE,
                              "%s: %zu dimensions; a tensor has at most %d",
@@ -392,7 +414,8 @@ core_status core_tensor_from_data(const void *data, core_dtype dtype,
         status = CORE_OK;
     else
         status = data ? fill(tensor, data) : core__error_null(__func__, "data");
-    if (status == CORE_OK && core__thread_self()->included & CORE__KEY_RECORD)
+    if (status == CORE_OK && core__thread_self()->included & CORE__KEY_RECORD &&
+        !core__thread_self()->lazy)
         status = record_copy(&tensor, data);
     if (status != CORE_OK) {
         core__tensor_release(tensor);

@@ -60,6 +60,7 @@ enum {
     CORE__BATCH_INDEX_ADD,
     CORE__BATCH_INDEX_WRITE,
     CORE__BATCH_TAKE,
+    CORE__BATCH_SEARCH,
     CORE__BATCH_EMBEDDING,
     CORE__BATCH_EMBEDDING_BACKWARD,
     CORE__BATCH_CONVOLUTION,
@@ -223,6 +224,7 @@ core_status core__batch_index_select(core__batch *batch);
 core_status core__batch_index_add(core__batch *batch);
 core_status core__batch_index_write(core__batch *batch);
 core_status core__batch_take(core__batch *batch);
+core_status core__batch_search(core__batch *batch);
 core_status core__batch_embedding(core__batch *batch);
 core_status core__batch_embedding_backward(core__batch *batch);
 core_status core__batch_convolution(core__batch *batch);

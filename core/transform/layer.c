@@ -519,6 +519,7 @@ static const core__batch_rule rules[CORE__BATCH_RULES] = {
     [CORE__BATCH_INDEX_ADD] = core__batch_index_add,
     [CORE__BATCH_INDEX_WRITE] = core__batch_index_write,
     [CORE__BATCH_TAKE] = core__batch_take,
+    [CORE__BATCH_SEARCH] = core__batch_search,
     [CORE__BATCH_EMBEDDING] = core__batch_embedding,
     [CORE__BATCH_EMBEDDING_BACKWARD] = core__batch_embedding_backward,
 };

@@ -5,6 +5,8 @@
 
 #include "transform/batch.h"
 
+#include "ops_ids.h"
+
 #include <string.h>
 
 /* An index vector for each sample, [samples, K], in dimension `dim` of a tensor
@@ -82,6 +84,34 @@ core_status core__batch_index_add(core__batch *batch)
         batch, 0, CORE__DO(s, core_scatter_add, x, args[1].u.i, at, from), 0);
 }
 
+/* Writes where an index for each sample says, a value for each or elements of
+ * source. */
+static core_status write_each(core__batch *batch, const core__operand *self,
+                              const core__operand *index,
+                              const core__operand *source, int64_t dim)
+{
+    core__scope *s = &batch->scope;
+    core_tensor *x = core__batch_full(batch, self), *at, *from;
+
+    at = spread_index(batch, core__batch_full(batch, index), dim, x);
+    CORE_TRY(s->status);
+    at = core__x_where(
+        s, core__x_lt_scalar(s, at, 0),
+        CORE__DO(s, core_add_scalar, at, core_int(x->sizes[dim]), core_int(1)),
+        at);
+    if (!source->tensor)
+        return core__batch_result(
+            batch, 0,
+            CORE__DO(s, core_scatter_value, x, dim, at, batch->args[3]), 0);
+    from = core__batch_full(batch, source);
+    for (uint32_t i = source->ndim; i < self->ndim; i++)
+        from = core__x_unsqueeze(s, from, -1);
+    CORE_TRY(s->status);
+    from = CORE__DO(s, core_expand, from, at->sizes, at->ndim, false);
+    return core__batch_result(batch, 0,
+                              CORE__DO(s, core_scatter, x, dim, at, from), 0);
+}
+
 /* index_copy(self, dim, index, source), index_fill(self, dim, index, value) */
 core_status core__batch_index_write(core__batch *batch)
 {
@@ -91,14 +121,18 @@ core_status core__batch_index_write(core__batch *batch)
     core_value args[CORE__SCHEMA_ARGUMENTS];
 
     memcpy(args, batch->args, batch->nargs * sizeof *args);
-    if (self.ndim == 0 || index.mapped ||
-        (source.tensor && source.ndim != self.ndim))
+    if (self.ndim == 0 || index.ndim != 1 ||
+        (source.tensor && source.ndim != self.ndim && source.ndim > 0))
         return core__batch_loop(batch);
     CORE_TRY(core__batch_shift(batch, &args[1].u.i, self.ndim));
+    if (index.mapped || (source.mapped && source.ndim != self.ndim))
+        return write_each(batch, &self, &index, &source, args[1].u.i);
     args[0] = core_pack_tensor(core__batch_full(batch, &self));
     args[2] = core_pack_tensor(index.tensor);
     if (source.tensor)
-        args[3] = core_pack_tensor(core__batch_full(batch, &source));
+        args[3] = core_pack_tensor(source.ndim == self.ndim
+                                       ? core__batch_full(batch, &source)
+                                       : source.tensor);
     return core__batch_invoke(batch, batch->op, args, batch->nargs, 0);
 }
 
@@ -124,6 +158,47 @@ core_status core__batch_take(core__batch *batch)
     at = index.tensor;
     return core__batch_result(batch, 0,
                               core__x_reshape(s, x, at->sizes, at->ndim), 0);
+}
+
+/* searchsorted(sorted_sequence, self, out_int32, right, side, sorter),
+ * bucketize(self, boundaries, out_int32, right): one sequence for all samples,
+ * one for each row of a sample, or one for each sample, whose values are in one
+ * row then. */
+core_status core__batch_search(core__batch *batch)
+{
+    bool bucketize = batch->op->id == CORE_OP_BUCKETIZE_TENSOR;
+    core__operand sequence = core__batch_operand(batch, bucketize);
+    core__operand self = core__batch_operand(batch, !bucketize);
+    core__operand sorter = {0};
+    core_value args[6] = {{0}}, result;
+    core__scope *s = &batch->scope;
+    core_tensor *x = core__batch_full(batch, &self), *whole = x;
+    bool rows;
+
+    CORE_TRY(s->status);
+    memcpy(args + 2, batch->args + 2, (batch->nargs - 2) * sizeof *args);
+    if (!bucketize)
+        sorter = core__batch_operand(batch, 5);
+    rows = sequence.ndim == 1 && (sequence.mapped || sorter.mapped);
+    if (rows)
+        x = core__batch_as_rows(batch, &self);
+    if (rows || sequence.ndim > 1) {
+        sequence.tensor = core__batch_full(batch, &sequence);
+        if (sorter.tensor)
+            sorter.tensor = core__batch_full(batch, &sorter);
+    }
+    CORE_TRY(s->status);
+    args[0] = core_pack_tensor(sequence.tensor);
+    args[1] = core_pack_tensor(x);
+    if (sorter.tensor)
+        args[5] = core_pack_tensor(sorter.tensor);
+    CORE_TRY(core__batch_compute(batch,
+                                 &core__operators[CORE_OP_SEARCHSORTED_TENSOR],
+                                 args, 6, &result, 1));
+    x = core__scope_keep(s, result.u.tensor);
+    if (rows)
+        x = core__x_reshape(s, x, whole->sizes, whole->ndim);
+    return core__batch_result(batch, 0, x, 0);
 }
 
 /* ---------------------------------------------------------------- _index -- */

@@ -7,6 +7,8 @@
 
 #include <libcore/ops.h>
 
+#include <string.h>
+
 /* nll_loss of rows [samples, N, C] and targets [samples, N]; of one row, N is
  * 1. */
 typedef struct losses {
@@ -63,6 +65,117 @@ static bool is_plain(const core__batch *batch, uint32_t self_at)
            target.tensor->dtype == CORE_I64 && self.tensor->numel > 0;
 }
 
+/* -------------------------------------------------------------- pictures -- */
+
+/* nll_loss2d of pictures, whose first dimension the samples join: the kernel
+ * computes the loss of each place.  A mapped weight leaves that to a loop. */
+static bool is_picture(const core__batch *batch, uint32_t self_at)
+{
+    return core__batch_operand(batch, self_at).ndim == 4 &&
+           core__batch_operand(batch, self_at + 1).ndim == 3 &&
+           !core__batch_operand(batch, self_at + 2).mapped;
+}
+
+/* The places of each sample in one row. */
+static core_tensor *as_rows(core__batch *batch, core_tensor *merged)
+{
+    return core__x_reshape(&batch->scope, merged,
+                           (int64_t[]){batch->batching->size, -1}, 2);
+}
+
+/* The sum of the weights of a sample's targets, without ignored ones. */
+static core_tensor *total_of(core__batch *batch, core_tensor *target,
+                             core_tensor *weight, core_tensor *losses,
+                             int64_t ignored)
+{
+    core__scope *s = &batch->scope;
+    core_tensor *keep = CORE__DO(s, core_ne_scalar, target, core_int(ignored));
+    core_tensor *w = core__x_cast(s, keep, losses->dtype);
+
+    if (weight) {
+        core_tensor *at = CORE__DO(s, core_masked_fill, target,
+                                   core__x_logical_not(s, keep), core_int(0));
+
+        at = core__x_reshape(s, at, &(const int64_t){-1}, 1);
+        at = CORE__DO(s, core_index_select, weight, 0, at);
+        w = core__x_mul(s, w,
+                        core__x_reshape(s, at, losses->sizes, losses->ndim));
+    }
+    return core__x_sum_dim(s, as_rows(batch, w), &(const int64_t){1}, 1, false);
+}
+
+static core_status picture_loss(core__batch *batch)
+{
+    int64_t reduction = batch->args[3].u.i;
+    core_value args[5], values[2];
+    core__scope *s = &batch->scope;
+    core_tensor *x, *total;
+
+    memcpy(args, batch->args, sizeof args);
+    for (uint32_t i = 0; i < 2; i++) {
+        core__operand o = core__batch_operand(batch, i);
+
+        args[i].u.tensor =
+            core__batch_merged(batch, core__batch_full(batch, &o));
+    }
+    if (args[2].tag == CORE_VALUE_TENSOR)
+        args[2].u.tensor = core__batch_operand(batch, 2).tensor;
+    args[3] = core_pack_int(CORE_REDUCTION_NONE);
+    CORE_TRY(s->status);
+    CORE_TRY(core__batch_compute(batch, batch->op, args, 5, values, 2));
+    x = core__scope_keep(s, values[0].u.tensor);
+    core__scope_keep(s, values[1].u.tensor);
+    total = total_of(batch, args[1].u.tensor,
+                     args[2].tag == CORE_VALUE_TENSOR ? args[2].u.tensor : NULL,
+                     x, args[4].u.i);
+    if (reduction == CORE_REDUCTION_NONE) {
+        x = core__batch_split(batch, x, 0);
+        total = core__x_zeros_like(s, total);
+    } else {
+        x = core__x_sum_dim(s, as_rows(batch, x), &(const int64_t){1}, 1,
+                            false);
+        if (reduction == CORE_REDUCTION_MEAN)
+            x = core__x_div(s, x, total);
+    }
+    CORE_TRY(core__batch_result(batch, 0, x, 0));
+    return core__batch_result(batch, 1, total, 0);
+}
+
+static core_status picture_loss_backward(core__batch *batch)
+{
+    core__operand grad = core__batch_operand(batch, 0);
+    core__operand target = core__batch_operand(batch, 2);
+    core__operand total = core__batch_operand(batch, 6);
+    core_tensor *g = core__batch_full(batch, &grad);
+    core_tensor *at = core__batch_full(batch, &target);
+    core_tensor *sums = core__batch_full(batch, &total);
+    core_value args[7], value;
+    core__scope *s = &batch->scope;
+
+    memcpy(args, batch->args, sizeof args);
+    if (args[4].u.i == CORE_REDUCTION_MEAN)
+        g = core__x_div(s, g, sums);
+    for (uint32_t i = grad.ndim; i < 3; i++)
+        g = core__x_unsqueeze(s, g, -1);
+    CORE_TRY(s->status);
+    g = CORE__DO(s, core_expand, g, at->sizes, at->ndim, false);
+    args[0].u.tensor = core__batch_merged(batch, g);
+    grad = core__batch_operand(batch, 1);
+    args[1].u.tensor =
+        core__batch_merged(batch, core__batch_full(batch, &grad));
+    args[2].u.tensor = core__batch_merged(batch, at);
+    if (args[3].tag == CORE_VALUE_TENSOR)
+        args[3].u.tensor = core__batch_operand(batch, 3).tensor;
+    args[4] = core_pack_int(CORE_REDUCTION_NONE);
+    args[6].u.tensor = CORE__DO(s, core_select, sums, 0, 0);
+    CORE_TRY(s->status);
+    CORE_TRY(core__batch_compute(batch, batch->op, args, 7, &value, 1));
+    g = core__scope_keep(s, value.u.tensor);
+    return core__batch_result(batch, 0, core__batch_split(batch, g, 0), 0);
+}
+
+/* ----------------------------------------------------------------- calls -- */
+
 /* nll_loss_forward(self, target, weight, reduction, ignore_index) */
 core_status core__batch_nll_loss(core__batch *batch)
 {
@@ -71,6 +184,9 @@ core_status core__batch_nll_loss(core__batch *batch)
     core_tensor *x;
     losses l;
 
+    if (is_picture(batch, 0) && reduction >= CORE_REDUCTION_NONE &&
+        reduction <= CORE_REDUCTION_SUM)
+        return picture_loss(batch);
     if (!is_plain(batch, 0) || reduction < CORE_REDUCTION_NONE ||
         reduction > CORE_REDUCTION_SUM)
         return core__batch_loop(batch);
@@ -104,6 +220,9 @@ core_status core__batch_nll_loss_backward(core__batch *batch)
     core_tensor *x, *g;
     losses l;
 
+    if (is_picture(batch, 1) && reduction >= CORE_REDUCTION_NONE &&
+        reduction <= CORE_REDUCTION_SUM)
+        return picture_loss_backward(batch);
     if (!is_plain(batch, 1) || reduction < CORE_REDUCTION_NONE ||
         reduction > CORE_REDUCTION_SUM)
         return core__batch_loop(batch);

@@ -29,15 +29,17 @@ extern "C" {
  * dtypes, sizes and devices, which is checked when they are recorded.  The
  * caller owns the outputs, which are row-major and have memory of their own;
  * all are NULL on failure.  Autograd records the function that is called.  A
- * recorded branch has a gradient for the inputs that require grad, of first
- * order: another branch, whose functions call these again and differentiate.
+ * recorded branch has a gradient for inputs and other tensors that require
+ * grad: another branch, whose functions call these again and differentiate.
+ *
+ * Inside core_vmap (transform.h), a predicate that differs between the samples
+ * selects elements: both functions are called, with all samples.
  *
  * DTYPE or SHAPE for the predicate.  INVALID_ARGUMENT for another number of
  * outputs.  While a program is recorded also SHAPE, DTYPE or DEVICE for outputs
  * that differ, and UNSUPPORTED, with the reason, if a function changes a tensor
  * that exists outside of it or does what cannot be recorded, or if a gradient
- * is needed and a function draws random numbers or reads a tensor that requires
- * grad and is not an input. */
+ * is needed and a function draws random numbers. */
 core_status core_cond(core_tensor *predicate,
                       core_tensor_function then_function,
                       core_tensor_function else_function, void *context,
@@ -53,9 +55,13 @@ core_status core_cond(core_tensor *predicate,
  * that are not row-major are copied before the first call.
  *
  * INVALID_ARGUMENT for another number of outputs; SHAPE, DTYPE or DEVICE for
- * outputs that differ from the inputs.  A recorded loop has no gradient:
- * UNSUPPORTED if an output would require grad.  Otherwise errors are those of
- * core_cond. */
+ * outputs that differ from the inputs.  UNSUPPORTED if the output of condition
+ * differs between the samples of core_vmap.  Otherwise errors are those of core_cond.
+ *
+ * Autograd records the calls.  The gradient of a recorded loop runs the loop
+ * again and keeps what each turn begins with, then computes the body again for
+ * each turn and differentiates it.  OUT_OF_MEMORY if there are more turns than
+ * the setting LIBCORE_LOOP_TURNS.  It is of first order. */
 core_status core_while(core_tensor_function condition,
                        core_tensor_function body, void *context,
                        core_tensor *const *inputs, size_t ninputs,

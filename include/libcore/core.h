@@ -22,6 +22,7 @@
 #include "function.h"
 #include "functional.h"
 #include "grad_scaler.h"
+#include "lazy.h"
 #include "linear.h"
 #include "memory.h"
 #include "mode.h"

@@ -19,6 +19,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <expressions/philox.h>
 
@@ -209,6 +210,58 @@ static void bernoulli_task(void *context, int64_t begin, int64_t end)
     }
 }
 
+enum { SIDE_BY_SIDE = 16 }; /* blocks that are drawn at once */
+
+/* philox_block of consecutive blocks, word by word: they do not depend on one
+ * another, as the rounds of one block do. */
+static void draw_blocks(uint64_t seed, uint64_t first,
+                        uint32_t out[4][SIDE_BY_SIDE])
+{
+    uint32_t *a = out[0], *b = out[1], *c = out[2], *d = out[3];
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+
+    for (int i = 0; i < SIDE_BY_SIDE; i++) {
+        a[i] = (uint32_t)(first + (uint64_t)i);
+        b[i] = (uint32_t)((first + (uint64_t)i) >> 32);
+        c[i] = d[i] = 0;
+    }
+    for (int round = 0; round < 10; round++) {
+        for (int i = 0; i < SIDE_BY_SIDE; i++) {
+            uint64_t p = (uint64_t)a[i] * UINT32_C(0xd2511f53);
+            uint64_t q = (uint64_t)c[i] * UINT32_C(0xcd9e8d57);
+
+            a[i] = (uint32_t)(q >> 32) ^ b[i] ^ k0;
+            b[i] = (uint32_t)q;
+            c[i] = (uint32_t)(p >> 32) ^ d[i] ^ k1;
+            d[i] = (uint32_t)p;
+        }
+        k0 += UINT32_C(0x9e3779b9);
+        k1 += UINT32_C(0xbb67ae85);
+    }
+}
+
+/* The same for a mask with one probability: 32 bits / 2^32 < p where the bits
+ * are less than 2^32 p, rounded up. */
+static void bernoulli_mask(void *context, int64_t begin, int64_t end)
+{
+    const draw *job = context;
+    uint64_t limit = (uint64_t)ceil(job->a * 0x1p32);
+    uint32_t most = (uint32_t)(limit - 1);
+    uint32_t words[4][SIDE_BY_SIDE];
+    uint8_t *to = job->out.data, mask[SIDE_BY_SIDE][4];
+
+    for (int64_t i = begin; i < end; i += (int64_t)sizeof mask) {
+        int64_t n =
+            end - i < (int64_t)sizeof mask ? end - i : (int64_t)sizeof mask;
+
+        draw_blocks(job->seed, job->offset + (uint64_t)i / 4, words);
+        for (int k = 0; k < SIDE_BY_SIDE; k++)
+            for (int w = 0; w < 4; w++)
+                mask[k][w] = limit > 0 && words[w][k] <= most;
+        memcpy(to + i, mask, (size_t)n);
+    }
+}
+
 static core_status check_probability(double p)
 {
     if (p >= 0 && p <= 1)
@@ -230,7 +283,9 @@ static core_status launch_bernoulli(core_call *call, const core_value *args,
     job.a = cpu_float(&args[1]);
     status = check_probability(job.a);
     if (status == CORE_OK)
-        status = draw_run(&job, results, CORE_I64, bernoulli_task);
+        status = job.dtype == CORE_BOOL
+                     ? draw_run(&job, results, CORE_BOOL, bernoulli_mask)
+                     : draw_run(&job, results, CORE_I64, bernoulli_task);
     return status;
 }
 

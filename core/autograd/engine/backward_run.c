@@ -279,8 +279,15 @@ core_status core__engine_run(const core__edge *roots, core_tensor *const *grads,
                              core__gradient_capture *captures, size_t ncaptures)
 {
     core__thread *self = core__thread_self();
+    core__lazy_pause pause;
+    core_status status;
     core__task task;
 
+    status = core__thread_pause("core_backward", &pause);
+    if (status != CORE_OK) {
+        self->destinations = NULL;
+        return status;
+    }
     task.outer = self->engine;
     task.depth = task.outer ? task.outer->depth + 1 : 0;
     task.retain = retain;
@@ -291,7 +298,9 @@ core_status core__engine_run(const core__edge *roots, core_tensor *const *grads,
     self->destinations = NULL; /* not for nested backwards */
     task.captures = captures;
     task.ncaptures = ncaptures;
-    if (core__unlikely(self->backward_depth == CORE__TASK_LEVELS))
-        return run_on_fresh_stack(&task, roots, grads, count);
-    return run(&task, roots, grads, count);
+    status = core__unlikely(self->backward_depth == CORE__TASK_LEVELS)
+                 ? run_on_fresh_stack(&task, roots, grads, count)
+                 : run(&task, roots, grads, count);
+    core__thread_resume(&pause);
+    return status;
 }

@@ -25,11 +25,11 @@ static core_status check_recorded(const core__thread *self,
                                   const core_tensor *leaf)
 {
     if (core__likely(!self->trace) || !leaf->autograd->hooks ||
-        leaf->flags & CORE__TENSOR_TRACED)
+        leaf->flags & CORE__TENSOR_TRACED ||
+        !core__hooks_active(core__hooks_of_leaf(leaf->autograd)))
         return CORE_OK;
-    return core__error(CORE_ERROR_UNSUPPORTED,
-                       "a tensor that is not an input has hooks, which the "
-                       "backward in the function calls each time");
+    return core__error(CORE_ERROR_UNSUPPORTED, CORE__HOOKS_REFUSED
+                       ", which the backward in the function calls each time");
 }
 
 /* Hooks are program code, so they run with the caller's thread state. */

@@ -33,11 +33,14 @@ void core_hook_release(core_hook *hook)
         hook_release(hook);
 }
 
+_Atomic uint32_t core__hooks_removed;
+
 void core_hook_remove(core_hook *hook)
 {
     if (!hook)
         return;
     atomic_store(&hook->removed, true);
+    atomic_fetch_add(&core__hooks_removed, 1);
     hook_release(hook);
 }
 
@@ -91,6 +94,20 @@ core_status core__hooks_add(core__hook_list list, const core_hook *what,
     if (out_handle)
         *out_handle = hook;
     return CORE_OK;
+}
+
+bool core__hooks_active(core__hook_list list)
+{
+    core_hook *removed = NULL;
+    bool active = false;
+
+    core__byte_lock(list.lock);
+    purge(list, &removed);
+    for (const core_hook *hook = *list.first; hook; hook = hook->next)
+        active = active || !atomic_load(&hook->removed);
+    core__byte_unlock(list.lock);
+    core__hooks_drop(removed);
+    return active;
 }
 
 /* Several threads may need it at once; one of them creates it. */

@@ -80,6 +80,13 @@ void core__hooks_drop(core_hook *first);
 
 core_status core__hooks_add(core__hook_list list, const core_hook *what,
                             core_hook **out_handle);
+/* True if the list has hooks that were not removed. */
+bool core__hooks_active(core__hook_list list);
+/* Changes with each hook that is removed. */
+extern _Atomic uint32_t core__hooks_removed;
+/* The beginning of the error of a backward that is recorded and reaches a tensor
+ * from before the recording that has hooks. */
+#define CORE__HOOKS_REFUSED "a tensor that is not an input has hooks"
 /* what: the public function, for the message. */
 core_status core__hooks_check_requires_grad(const core_tensor *tensor,
                                             const char *what);

@@ -12,6 +12,7 @@
 
 #include <libcore/compiled.h>
 #include <libcore/device.h>
+#include <libcore/lazy.h>
 
 enum { KNOWN = 24, STEPS = 14 };
 
@@ -324,6 +325,51 @@ static bool compare_compiled(void)
     return true;
 }
 
+/* Calls the function in a lazy region that is cut after a few calls. */
+static void lazy_call(world *eager, world *lazy)
+{
+    core_tensor *a[WORLD_OUTPUTS] = {NULL}, *b[WORLD_OUTPUTS] = {NULL};
+    core_lazy_options options = {
+        .struct_size = sizeof options,
+        .codegen =
+            fuzz_seed & 4 ? CORE_COMPILE_CODEGEN_ON : CORE_COMPILE_CODEGEN_OFF,
+        .limit = fuzz_seed % 3 ? 0 : 1 + (uint32_t)(fuzz_seed % 11)};
+    size_t count = WORLD_OUTPUTS, lazy_count = WORLD_OUTPUTS;
+    core_status status;
+    uint64_t offset;
+
+    core_seed(17);
+    status = random_function(eager, eager->inputs, eager->ninputs, a, &count);
+    offset = random_offset();
+    core_seed(17);
+    OK(core_lazy_begin(&options));
+    ck_assert_int_eq(status, random_function(lazy, lazy->inputs, lazy->ninputs,
+                                             b, &lazy_count));
+    core_error_clear();
+    for (size_t i = 0; i < lazy->ninputs; i++)
+        ck_assert_uint_eq(core_tensor_version(lazy->inputs[i]),
+                          core_tensor_version(eager->inputs[i]));
+    OK(core_lazy_end());
+    ck_assert_uint_eq(count, lazy_count);
+    ck_assert_uint_eq(offset, random_offset());
+    same_worlds(eager, a, lazy, b, count);
+    for (size_t i = 0; i < lazy->ninputs; i++)
+        ck_assert_uint_eq(core_tensor_version(lazy->inputs[i]),
+                          core_tensor_version(eager->inputs[i]));
+    release_tensors(a, count);
+    release_tensors(b, count);
+}
+
+static bool compare_lazy(void)
+{
+    const program_case c = {make_random, random_function};
+    world eager = make_world(&c), lazy = make_world(&c);
+
+    for (int i = 0; i < 3; i++)
+        lazy_call(&eager, &lazy);
+    return true;
+}
+
 static void compare_many(bool (*compare_one)(void), const char *device,
                          uint64_t first, uint64_t count)
 {
@@ -365,5 +411,18 @@ START_TEST(compiled_functions_are_equal_on_sim)
 }
 END_TEST
 
+START_TEST(lazy_regions_are_equal_on_cpu)
+{
+    compare_many(compare_lazy, "cpu", 3000000, effort_is_long() ? 100000 : 300);
+}
+END_TEST
+
+START_TEST(lazy_regions_are_equal_on_sim)
+{
+    compare_many(compare_lazy, "sim", 4000000, effort_is_long() ? 5000 : 50);
+}
+END_TEST
+
 SUITE("compile/alias_fuzz", random_functions_are_equal_on_cpu,
-      random_functions_are_equal_on_sim, compiled_functions_are_equal_on_sim)
+      random_functions_are_equal_on_sim, compiled_functions_are_equal_on_sim,
+      lazy_regions_are_equal_on_cpu, lazy_regions_are_equal_on_sim)

@@ -604,6 +604,7 @@ START_TEST(hooks_of_a_weight_run_at_each_call)
         core_compiled *compiled = compile(function, &traced, 0);
         core_hook *hooks[2];
         int runs = 0, before = i % 2;
+        char text[40];
 
         for (int k = 0; k < 2 * before; k++)
             same_call(function, &eager, compiled, &traced);
@@ -625,6 +626,10 @@ START_TEST(hooks_of_a_weight_run_at_each_call)
         core_hook_remove(hooks[1]);
         same_call(function, &eager, compiled, &traced);
         ck_assert_int_eq(runs, 6);
+        same_call(function, &eager, compiled, &traced);
+        /* It is recorded again. */
+        snprintf(text, sizeof text, "\"compiled_calls\": %d", 2 * before + 2);
+        EXPLAINS(compiled, text);
         core_compiled_release(compiled);
     }
 }

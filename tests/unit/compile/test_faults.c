@@ -326,15 +326,19 @@ COMPILED_FUNCTION(tangent)
     return core_tanh(x[0], &out[0]);
 }
 
-/* A branch with a gradient. */
+/* A branch and a loop with gradients. */
 COMPILED_FUNCTION(chooses_smoothly)
 {
-    core_tensor *predicate = NULL;
+    core_tensor *predicate = NULL, *chosen = NULL;
     core_status status = is_small(w, x, 1, &predicate, noutputs);
 
     if (status == CORE_OK)
-        status = core_cond(predicate, tangent, other_branch, w, x, 1, out, 1);
+        status =
+            core_cond(predicate, tangent, other_branch, w, x, 1, &chosen, 1);
+    if (status == CORE_OK)
+        status = core_while(is_small, larger, w, &chosen, 1, out);
     core_tensor_release(predicate);
+    core_tensor_release(chosen);
     *noutputs = 1;
     return status;
 }

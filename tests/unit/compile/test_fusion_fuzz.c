@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Random functions of element-wise operators, of all dtypes and layouts, with
- * changes in place, views and results that are inputs: compiled with fused
- * kernels, and called as they are. */
+/* Random functions of element-wise operators and of some that compute row by
+ * row, of all dtypes and layouts, with changes in place, views and results that
+ * are inputs: compiled with fused kernels and blocks of rows, and called as they
+ * are. */
 
 #define SUITE_SECONDS 3000
 #include "support/compiled.h"
@@ -172,6 +173,33 @@ static core_status call_common(fuzz *f)
     return status;
 }
 
+/* Those that compute row by row, and random numbers. */
+static core_status call_rows(fuzz *f)
+{
+    core_tensor *x = pick(f), *out = NULL;
+    uint32_t ndim = core_tensor_ndim(x), kind = draw(f, 7);
+    int64_t width = ndim ? core_tensor_sizes(x)[ndim - 1] : 1, dim = -1;
+    core_status status;
+
+    if (draw(f, 4) == 0)
+        dim = draw(f, ndim + 1);
+    if (kind < 2)
+        status = core_softmax(x, dim, CORE_DTYPE_NONE, &out);
+    else if (kind == 2)
+        status = core_log_softmax(x, dim, CORE_DTYPE_NONE, &out);
+    else if (kind == 3)
+        status = core_layer_norm(x, &width, 1, NULL, NULL, 1e-5, &out);
+    else if (kind == 4)
+        status = core_dropout(x, .25, true, &out);
+    else if (kind == 5)
+        status = core_sum_dim(x, &dim, 1, true, CORE_DTYPE_NONE, &out);
+    else
+        status = core_amax(x, &dim, 1, true, &out);
+    if (status == CORE_OK)
+        learn(f, out);
+    return status;
+}
+
 static core_status call_view(fuzz *f)
 {
     core_tensor *x = pick(f), *out = NULL;
@@ -200,14 +228,17 @@ static uint64_t after[STEPS];
 
 static core_status step(fuzz *f, int i)
 {
-    uint32_t kind = draw(f, 8);
+    uint32_t kind = draw(f, 10);
     core_status status;
 
     if (fails[i] && !finds_failures) {
         f->state = after[i];
         return CORE_OK;
     }
-    status = kind < 4 ? call_any(f) : kind < 7 ? call_common(f) : call_view(f);
+    status = kind < 4   ? call_any(f)
+             : kind < 7 ? call_common(f)
+             : kind < 9 ? call_rows(f)
+                        : call_view(f);
     if (!finds_failures)
         return status;
     fails[i] = status != CORE_OK;
@@ -306,6 +337,8 @@ static void same_elements(core_tensor *a, core_tensor *b)
     free(x);
 }
 
+static uint64_t with_chains; /* compiled functions that have blocks of rows */
+
 /* True if the function could be recorded and run. */
 static bool compare_random(uint64_t seed)
 {
@@ -329,7 +362,9 @@ static bool compare_random(uint64_t seed)
     for (int call = 0; call < 2 && status == CORE_OK; call++) {
         size_t all;
 
+        core_seed(seed);
         OK(random_function(&eager, eager.inputs, eager.ninputs, a, &count));
+        core_seed(seed);
         status = core_compiled_call(compiled, traced.inputs, traced.ninputs, b,
                                     count);
         ck_assert_msg(status == CORE_OK ||
@@ -345,16 +380,19 @@ static bool compare_random(uint64_t seed)
         if (status == CORE_OK)
             release_tensors(b, count);
     }
+    with_chains += explains(compiled, "rows_of_a_block");
     core_compiled_release(compiled);
     return status == CORE_OK;
 }
 
-static void compare_many(uint64_t first, uint64_t count)
+/* has_rows: the device runs blocks of rows. */
+static void compare_many(uint64_t first, uint64_t count, bool has_rows)
 {
     const char *one = getenv("FUSION_FUZZ_SEED");
     core_compile_counts before = compile_counts(), after;
     uint64_t compared = 0;
 
+    with_chains = 0;
     if (one) {
         first = strtoull(one, NULL, 10);
         count = 1;
@@ -371,19 +409,20 @@ static void compare_many(uint64_t first, uint64_t count)
     ck_assert_uint_gt(after.fused_kernels - before.fused_kernels,
                       count * 3 / 4);
     ck_assert_uint_eq(after.refused_kernels, before.refused_kernels);
+    ck_assert_uint_ge(with_chains, has_rows ? count / 4 : 0);
 }
 
 START_TEST(fused_kernels_have_the_bits_of_operators_on_cpu)
 {
     on_cpu();
-    compare_many(1, effort_is_long() ? 50000 : 400);
+    compare_many(1, effort_is_long() ? 50000 : 400, true);
 }
 END_TEST
 
 START_TEST(fused_kernels_have_the_bits_of_operators_on_sim)
 {
     on_sim();
-    compare_many(1000000, effort_is_long() ? 10000 : 60);
+    compare_many(1000000, effort_is_long() ? 10000 : 60, false);
 }
 END_TEST
 

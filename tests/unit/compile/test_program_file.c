@@ -514,12 +514,51 @@ static core_status with_loop(void *context, core_tensor *const *x,
     return core_while(is_small, grow, context, x, ninputs, out);
 }
 
+static core_status grow_smoothly(void *context, core_tensor *const *x,
+                                 size_t ninputs, core_tensor **out,
+                                 size_t *noutputs)
+{
+    core_tensor *product;
+
+    (void)context;
+    (void)ninputs;
+    *noutputs = 2;
+    OK(core_mul(x[0], x[1], &product));
+    OK(core_neg(x[1], &out[1]));
+    OK(core_tanh(product, &out[0]));
+    core_tensor_release(product);
+    return CORE_OK;
+}
+
+static core_status with_loop_backward(void *context, core_tensor *const *x,
+                                      size_t ninputs, core_tensor **out,
+                                      size_t *noutputs)
+{
+    core_tensor *leaf, *state[2] = {NULL, x[1]}, *end[2], *sum;
+
+    (void)ninputs;
+    *noutputs = 1;
+    OK(core_mul_scalar(x[0], core_float(.5), &leaf));
+    OK(core_tensor_set_requires_grad(leaf, true));
+    state[0] = leaf;
+    OK(core_while(is_small, grow_smoothly, context, state, 2, end));
+    OK(core_sum(end[0], CORE_DTYPE_NONE, &sum));
+    OK(core_grad(&sum, 1, NULL, &leaf, 1, 0, &out[0]));
+    core_tensor_release(leaf);
+    core_tensor_release(end[0]);
+    core_tensor_release(end[1]);
+    core_tensor_release(sum);
+    return CORE_OK;
+}
+
 /* They are only loaded: a loop may have become endless. */
 START_TEST(mutated_loops_do_no_harm)
 {
     const program_case loop = {make_all_kinds, with_loop};
+    const program_case backward = {make_all_kinds, with_loop_backward};
 
-    load_mutants(&loop, false, effort_is_long() ? 100000 : 1000);
+    load_mutants(&loop, false, effort_is_long() ? 100000 : 500);
+    load_mutants(&backward, false, effort_is_long() ? 100000 : 500);
 }
 END_TEST
 

@@ -109,6 +109,31 @@ START_TEST(element_depends_only_on_seed_and_position)
 }
 END_TEST
 
+START_TEST(a_mask_has_the_draws_of_numbers)
+{
+    static const double chances[] = {0, 0x1p-33, .25, .9, 1 - 0x1p-33, 1};
+
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    for (int64_t n = 1; n < 5000; n = n < 140 ? n + 1 : 2 * n)
+        for (int k = 0; k < 6; k++) {
+            tensor *x = F32(n), *mask = tensor_new(CORE_BOOL, 1, &n);
+            core_value p = value_float(chances[k]), none = {0};
+
+            ck_assert_int_eq(
+                draw("bernoulli_.float", p, none, x, 7, INT64_C(0xfffffffe)),
+                CORE_OK);
+            ck_assert_int_eq(
+                draw("bernoulli_.float", p, none, mask, 7, INT64_C(0xfffffffe)),
+                CORE_OK);
+            for (int64_t i = 0; i < n; i++)
+                ck_assert_double_eq(tensor_get(x, i), tensor_get(mask, i));
+            tensor_free(x);
+            tensor_free(mask);
+        }
+    cpu_close();
+}
+END_TEST
+
 START_TEST(random_integers_reach_both_ends_of_their_range)
 {
     tensor *x = I64(N);
@@ -177,6 +202,7 @@ int main(void)
 {
     const TTest *const tests[] = {
         philox_matches_published_vectors,
+        a_mask_has_the_draws_of_numbers,
         random_integers_reach_both_ends_of_their_range,
         multinomial_follows_its_weights,
     };

@@ -6,6 +6,7 @@
 
 #include "support/autograd.h"
 
+#include <libcore/control_flow.h>
 #include <libcore/function.h>
 #include <libcore/functional.h>
 #include <libcore/random.h>
@@ -623,6 +624,140 @@ START_TEST(change_of_a_saved_tensor_is_noticed)
 }
 END_TEST
 
+/* ------------------------------------------------------ branches and loops */
+
+static core_status double_it(void *context, core_tensor *const *x, size_t n,
+                             core_tensor **out, size_t *noutputs)
+{
+    (void)context;
+    (void)n;
+    *noutputs = 1;
+    return core_mul_scalar(x[0], core_float(2), &out[0]);
+}
+
+static core_status square_it(void *context, core_tensor *const *x, size_t n,
+                             core_tensor **out, size_t *noutputs)
+{
+    (void)context;
+    (void)n;
+    *noutputs = 1;
+    return core_mul(x[0], x[0], &out[0]);
+}
+
+/* Twice a sample, or its square.  context: the predicate for all samples;
+ * NULL: whether the sum of the sample is positive. */
+static core_status branch_of_sample(void *context, core_tensor *const *x,
+                                    size_t n, core_tensor **out,
+                                    size_t *noutputs)
+{
+    core_tensor *sum = NULL;
+    core_tensor *predicate = context ? core_tensor_retain(context) : NULL;
+    core_status status = CORE_OK;
+
+    if (!predicate)
+        status = core_sum(x[0], CORE_DTYPE_NONE, &sum);
+    if (!predicate && status == CORE_OK)
+        status = core_gt_scalar(sum, core_int(0), &predicate);
+    if (status == CORE_OK)
+        status = core_cond(predicate, double_it, square_it, NULL, x, n, out, 1);
+    core_tensor_release(sum);
+    core_tensor_release(predicate);
+    *noutputs = 1;
+    return status;
+}
+
+static core_status sum_of_branch(void *context, core_tensor *const *x, size_t n,
+                                 core_tensor **out, size_t *noutputs)
+{
+    core_tensor *y = NULL;
+    core_status status = branch_of_sample(context, x, n, &y, noutputs);
+
+    if (status == CORE_OK)
+        status = core_sum(y, CORE_DTYPE_NONE, &out[0]);
+    core_tensor_release(y);
+    return status;
+}
+
+static core_status gradient_of_branch(void *context, core_tensor *const *x,
+                                      size_t n, core_tensor **out,
+                                      size_t *noutputs)
+{
+    const core_derivative of = {.struct_size = sizeof of,
+                                .function = sum_of_branch,
+                                .context = context,
+                                .inputs = x,
+                                .ninputs = n};
+
+    *noutputs = 1;
+    return core_vjp(&of, NULL, NULL, NULL, out);
+}
+
+START_TEST(samples_take_branches)
+{
+    core_tensor *x = MATRIX(2, 2, 3, -1, -2, 1), *yes;
+
+    OK(core_ones(NULL, 0, CORE_BOOL, NULL, &yes));
+    HOLDS(vmapped(branch_of_sample, yes, NULL, &x, 1), 4, 6, -2, -4, 2);
+    HOLDS(vmapped(gradient_of_branch, yes, NULL, &x, 1), 4, 2, 2, 2, 2);
+    /* Each its own. */
+    HOLDS(vmapped(branch_of_sample, NULL, NULL, &x, 1), 4, 6, -2, 4, 1);
+    HOLDS(vmapped(gradient_of_branch, NULL, NULL, &x, 1), 4, 2, 2, -4, 2);
+    core_tensor_release(yes);
+}
+END_TEST
+
+/* x, count: x squared, one more.  context: the number of turns. */
+static core_status square_and_count(void *context, core_tensor *const *x,
+                                    size_t n, core_tensor **out,
+                                    size_t *noutputs)
+{
+    core_status status = square_it(context, x, n, out, noutputs);
+
+    *noutputs = 2;
+    if (status == CORE_OK)
+        status = core_add_scalar(x[1], core_int(1), core_int(1), &out[1]);
+    return status;
+}
+
+static core_status count_is_below(void *context, core_tensor *const *x,
+                                  size_t n, core_tensor **out, size_t *noutputs)
+{
+    (void)n;
+    *noutputs = 1;
+    return core_lt_scalar(x[1], core_int(*(int64_t *)context), &out[0]);
+}
+
+static core_status loop_of_sample(void *context, core_tensor *const *x,
+                                  size_t n, core_tensor **out, size_t *noutputs)
+{
+    core_tensor *end[2] = {NULL};
+    core_status status =
+        core_while(count_is_below, square_and_count, context, x, n, end);
+
+    core_tensor_release(end[1]);
+    out[0] = end[0];
+    *noutputs = 1;
+    return status;
+}
+
+START_TEST(samples_have_the_same_number_of_turns)
+{
+    const int64_t in[] = {0, CORE_VMAP_NOT_MAPPED};
+    core_vmap_options options = options_of(in, NULL);
+    core_tensor *x[] = {VECTOR(3, 1, 2, 3), NULL}, *out;
+    int64_t turns = 2;
+
+    OK(core_zeros(NULL, 0, CORE_F64, NULL, &x[1]));
+    HOLDS(vmapped(loop_of_sample, &turns, &options, x, 2), 3, 1, 16, 81);
+    core_tensor_release(x[1]);
+    x[1] = VECTOR(3, 0, 1, 2);
+    FAILS(core_vmap(loop_of_sample, &turns, NULL, x, 2, &out, 1),
+          CORE_ERROR_UNSUPPORTED,
+          "core_while: the output of condition differs between the samples of "
+          "core_vmap");
+}
+END_TEST
+
 SUITE("transform/vmap", samples_are_the_first_dimension_without_options,
       dimensions_are_chosen_by_options, chunks_give_the_same_result,
       output_that_is_not_mapped_is_repeated_or_returned_once,
@@ -637,4 +772,5 @@ SUITE("transform/vmap", samples_are_the_first_dimension_without_options,
       jacobian_of_what_cannot_be_batched_is_computed_by_rows,
       tensors_made_inside_are_changed_in_place,
       statistics_of_each_sample_are_updated,
-      change_of_a_saved_tensor_is_noticed)
+      change_of_a_saved_tensor_is_noticed, samples_take_branches,
+      samples_have_the_same_number_of_turns)

@@ -15,6 +15,7 @@
 #include <libcore/transform.h>
 
 #include <math.h>
+#include <stdlib.h>
 
 enum { SAMPLE_COUNT = 4, MOST = 8 };
 
@@ -28,10 +29,11 @@ typedef struct model {
 } model;
 
 static core_dtype dtype = CORE_F64;
+static core_device *device; /* NULL: the default one */
 
 static core_tensor *randn(size_t ndim, const int64_t *sizes)
 {
-    return CALL(randn, sizes, ndim, NULL, dtype, NULL);
+    return CALL(randn, sizes, ndim, NULL, dtype, device);
 }
 
 #define RANDN(...)                                            \
@@ -225,6 +227,9 @@ static void check_model(const model *m, bool forward, double tolerance)
     size_t count, outputs;
 
     m->make(inputs, &count);
+    if (device)
+        inputs[1] =
+            CALL(to, inputs[1], CORE_DTYPE_NONE, device, false, false, -1);
     for (size_t i = 2; i < count; i++)
         in[i] = CORE_VMAP_NOT_MAPPED;
     outputs =
@@ -270,6 +275,19 @@ START_TEST(autocast_casts_as_in_a_loop)
     check_model(&models[_i], false, 2e-2);
     OK(core_autocast_end(region));
     dtype = CORE_F64;
+}
+END_TEST
+
+/* The script of a device's tests names it. */
+START_TEST(gradients_on_another_device_equal_a_loop)
+{
+    const char *name = getenv("LIBCORE_TEST_DEVICE");
+
+    OK(core_device_find(name ? name : "sim", &device));
+    dtype = CORE_F32;
+    check_model(&models[_i], false, 1e-4);
+    dtype = CORE_F64;
+    device = NULL;
 }
 END_TEST
 
@@ -335,6 +353,7 @@ int main(void)
         {gradients_of_each_sample_equal_a_loop, 0, count},
         {tangents_of_each_sample_equal_a_loop, 0, count},
         {autocast_casts_as_in_a_loop, 0, count},
+        {gradients_on_another_device_equal_a_loop, 0, count},
         {nested_calls_equal_a_loop, 0, count},
     };
     const test_suite suite = {.name = "transform/vmap_models",

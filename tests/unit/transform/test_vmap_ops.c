@@ -273,6 +273,8 @@ static const refused refusals[] = {
     {"masked_scatter", NULL, true, PATTERNS},
     {"_masked_scatter", NULL, true, PATTERNS},
     {"_embedding_bag", NULL, true, PATTERNS},
+    {"embedding_bag", NULL, true, PATTERNS},
+    {"instance_norm", "b:1", false, FIRST_ONLY},
     {"_batch_norm_with_update", NULL, false, FIRST_ONLY},
     {"_native_batch_norm_legit", NULL, false, FIRST_ONLY},
     {"batch_norm_update_stats", NULL, false, FIRST_ONLY},
@@ -300,11 +302,40 @@ static bool may_be_refused(const op_call *c, pattern p)
     return false;
 }
 
+/* Operators that compute all samples at once: one of them if the weight is not
+ * mapped, the rest in any case. */
+static bool has_rule(const sample *s, pattern p)
+{
+    static const char *const names[] = {
+        "nll_loss_",
+        "grid_sampler",
+        "searchsorted.Tensor",
+        "bucketize",
+        "convolution",
+        "native_layer_norm",
+        "native_batch",
+        "native_group_norm",
+        "embedding_dense_backward",
+        "gather",
+        "scatter",
+        "cumsum",
+        "sort",
+        "topk",
+        "max_pool",
+    };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strncmp(s->op, names[i], strlen(names[i])) == 0)
+            return true;
+    return p == FIRST_ONLY && strncmp(s->op, "nll_loss2d", 10) == 0;
+}
+
 static int compared; /* calls, neither refused nor without a derivative */
 
 static void run(op_call *c, core_tensor_function function, pattern p)
 {
     core_tensor *want[COPIES][OUTPUTS], *got[OUTPUTS], *inputs[FLAT];
+    uint64_t loops;
     size_t count = 0;
     core_status status;
 
@@ -322,12 +353,17 @@ static void run(op_call *c, core_tensor_function function, pattern p)
     }
     if (count == 0)
         return;
+    loops = core_vmap_loops(NULL);
     status = batched(c, function, p, got, count);
     if (status == CORE_ERROR_UNSUPPORTED && may_be_refused(c, p))
         return;
     ck_assert_msg(status == CORE_OK, "%s(%s), pattern %d: %s", c->sample->op,
                   c->sample->words, p, core_error_message());
     compared++;
+    if (has_rule(c->sample, p))
+        ck_assert_msg(core_vmap_loops(NULL) == loops,
+                      "%s(%s), pattern %d: by a loop", c->sample->op,
+                      c->sample->words, p);
     for (size_t i = 0; i < count; i++) {
         keep(got[i]);
         for (int k = 0; k < COPIES; k++)
@@ -389,14 +425,14 @@ START_TEST(derivatives_equal_those_of_a_loop)
 }
 END_TEST
 
-/* They change their arguments as lists, or more than one. */
+/* They change their arguments as lists, or more than one; or lengths must be
+ * sorted, which those of the other samples are not. */
 static bool is_excluded(const sample *s)
 {
     static const char *const names[] = {
-        "_fused_",
-        "_amp_foreach",
-        "_cummax_helper",
-        "_cummin_helper",
+        "_fused_",       "_amp_foreach",  "_cummax_helper", "_cummin_helper",
+        "_pack_padded_", "_pad_packed_",  "lstm.data",      "gru.data",
+        "rnn_tanh.data", "rnn_relu.data",
     };
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* The gradient of a loop: its turns are run again, and what each begins with is
+ * kept; then their gradients are computed from the last turn to the first. */
+
+#include "compile/region_trace.h"
+
+#include "autograd/graph/autograd_meta.h"
+#include "base/memory.h"
+#include "base/settings.h"
+#include "base/thread.h"
+
+#include <libcore/ops.h>
+
+#include <string.h>
+
+static void release_all(core_tensor **tensors, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        core_tensor_release(tensors[i]);
+        tensors[i] = NULL;
+    }
+}
+
+/* What the turns begin with, one after the other. */
+typedef struct stack {
+    core_tensor **tensors; /* with references */
+    size_t width, turns, capacity;
+} stack;
+
+static core_status push(const char *name, stack *s, core_tensor **state)
+{
+    int64_t limit;
+
+    CORE_TRY(core__setting_integer(CORE__SETTING_LOOP_TURNS, &limit));
+    if (s->turns > (size_t)limit) /* turns that have ended */
+        return core__error(
+            CORE_ERROR_OUT_OF_MEMORY,
+            "%s: more than %lld turns, whose state it would keep; "
+            "LIBCORE_LOOP_TURNS sets the limit",
+            name, (long long)limit);
+    if (s->turns == s->capacity) {
+        size_t capacity = s->capacity ? 2 * s->capacity : 16;
+        size_t size = capacity * s->width * sizeof *s->tensors;
+        core_tensor **larger = core__realloc(s->tensors, size + 1);
+
+        if (!larger)
+            return core__error_memory(size);
+        s->tensors = larger;
+        s->capacity = capacity;
+    }
+    for (size_t i = 0; i < s->width; i++)
+        s->tensors[s->turns * s->width + i] = core_tensor_retain(state[i]);
+    s->turns++;
+    return CORE_OK;
+}
+
+static void pop(stack *s)
+{
+    s->turns--;
+    release_all(s->tensors + s->turns * s->width, s->width);
+}
+
+static core_status run_turns(const core__region *functions, const char *name,
+                             core_tensor **state, stack *s)
+{
+    bool more = true;
+
+    while (more) {
+        CORE_TRY(push(name, s, state));
+        CORE_TRY(core__region_loop_turn(functions, state, &more));
+    }
+    pop(s); /* the loop ends with it */
+    return CORE_OK;
+}
+
+/* grads: of the results of the turn; replaced by those of what it begins with,
+ * and after them sums. */
+static core_status turn_back(const core__region *gradient,
+                             core_tensor *const *state, size_t nstate,
+                             core_tensor **grads)
+{
+    size_t n = gradient->ninputs, count = gradient->noutputs, m = n - nstate;
+    core_tensor **inputs = core__alloc((n + count + 1) * sizeof *inputs);
+    core_tensor **outputs = inputs + n;
+    core_status status;
+
+    if (!inputs)
+        return core__error_memory(n * sizeof *inputs);
+    memcpy(inputs, state, nstate * sizeof *inputs);
+    memcpy(inputs + nstate, grads, m * sizeof *inputs);
+    status = core__region_call(gradient, inputs, outputs);
+    for (size_t i = 0; i < count && status == CORE_OK; i++) {
+        if (i >= m && grads[i]) {
+            status = core_add_(grads[i], outputs[i], core_int(1));
+            continue;
+        }
+        core_tensor_release(grads[i]);
+        grads[i] = outputs[i];
+        outputs[i] = NULL;
+    }
+    release_all(outputs, count);
+    core__free(inputs);
+    return status;
+}
+
+static core_status run(const core__region *functions,
+                       core_tensor *const *tensors, core_tensor **state,
+                       core_tensor **grads)
+{
+    const core__region *gradient = &functions[2];
+    stack s = {.width = functions[1].noutputs};
+    size_t m = gradient->ninputs - s.width;
+    core_status status = core__region_loop_begin(tensors, s.width, state);
+
+    if (status == CORE_OK)
+        status = run_turns(functions, gradient->name, state, &s);
+    for (size_t i = 0; i < m && status == CORE_OK; i++)
+        grads[i] = core_tensor_retain(tensors[s.width + i]);
+    while (s.turns && status == CORE_OK) {
+        status = turn_back(gradient, s.tensors + (s.turns - 1) * s.width,
+                           s.width, grads);
+        pop(&s);
+    }
+    for (size_t i = 0; i < m && status == CORE_OK; i++)
+        status = core__region_make_own(&grads[i]);
+    while (s.turns)
+        pop(&s);
+    core__free(s.tensors);
+    return status;
+}
+
+/* In the program that is recorded. */
+static core_status record(const core__region *functions,
+                          core_tensor *const *tensors, core_tensor **outputs)
+{
+    const core__region *gradient = &functions[2];
+    core__region_node r = {.trace = core__thread_self()->trace,
+                           .name = CORE__WHILE_BACKWARD_NAME,
+                           .outputs = outputs,
+                           .noutputs = gradient->noutputs};
+    core_status status;
+
+    pthread_mutex_lock(&r.trace->lock);
+    status = core__region_node_begin(&r, tensors, gradient->ninputs);
+    for (uint32_t k = 0; k < CORE__REGIONS_MAX && status == CORE_OK; k++)
+        status = core__region_node_record(&r, &functions[k], k);
+    if (status == CORE_OK)
+        status = core__region_node_add(&r);
+    pthread_mutex_unlock(&r.trace->lock);
+    core__region_node_drop(&r);
+    return status;
+}
+
+core_status core__region_loop_backward(const core__region *functions,
+                                       core_tensor *const *tensors,
+                                       core_tensor **outputs)
+{
+    const core__thread *self = core__thread_self();
+    size_t n = functions[1].noutputs, count = functions[2].noutputs;
+    core_tensor **state;
+    core_status status;
+
+    for (size_t i = 0; i < functions[2].ninputs && !self->no_grad; i++)
+        if (core__tensor_requires_grad(tensors[i]))
+            return core__error(CORE_ERROR_UNSUPPORTED,
+                               "%s: the gradient of a recorded loop cannot be "
+                               "differentiated",
+                               CORE__WHILE_BACKWARD_NAME);
+    state = core__alloc_zero((n + 1) * sizeof *state);
+    if (!state)
+        return core__error_memory(n * sizeof *state);
+    status = self->trace ? record(functions, tensors, outputs)
+                         : run(functions, tensors, state, outputs);
+    release_all(state, n);
+    core__free(state);
+    if (status != CORE_OK)
+        release_all(outputs, count);
+    return status;
+}
