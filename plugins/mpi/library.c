@@ -57,6 +57,8 @@ static core_status missing(const char *name)
                           "the library has no %s", name);
 }
 
+/* Variables are looked up in the whole process: a program that uses Open MPI
+ * itself may have a copy of them, which the library then uses, too. */
 static core_status find_symbols(void)
 {
     void *symbol;
@@ -69,9 +71,9 @@ static core_status find_symbols(void)
     MPI_FUNCTIONS(FIND)
 #undef FIND
 #ifdef OPEN_MPI
-#define FIND(type, name, symbol_name)              \
-    mpi.name = (type)dlsym(library, #symbol_name); \
-    if (mpi.name == NULL)                          \
+#define FIND(type, name, symbol_name)                   \
+    mpi.name = (type)dlsym(RTLD_DEFAULT, #symbol_name); \
+    if (mpi.name == NULL)                               \
         return missing(#symbol_name);
 #else
 #define FIND(type, name, symbol_name) mpi.name = MPI_##name;
