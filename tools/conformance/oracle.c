@@ -331,6 +331,7 @@ static bool cat_values(const sample_call *call, reference *out)
         call->values[1].tag != CORE_VALUE_INT)
         return false;
     dim = call->values[1].u.i;
+    dim += dim < 0 ? (int64_t)out->ndim[0] : 0;
     for (uint32_t d = 0; d < out->ndim[0]; d++)
         if (d < dim)
             outer *= out->sizes[0][d];
@@ -357,6 +358,7 @@ static bool select_values(const sample_call *call, reference *out)
     if (strcmp(core_op_name(call->op), "index_select") != 0 || x->ndim == 0)
         return false;
     dim = call->values[1].u.i;
+    dim += dim < 0 ? (int64_t)x->ndim : 0;
     for (uint32_t d = 0; d < x->ndim; d++)
         if (d < dim)
             outer *= x->sizes[d];

@@ -176,6 +176,7 @@ bool suite_add_order(suite *self);
 bool suite_add_shapes(suite *self);
 bool suite_add_backward(suite *self);
 bool suite_add_conversions(suite *self);
+bool suite_add_random(suite *self);
 bool suite_add_values(suite *self);
 bool suite_add_fused_steps(suite *self);
 bool suite_add_numbers(suite *self);

@@ -83,7 +83,7 @@ static bool begins(const char *text, const char *with)
 static bool read_type(const char *at, core_value *value)
 {
     *value = (core_value){0};
-    if (begins(at, "Tensor "))
+    if (begins(at, "Tensor ") || begins(at, "Tensor(a!) "))
         value->tag = CORE_VALUE_TENSOR;
     else if (begins(at, "float ") || begins(at, "Scalar "))
         *value = core_float(1.25);
@@ -121,7 +121,11 @@ bool own_call_parse(own_call *call, bool with_defaults)
     const char *at = strchr(core_op_schema(call->op), '(') + 1;
     const char *arrow = strstr(at, ") -> ");
 
-    if (!arrow || strchr(at, '!'))
+    if (!arrow)
+        return false;
+    call->in_place = begins(at, "Tensor(a!) self");
+    if (call->in_place ? !call->accepts_in_place || strchr(at + 10, '!') < arrow
+                       : strchr(at, '!') != NULL)
         return false;
     call->nargs = 0;
     call->nresults = 1;
@@ -193,12 +197,21 @@ static core_status run_on(own_call *call, core_tensor *const *inputs,
 {
     size_t next = 0;
 
+    core_tensor *copy = NULL;
+    core_status status;
+
     memset(results, 0, RESULTS * sizeof *results);
     for (uint32_t i = 0; i < call->nargs; i++)
         if (call->args[i].tag == CORE_VALUE_TENSOR)
             call->args[i].u.tensor = inputs[next++];
-    return core_op_call(call->op, call->args, call->nargs, results,
-                        call->nresults);
+    if (call->in_place) {
+        CORE_TRY(core_clone(inputs[0], CORE_FORMAT_PRESERVE, &copy));
+        call->args[0].u.tensor = copy;
+    }
+    status = core_op_call(call->op, call->args, call->nargs, results,
+                          call->nresults);
+    core_tensor_release(copy);
+    return status;
 }
 
 static void drop_results(core_value *results)
@@ -268,8 +281,10 @@ static void add_unchecked(char *lines, const char *name, const char *why)
         memcpy(lines + size, "\n… and more", sizeof "\n… and more");
 }
 
-void own_operators_check(suite *self, outcome *out, own_check check, bool finds)
+void own_operators_check(suite *self, outcome *out, own_check check,
+                         uint32_t needs)
 {
+    const bool finds = needs & OWN_FINDS;
     static plugin_operators names;
     static char unchecked[REMARKS];
     static bool listed;
@@ -287,7 +302,7 @@ void own_operators_check(suite *self, outcome *out, own_check check, bool finds)
                    "turning the fallback off"))
         return;
     for (uint32_t i = 0; i < names.count && out->verdict == VERDICT_PASS; i++) {
-        own_call call = {.nargs = 0};
+        own_call call = {.accepts_in_place = needs & OWN_IN_PLACE};
 
         if (!expect_ok(out, core_op_find(names.name[i], &call.op),
                        names.name[i]))
@@ -604,28 +619,63 @@ static bool make_negative(suite *self, own_call *call)
     return good;
 }
 
+/* A failure says what was different. */
+static bool still_right(suite *self, outcome *out, own_call *call,
+                        bool gradient, const char *with)
+{
+    char text[TEST_DETAIL];
+
+    if (gradient_here_is_right(self, out, call, gradient) ||
+        out->verdict != VERDICT_FAIL)
+        return true;
+    snprintf(text, sizeof text, "with %s: %.400s", with, out->detail);
+    snprintf(out->detail, sizeof out->detail, "%s", text);
+    return false;
+}
+
+/* Gives the numbers that have defaults other values, and says which; false:
+ * there are none, or the operator refuses them. */
+static bool change_numbers(own_call *call, char *text, size_t capacity)
+{
+    size_t length = 0;
+    sums of;
+    bool good;
+
+    *text = 0;
+    if (own_call_parse(call, true))
+        for (uint32_t i = 0; i < call->nargs; i++)
+            if (call->args[i].tag == CORE_VALUE_FLOAT &&
+                length + 1 < capacity) {
+                call->args[i].u.f = call->args[i].u.f * 1.5 + .25;
+                length += (size_t)snprintf(text + length, capacity - length,
+                                           "%s%s = %g", length ? ", " : "",
+                                           call->names[i], call->args[i].u.f);
+            }
+    good = length > 0 && sum_of_values(call, &of) == CORE_OK &&
+           isfinite(of.magnitudes);
+    core_error_clear();
+    return good;
+}
+
 static bool gradient_is_right(suite *self, outcome *out, own_call *call,
                               bool gradient)
 {
-    char text[TEST_DETAIL];
+    char text[200];
 
     if (!gradient_here_is_right(self, out, call, gradient))
         return false;
     if (make_negative(self, call) &&
-        !gradient_here_is_right(self, out, call, gradient) &&
-        out->verdict == VERDICT_FAIL) {
-        snprintf(text, sizeof text, "with negative operands: %.500s",
-                 out->detail);
-        snprintf(out->detail, sizeof out->detail, "%s", text);
+        !still_right(self, out, call, gradient, "negative operands"))
         return false;
-    }
+    if (change_numbers(call, text, sizeof text))
+        still_right(self, out, call, gradient, text);
     return true;
 }
 
 static void gradients_are_correct(suite *self, outcome *out, const test *one)
 {
     (void)one;
-    own_operators_check(self, out, gradient_is_right, true);
+    own_operators_check(self, out, gradient_is_right, OWN_FINDS | OWN_IN_PLACE);
 }
 
 /* ------------------------------------------------------------------ meta -- */
@@ -684,7 +734,7 @@ done:
 static void meta_shapes_agree(suite *self, outcome *out, const test *one)
 {
     (void)one;
-    own_operators_check(self, out, shape_agrees, true);
+    own_operators_check(self, out, shape_agrees, OWN_FINDS);
 }
 
 bool suite_add_custom(suite *self)

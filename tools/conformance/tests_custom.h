@@ -19,17 +19,23 @@ typedef struct own_call {
     core_dtype dtype; /* of the tensors that were found */
     core_tensor *tensors[OWN_ARGUMENTS];
     size_t ntensors;
+    bool accepts_in_place; /* the check can call operators that change self */
+    bool in_place;         /* this one does: it gets a copy of self */
     const char *unchecked; /* why it was not checked, if a check says so */
 } own_call;
 
 /* Returns whether the call was checked. */
 typedef bool (*own_check)(suite *self, outcome *out, own_call *call,
                           bool gradient);
+
+/* What a check needs: FINDS: the call has tensors that the device accepts, of
+ * f64 or else of f32.  IN_PLACE: operators that change self are checked, too. */
+enum { OWN_FINDS = 1 << 0, OWN_IN_PLACE = 1 << 1 };
+
 /* Checks each operator of the plugin that takes only tensors and numbers, until
- * one fails.  `finds`: the call has tensors that the device accepts, of f64 or
- * else of f32. */
+ * one fails. */
 void own_operators_check(suite *self, outcome *out, own_check check,
-                         bool finds);
+                         uint32_t needs);
 
 /* Reads the arguments of the operator's schema; false: one is of a type that
  * the suite cannot create.  Those with defaults are left out, or else numbers

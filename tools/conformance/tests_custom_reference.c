@@ -342,7 +342,7 @@ static bool agrees_with_cpu(suite *self, outcome *out, own_call *call,
 void own_results_agree_with_cpu(suite *self, outcome *out, const test *one)
 {
     (void)one;
-    own_operators_check(self, out, agrees_with_cpu, false);
+    own_operators_check(self, out, agrees_with_cpu, 0);
 }
 
 /* ---------------------------------------------------------------- numbers -- */
@@ -418,5 +418,5 @@ static bool numbers_change_results(suite *self, outcome *out, own_call *call,
 void own_numbers_matter(suite *self, outcome *out, const test *one)
 {
     (void)one;
-    own_operators_check(self, out, numbers_change_results, false);
+    own_operators_check(self, out, numbers_change_results, 0);
 }
