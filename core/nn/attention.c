@@ -30,6 +30,7 @@ static core_status attention_forward(core_module *module, void *context,
 {
     const core_nn_attention_options *o = context;
     core_tensor *x = ninputs > 0 ? inputs[0] : NULL;
+    core_tensor *mask = ninputs == 2 ? inputs[1] : NULL;
     core_tensor *q, *k, *v, *y = NULL;
     core_scope scope;
 
@@ -43,10 +44,9 @@ static core_status attention_forward(core_module *module, void *context,
     k = heads_of(module, "k_proj", x, o->key_heads);
     v = heads_of(module, "v_proj", x, o->key_heads);
     core_scope_own(core_scaled_dot_product_attention(
-                       q, k, v, ninputs == 2 ? inputs[1] : NULL,
+                       q, k, v, mask,
                        core_module_is_training(module) ? o->dropout : 0,
-                       o->causal && ninputs == 1, NULL,
-                       o->heads != o->key_heads, &y),
+                       o->causal && !mask, NULL, o->heads != o->key_heads, &y),
                    &y);
     y = core_x_transpose(y, 1, 2);
     y = core_x_reshape(y, CORE_SIZES(x->sizes[0], x->sizes[1], o->size));

@@ -80,6 +80,12 @@ static void complete(core_nn_conv_options *o)
         for (int i = 1; i < 3; i++)
             if (lists[k][i] == 0)
                 lists[k][i] = lists[k][0];
+    for (int i = 1; i < 3; i++) {
+        if (o->padding[i] == -1)
+            o->padding[i] = 0;
+        if (o->output_padding[i] == -1)
+            o->output_padding[i] = 0;
+    }
 }
 
 static core_status conv_made(core_module *module, const core_nn_conv_options *o,

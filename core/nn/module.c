@@ -272,6 +272,11 @@ core_status core_module_forward(core_module *module, core_tensor *const *inputs,
                              "%s: this %s has %zu outputs, and there is room "
                              "for %zu",
                              __func__, module->type, *noutputs, capacity);
+    for (size_t i = 0; status == CORE_OK && i < *noutputs; i++)
+        if (!outputs[i])
+            status = core__error(CORE_ERROR_INVALID_ARGUMENT,
+                                 "%s: output %zu of this %s is NULL", __func__,
+                                 i, module->type);
     if (status == CORE_OK)
         return CORE_OK;
     for (size_t i = 0; i < capacity; i++) {

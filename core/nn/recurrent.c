@@ -28,6 +28,14 @@ static int64_t output_size(const recurrent *r)
     return r->projection_size ? r->projection_size : r->hidden_size;
 }
 
+/* How many parameters all layers have. */
+static size_t parameters_of(const recurrent *r)
+{
+    size_t each = 2 + (r->no_bias ? 0 : 2) + (r->projection_size ? 1 : 0);
+
+    return (size_t)r->layers * (r->bidirectional ? 2 : 1) * each;
+}
+
 /* ------------------------------------------------------------- creation -- */
 
 static core_status add(core_module *module, const recurrent *r,
@@ -127,35 +135,37 @@ static core_status run(const core_module *module, const recurrent *r,
 
     switch (r->kind) {
     case CORE_NN_LSTM:
-        return core_lstm(x, states, 2, params, module->count, biases, r->layers,
-                         r->dropout, training, r->bidirectional, r->batch_first,
-                         &out[0], &out[1], &out[2]);
+        return core_lstm(x, states, 2, params, parameters_of(r), biases,
+                         r->layers, r->dropout, training, r->bidirectional,
+                         r->batch_first, &out[0], &out[1], &out[2]);
     case CORE_NN_GRU:
-        return core_gru(x, states[0], params, module->count, biases, r->layers,
-                        r->dropout, training, r->bidirectional, r->batch_first,
-                        &out[0], &out[1]);
+        return core_gru(x, states[0], params, parameters_of(r), biases,
+                        r->layers, r->dropout, training, r->bidirectional,
+                        r->batch_first, &out[0], &out[1]);
     case CORE_NN_RNN_TANH:
-        return core_rnn_tanh(x, states[0], params, module->count, biases,
+        return core_rnn_tanh(x, states[0], params, parameters_of(r), biases,
                              r->layers, r->dropout, training, r->bidirectional,
                              r->batch_first, &out[0], &out[1]);
     default:
-        return core_rnn_relu(x, states[0], params, module->count, biases,
+        return core_rnn_relu(x, states[0], params, parameters_of(r), biases,
                              r->layers, r->dropout, training, r->bidirectional,
                              r->batch_first, &out[0], &out[1]);
     }
 }
 
-/* Runs with the parameters, which are the module's only members. */
+/* Runs with the parameters of the layers, which are the first members: the
+ * program may have added others. */
 static core_status run_with(const core_module *module, const recurrent *r,
                             core_tensor *x, core_tensor *const *states,
                             core_tensor *out[3])
 {
-    core_tensor **params = core__alloc(module->count * sizeof *params);
+    size_t count = parameters_of(r);
+    core_tensor **params = core__alloc(count * sizeof *params);
     core_status status;
 
     if (!params)
-        return core__error_memory(module->count * sizeof *params);
-    for (size_t i = 0; i < module->count; i++)
+        return core__error_memory(count * sizeof *params);
+    for (size_t i = 0; i < count; i++)
         params[i] = module->members[i].u.tensor;
     status = run(module, r, x, states, params, out);
     core__free(params);

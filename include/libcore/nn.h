@@ -232,7 +232,8 @@ core_status core_nn_linear(int64_t inputs, int64_t outputs, bool bias,
                            const core_nn_options *options,
                            core_module **out_module);
 
-/* Convolutions.  Fields that are 0 have the value in brackets. */
+/* Convolutions.  Fields that are 0 have the value in brackets.  A padding of -1
+ * in the second or third dimension is none: {1, -1} for (1, 0) in torch.nn. */
 typedef struct core_nn_conv_options {
     uint32_t struct_size;
     uint32_t dims; /* 1, 2 or 3 */
@@ -241,7 +242,7 @@ typedef struct core_nn_conv_options {
     int64_t stride[3];         /* [1; the second and third: the first] */
     int64_t padding[3];        /* the second and third [the first] */
     int64_t dilation[3];       /* [1; as stride] */
-    int64_t output_padding[3]; /* of transposed ones */
+    int64_t output_padding[3]; /* of transposed ones; as padding */
     int64_t groups;            /* [1] */
     bool no_bias;
     bool transposed;
@@ -331,7 +332,8 @@ typedef struct core_nn_attention_options {
 } core_nn_attention_options;
 
 /* Self-attention.  Input [N, L, size], and optionally a mask for
- * scaled_dot_product_attention, which then decides instead of `causal`.
+ * scaled_dot_product_attention, which then decides instead of `causal`; NULL is
+ * none.
  * Children q_proj, k_proj, v_proj, o_proj. */
 core_status core_nn_attention(const core_nn_attention_options *attention,
                               const core_nn_options *options,

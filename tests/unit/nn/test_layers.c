@@ -93,6 +93,15 @@ START_TEST(convolutions)
     computes(m, x,
              CALL(conv_transpose1d, x, of(m, "weight"), of(m, "bias"), &two, 1,
                   &n, 1, &n, 1, 2, &n, 1));
+    o.transposed = false;
+    o.dims = 2;
+    o.kernel_size[1] = o.stride[0] = 1;
+    o.padding[1] = -1;
+    x = CALL(unsqueeze, x, -1);
+    OK(core_nn_conv(&o, &f64, &m));
+    computes(m, x,
+             CALL(conv2d, x, of(m, "weight"), of(m, "bias"), &n, 1,
+                  ((const int64_t[]){1, 0}), 2, &n, 1, 2));
     o.groups = 3;
     FAILS(core_nn_conv(&o, &f64, &m), CORE_ERROR_INVALID_ARGUMENT,
           "groups must divide both");
@@ -167,9 +176,10 @@ START_TEST(recurrent_layers)
     core_tensor *x = random_of(2, 5, 3), *out[3], *states[3], *y;
     core_module_tensors list;
     size_t count = 3;
-    core_module *m;
+    core_module *m, *other;
     bool same = false;
 
+    OK(core_nn_dropout(.5, &other));
     OK(core_nn_recurrent(&o, &f64, &m));
     OK(core_module_list(m, NULL, CORE_MODULE_PARAMETERS, &list));
     ck_assert_uint_eq(list.count, 20);
@@ -189,6 +199,14 @@ START_TEST(recurrent_layers)
     ck_assert_int_eq(core_tensor_sizes(keep(out[0]))[2], 4);
     OK(core_equal(out[0], y, &same));
     ck_assert(same);
+    /* Members that the program adds are not parameters of the layers. */
+    OK(core_module_add_buffer(m, "last", x));
+    OK(core_module_add_child(m, "child", other));
+    count = 1;
+    OK(core_module_forward(m, states, 3, out, &count));
+    OK(core_equal(keep(out[0]), y, &same));
+    ck_assert(same);
+    core_module_release(other);
     FAILS(core_module_forward(m, states, 2, out, &count),
           CORE_ERROR_INVALID_ARGUMENT, "2 states or none");
     core_module_tensors_free(&list);
@@ -223,6 +241,7 @@ START_TEST(attention)
     core_scope scope = core_scope_begin();
     size_t count = 1;
     core_module *m;
+    bool same = false;
 
     OK(core_nn_attention(&o, &f64, &m));
     q = core_x_linear(x, of(m, "q_proj.weight"), of(m, "q_proj.bias"));
@@ -237,6 +256,9 @@ START_TEST(attention)
     v = core_x_linear(v, of(m, "o_proj.weight"), of(m, "o_proj.bias"));
     OK(core_scope_end_with(scope, v, &want));
     keep(want);
+    OK(core_module_forward(m, inputs, 2, &y, &count)); /* a mask of NULL */
+    OK(core_allclose(keep(y), want, 1e-9, 1e-9, false, &same));
+    ck_assert(same);
     computes(m, x, want);
     o.heads = 4;
     o.key_heads = 2;

@@ -156,6 +156,8 @@ static core_status twice(core_module *module, void *context,
     (void)ninputs;
     if (*mode == 1)
         return CORE_ERROR_UNSUPPORTED; /* without a message */
+    if (*mode == 3)
+        return CORE_OK; /* without an output */
     OK(core_add(inputs[0], inputs[0], core_int(1), &outputs[0]));
     *noutputs = *mode == 2 ? 5 : 1;
     return CORE_OK;
@@ -178,6 +180,9 @@ START_TEST(a_program_has_its_own_modules)
     mode = 2;
     FAILS(core_module_call(module, x, &y), CORE_ERROR_INVALID_ARGUMENT,
           "has 5 outputs, and there is room for 1");
+    mode = 3;
+    FAILS(core_module_call(module, x, &y), CORE_ERROR_INVALID_ARGUMENT,
+          "output 0 of this Twice is NULL");
     mode = 0;
     scope = core_scope_begin();
     ck_assert_ptr_null(core_x_module(module, NULL));
