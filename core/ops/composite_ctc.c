@@ -82,6 +82,12 @@ CORE__OP(ctc_loss_backward_tensor)
 
 /* ---------------------------------------------------------------- the loss -- */
 
+/* A tensor of one length without dimensions gets one. */
+static core_tensor *as_list(core__scope *scope, core_tensor *lengths)
+{
+    return lengths->ndim ? lengths : core__x_unsqueeze(scope, lengths, 0);
+}
+
 /* losses, reduced: a mean is one of losses that are divided by their target
  * lengths.  With zero_infinity, losses of targets that are too long are 0. */
 static core_status reduced(core__scope *scope, core_tensor *losses,
@@ -101,31 +107,38 @@ static core_status reduced(core__scope *scope, core_tensor *losses,
 }
 
 /* ctc_loss.IntList and ctc_loss.Tensor(log_probs, targets, input_lengths,
- * target_lengths, blank, reduction, zero_infinity) */
+ * target_lengths, blank, reduction, zero_infinity): log_probs may lack a
+ * batch. */
 CORE__COMPOSITE(ctc_loss)
 {
     core_tensor *log_probs = args[0].u.tensor;
     bool tensors = args[2].tag == CORE_VALUE_TENSOR;
+    bool batched = log_probs->ndim != 2;
     bool zero_infinity = core__arg_bool(args, 6, false);
     int64_t blank = core__arg_int(args, 4, 0);
     int64_t reduction = core__arg_int(args, 5, CORE_REDUCTION_MEAN);
-    core_tensor *losses = NULL, *alpha = NULL, *lengths;
+    core_tensor *losses = NULL, *alpha = NULL, *lengths = NULL;
     size_t counts[2];
     const int64_t *lists[2];
 
     CORE_TRY(core__reduction_check(call->op, reduction));
+    if (!batched)
+        log_probs = core__x_unsqueeze(scope, log_probs, 1);
     if (tensors) {
-        CORE_TRY(core_ctc_loss_forward_tensor(
-            log_probs, args[1].u.tensor, args[2].u.tensor, args[3].u.tensor,
-            blank, zero_infinity, &losses, &alpha));
-        lengths = args[3].u.tensor;
+        core_tensor *times = as_list(scope, args[2].u.tensor);
+
+        lengths = as_list(scope, args[3].u.tensor);
+        CORE_TRY(scope->status);
+        CORE_TRY(core_ctc_loss_forward_tensor(log_probs, args[1].u.tensor,
+                                              times, lengths, blank,
+                                              zero_infinity, &losses, &alpha));
     } else {
+        CORE_TRY(scope->status);
         for (int i = 0; i < 2; i++)
             lists[i] = core__ints_of(&args[2 + i], &counts[i]);
         CORE_TRY(core_ctc_loss_forward(log_probs, args[1].u.tensor, lists[0],
                                        counts[0], lists[1], counts[1], blank,
                                        zero_infinity, &losses, &alpha));
-        lengths = NULL;
     }
     core__scope_keep(scope, alpha);
     losses = core__scope_keep(scope, losses);
@@ -141,6 +154,8 @@ CORE__COMPOSITE(ctc_loss)
         lengths = CORE__DO(scope, core_to, lengths, CORE_I64,
                            core_tensor_device(log_probs), false, false, -1);
     }
+    if (!batched)
+        losses = CORE__DO(scope, core_squeeze_dim, losses, 0);
     return reduced(scope, losses, lengths, reduction, zero_infinity,
                    &results[0]);
 }

@@ -84,10 +84,12 @@ static core_tensor *norm_of(core__scope *scope, core_tensor *x, int64_t dim,
     core_tensor *norm = CORE__DO(scope, core_linalg_vector_norm, x, core_int(2),
                                  &dim, 1, true, CORE_DTYPE_NONE);
     core_tensor *value = core__x_detach(scope, norm);
-    core_tensor *least =
-        CORE__DO(scope, core_clamp_min, value, core_float(eps));
+    core_tensor *missing =
+        CORE__DO(scope, core_rsub_scalar, value, core_float(eps), core_int(1));
 
-    return core__x_add(scope, norm, core__x_sub(scope, least, value));
+    /* Of an infinite norm nothing is missing. */
+    return core__x_add(scope, norm,
+                       CORE__DO(scope, core_clamp_min, missing, core_int(0)));
 }
 
 /* cosine_similarity(x1, x2, dim, eps): sum of x1 x2 / (|x1| |x2|) along dim */

@@ -96,7 +96,8 @@ static core_status read_term(equation *e, const char **text, uint32_t dots,
     return CORE_OK;
 }
 
-/* Notes the sizes of an operand's dimensions; one of size 1 fits any other. */
+/* Notes the sizes of an operand's dimensions; one of size 1 fits any other of
+ * another operand. */
 static core_status note_sizes(equation *e, uint32_t index)
 {
     const operand *x = &e->operands[index];
@@ -105,7 +106,15 @@ static core_status note_sizes(equation *e, uint32_t index)
         int64_t *known = &e->sizes[x->names[i]];
         int64_t size = x->tensor->sizes[i];
 
-        if (*known > 1 && size != 1 && size != *known)
+        for (uint32_t k = 0; k < i; k++)
+            if (x->names[k] == x->names[i] && x->tensor->sizes[k] != size)
+                return core__op_error(CORE_ERROR_SHAPE, e->op,
+                                      "dimension %u of tensors[%u] has size "
+                                      "%lld; dimension %u has the same name "
+                                      "and %lld",
+                                      i, index, (long long)size, k,
+                                      (long long)x->tensor->sizes[k]);
+        if (*known != -1 && *known != 1 && size != 1 && size != *known)
             return core__op_error(CORE_ERROR_SHAPE, e->op,
                                   "dimension %u of tensors[%u] has size %lld; "
                                   "another of the same name has %lld",

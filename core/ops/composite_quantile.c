@@ -64,7 +64,7 @@ static core_tensor *ranks_in(core__scope *scope, core_tensor *sorted,
     q = core__x_cast(scope, q, CORE_F64);
     if (ignore_nan) {
         ranks = CORE__DO(scope, core_sum_dim, core__x_logical_not(scope, nan),
-                         &dim, 1, true, sorted->dtype);
+                         &dim, 1, true, CORE_F64);
         ranks = core__x_add_scalar(scope, ranks, -1);
         return CORE__DO(scope, core_clamp_min, core__x_mul(scope, q, ranks),
                         core_int(0));

@@ -182,6 +182,64 @@ START_TEST(ctc_loss_of_nan_is_nan)
 }
 END_TEST
 
+START_TEST(ctc_loss_takes_one_sequence_without_a_batch)
+{
+    core_tensor *probs, *targets = INDICES(2, 1, 2), *want, *got;
+    core_tensor *times, *lengths;
+    const int64_t time = 4, length = 2;
+
+    probs = CALL(reshape, CALL(arange, core_int(12), CORE_F64, NULL),
+                 (int64_t[]){4, 1, 3}, 3);
+    probs = CALL(log_softmax, CALL(sin, probs), -1, CORE_DTYPE_NONE);
+    want = CALL(ctc_loss, probs, targets, &time, 1, &length, 1, 0,
+                CORE_REDUCTION_NONE, false);
+    probs = CALL(select, probs, 1, 0);
+    got = CALL(ctc_loss, probs, targets, &time, 1, &length, 1, 0,
+               CORE_REDUCTION_NONE, false);
+    ck_assert_uint_eq(core_tensor_ndim(got), 0);
+    HOLDS(CALL(sub, got, want, core_int(1)), 1, 0);
+    times = CALL(full, NULL, 0, core_int(4), CORE_I64, NULL);
+    lengths = CALL(full, NULL, 0, core_int(2), CORE_I64, NULL);
+    got = CALL(ctc_loss_tensor, probs, targets, times, lengths, 0,
+               CORE_REDUCTION_SUM, false);
+    HOLDS(CALL(sub, got, want, core_int(1)), 1, 0);
+}
+END_TEST
+
+START_TEST(einsum_checks_sizes)
+{
+    core_tensor *none = CALL(ones, (int64_t[]){0}, 1, CORE_F32, NULL);
+    core_tensor *three = CALL(ones, (int64_t[]){3}, 1, CORE_F32, NULL);
+    core_tensor *row = CALL(ones, (int64_t[]){1, 3}, 2, CORE_F32, NULL);
+    core_tensor *pair[2] = {none, three}, *out;
+
+    FAILS(core_einsum("i,i->", pair, 2, NULL, 0, &out), CORE_ERROR_SHAPE,
+          "dimension 0 of tensors[1] has size 3");
+    FAILS(core_einsum("ii->i", &row, 1, NULL, 0, &out), CORE_ERROR_SHAPE,
+          "dimension 1 of tensors[0] has size 3");
+}
+END_TEST
+
+START_TEST(similarity_of_rows_with_an_infinite_norm_is_zero)
+{
+    const int64_t sizes[2] = {1, 4};
+    core_tensor *x = CALL(full, sizes, 2, core_float(60000), CORE_F16, NULL);
+
+    HOLDS(CALL(cosine_similarity, x, x, 1, 1e-8), 1, 0);
+}
+END_TEST
+
+START_TEST(quantiles_of_long_rows_of_bf16)
+{
+    core_tensor *x = CALL(arange, core_int(303), CORE_F32, NULL);
+    core_tensor *one = CALL(ones, NULL, 0, CORE_BF16, NULL);
+
+    x = CALL(to, CALL(gt_scalar, x, core_int(301)), CORE_BF16, NULL, false,
+             false, -1);
+    HOLDS(CALL(nanquantile, x, one, NULL, false, "linear"), 1, 1);
+}
+END_TEST
+
 START_TEST(combination_of_no_tensors_is_zero)
 {
     core_tensor *x = CALL(compute_linear_combination,
@@ -637,7 +695,9 @@ SUITE("ops/composites", attention_of_scores_that_overflow_is_zero,
       gradients_of_bags_are_divided_by_the_frequency_of_a_row,
       gradient_of_a_greatest_row_goes_to_the_first_one,
       bags_end_at_the_last_offset, offsets_of_bags_are_checked,
-      ctc_loss_of_nan_is_nan, combination_of_no_tensors_is_zero,
+      ctc_loss_of_nan_is_nan, ctc_loss_takes_one_sequence_without_a_batch,
+      einsum_checks_sizes, similarity_of_rows_with_an_infinite_norm_is_zero,
+      quantiles_of_long_rows_of_bf16, combination_of_no_tensors_is_zero,
       pixels_beyond_an_image_are_zero_with_antialiasing,
       ranges_of_integers_are_exact,
       margin_losses_of_an_empty_batch_have_an_empty_gradient,
