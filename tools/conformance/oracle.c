@@ -331,6 +331,7 @@ static bool cat_values(const sample_call *call, reference *out)
         call->values[1].tag != CORE_VALUE_INT)
         return false;
     dim = call->values[1].u.i;
+    dim += dim < 0 ? (int64_t)out->ndim[0] : 0;
     for (uint32_t d = 0; d < out->ndim[0]; d++)
         if (d < dim)
             outer *= out->sizes[0][d];
@@ -357,6 +358,7 @@ static bool select_values(const sample_call *call, reference *out)
     if (strcmp(core_op_name(call->op), "index_select") != 0 || x->ndim == 0)
         return false;
     dim = call->values[1].u.i;
+    dim += dim < 0 ? (int64_t)x->ndim : 0;
     for (uint32_t d = 0; d < x->ndim; d++)
         if (d < dim)
             outer *= x->sizes[d];
@@ -487,8 +489,14 @@ bool oracle_orders(const char *op)
 
 bool oracle_normalizes(const char *op)
 {
-    return strcmp(op, "_softmax") == 0 || strcmp(op, "_log_softmax") == 0 ||
-           strcmp(op, "logsumexp") == 0;
+    static const char *const names[] = {
+        "_softmax",  "_log_softmax", "logsumexp",    "_logsumexp",
+        "logaddexp", "logcumsumexp", "_safe_softmax"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(op, names[i]) == 0)
+            return true;
+    return false;
 }
 
 bool oracle_factors(const char *op)

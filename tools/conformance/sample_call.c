@@ -346,6 +346,18 @@ void sample_call_make_masked(sample_call *self)
     }
 }
 
+void sample_call_add(sample_call *self, double number)
+{
+    for (uint32_t k = 0; k < self->noperands; k++) {
+        operand *one = &self->operands[k];
+
+        for (int64_t i = 0;
+             core_dtype_is_floating(one->dtype) && i < one->numel; i++)
+            one->values[i] =
+                element_rounded(one->dtype, one->values[i] + number);
+    }
+}
+
 void sample_call_limit(sample_call *self, double most)
 {
     for (uint32_t k = 0; k < self->noperands; k++)

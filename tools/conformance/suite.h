@@ -182,6 +182,8 @@ bool suite_add_numbers(suite *self);
 bool suite_add_grid_limits(suite *self);
 bool suite_add_stream_order(suite *self);
 bool suite_add_two_streams(suite *self);
+bool suite_add_indices(suite *self);
+bool suite_add_random_graphs(suite *self);
 bool suite_add_training(suite *self);
 bool suite_add_custom(suite *self);
 bool suite_add_stress(suite *self);

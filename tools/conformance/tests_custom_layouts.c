@@ -323,5 +323,5 @@ static bool layouts_agree(suite *self, outcome *out, own_call *call,
 void own_layouts_agree(suite *self, outcome *out, const test *one)
 {
     (void)one;
-    own_operators_check(self, out, layouts_agree, false);
+    own_operators_check(self, out, layouts_agree, 0);
 }
