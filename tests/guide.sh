@@ -175,6 +175,55 @@ END
             LIBCORE_PLUGIN_PATH=$path:$work/7 "$work/capture"
 }
 
+# A product that step 8 reports and the CPU computes, with its gradient.
+watches() {
+    cat >"$work/watch.c" <<'END'
+#include <libcore/core.h>
+#include <libcore/ops.h>
+#include <stdio.h>
+#define OK(call)                                                   \
+    do {                                                           \
+        if ((call) != CORE_OK) {                                   \
+            printf("%s: %s\n", #call, core_error_message());       \
+            return 1;                                              \
+        }                                                          \
+    } while (0)
+int main(void)
+{
+    const int64_t row[2] = {1, 5000}, column[2] = {5000, 1};
+    core_tensor *a, *b, *out;
+    core_device *device;
+    float got[5000];
+
+    OK(core_device_find("steps", &device));
+    OK(core_ones(row, 2, CORE_F32, device, &a));
+    OK(core_ones(column, 2, CORE_F32, device, &b));
+    OK(core_tensor_set_requires_grad(a, true));
+    OK(core_mm(a, b, &out));
+    OK(core_backward(&out, 1, NULL, 0));
+    OK(core_tensor_read(out, got, sizeof *got));
+    if (got[0] != 5000)
+        return printf("product: %g\n", got[0]);
+    OK(core_tensor_read(core_tensor_grad(a), got, sizeof got));
+    if (got[0] != 1 || got[4999] != 1)
+        return printf("gradient: %g %g\n", got[0], got[4999]);
+    core_tensor_release(out);
+    core_tensor_release(b);
+    core_tensor_release(a);
+    return 0;
+}
+END
+    ${CC:-cc} -std=gnu11 -I"$LIBCORE_SOURCE/include" -I"$LIBCORE_BUILD/include" \
+        -iquote "$LIBCORE_SOURCE/include/libcore" \
+        -iquote "$LIBCORE_BUILD/include/libcore" -o "$work/watch" \
+        "$work/watch.c" -L"$path" -lcore -Wl,-rpath,"$path" &&
+        LIBCORE_FALLBACK=mm,copy_ LIBCORE_INTERPOSERS=validate \
+            LIBCORE_LOG=warning LIBCORE_PLUGIN_PATH=$path:$work/8 \
+            "$work/watch" >"$work/out" 2>&1 &&
+        grep 'steps: a product is too large' "$work/out" &&
+        ! grep 'validate:' "$work/out"
+}
+
 cxx() {
     mkdir -p "$work/cxx"
     # shellcheck disable=SC2086 # split into words on purpose
@@ -273,6 +322,7 @@ ok 'the product of step 4 is correct' own_kernel 4 mm
 ok 'the product with a plan of step 5 is correct' own_kernel 5 mm
 ok 'step 7 captures and launches a graph' captures
 ok 'the operator of step 8 has kernels, a shape and a gradient' own_operator
+ok 'the function of step 8 observes products' watches
 # Its devices have all that the earlier steps add.
 ok 'step 8 conforms' both "$work/8/core_steps.so"
 ok 'quoted code is in the sources' quoted

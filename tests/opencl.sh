@@ -106,6 +106,7 @@ golden() { # set, arguments...
 ok 'the plugin passes level core' says 'level reached: core' conformance \
     --level core
 cp "$LIBCORE_SOURCE"/tests/fixtures/opencl/copy_streams.c \
+    "$LIBCORE_SOURCE"/tests/fixtures/opencl/fused_kernels.c \
     "$LIBCORE_SOURCE"/tests/fixtures/opencl/packed_weights.c "$work"
 ok 'a copy stream copies beside the compute stream, in the order of events' \
     program copy_streams
@@ -113,6 +114,8 @@ ok 'a copy stream copies beside the compute stream, in the order of events' \
 ok "copy streams pass the suite's tests" says \
     'level core  *no failure: 2 PASS$' conformance --only core \
     --filter '*copy-streams*'
+ok 'compiled functions have the bits of operators, also while a kernel is built' \
+    says 'division of an integer by zero' program fused_kernels
 ok 'packed weights follow changes and are released' says '^bits ' \
     program packed_weights
 samples_of_weights() {

@@ -173,6 +173,12 @@ static const setting_row rows[CORE__SETTINGS] = {
          "The gradient of a recorded core_while keeps what each turn begins "
          "with, and fails if there are more turns than this.",
          "compile"},
+    [CORE__SETTING_COMPILE_BACKGROUND] =
+        {"LIBCORE_COMPILE_BACKGROUND", CORE_SETTING_BOOLEAN, NULL, 0, 1, 1, "1",
+         SWITCH,
+         "Whether a kernel whose build takes long is built in the background "
+         "while operators run one by one.  With 0 the call waits for it.",
+         "compile"},
 };
 
 /* Texts that were returned live until the process ends. */

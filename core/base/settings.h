@@ -40,6 +40,7 @@ typedef enum core__setting_id {
     CORE__SETTING_COMPILE_CHECK,
     CORE__SETTING_COMPILE_CODEGEN,
     CORE__SETTING_LOOP_TURNS,
+    CORE__SETTING_COMPILE_BACKGROUND,
     CORE__SETTINGS
 } core__setting_id;
 

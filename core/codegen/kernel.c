@@ -146,14 +146,15 @@ static bool retain_used(core__loop_kernel *kernel)
     return false;
 }
 
-static core__loop_kernel *find(const core_device *device,
-                               const core_loop_program *program, uint32_t hints)
+core__loop_kernel *core__loop_kernel_find(const core_device *device,
+                                          const core_loop_program *program,
+                                          const core_loop_hints *hints)
 {
     core__loop_kernel *k;
 
     core__registry_lock();
     for (k = kernels; k; k = k->next)
-        if (k->device == device && k->hints == hints &&
+        if (k->device == device && k->hints == hints->flags &&
             k->generation == atomic_load(&device->generation) &&
             memcmp(k->program->hash, program->hash, sizeof program->hash) ==
                 0 &&
@@ -187,17 +188,11 @@ static void take_out(core__loop_kernel *kernel)
     core__registry_unlock();
 }
 
-core_status core__loop_kernel_share(core_device *device,
-                                    core_loop_program *program,
-                                    const core_loop_hints *hints,
-                                    core__loop_kernel **out_kernel,
-                                    bool *out_new)
+core_status core__loop_kernel_make_shared(core_device *device,
+                                          core_loop_program *program,
+                                          const core_loop_hints *hints,
+                                          core__loop_kernel **out_kernel)
 {
-    *out_kernel = find(device, program, hints->flags);
-    *out_new = !*out_kernel;
-    if (*out_kernel)
-        return CORE_OK;
-    CORE_TRY(core__loop_kernel_accepts(device, program));
     CORE_TRY(core__loop_kernel_build(device, program, hints, out_kernel));
     add(*out_kernel, hints->flags);
     return CORE_OK;

@@ -17,7 +17,7 @@ typedef struct core__loop_kernel {
     core_device *device;        /* with a reference */
     core_loop_program *program; /* with a reference */
     void *impl;                 /* the plugin's handle */
-    /* Of core__loop_kernel_share: */
+    /* Of those that core__loop_kernel_find finds: */
     uint32_t hints; /* flags */
     bool shared;
     struct core__loop_kernel *next, *previous; /* under the registry's lock */
@@ -32,13 +32,6 @@ core_status core__loop_kernel_build(core_device *device,
                                     core_loop_program *program,
                                     const core_loop_hints *hints,
                                     core__loop_kernel **out_kernel);
-/* The same, or a reference to such a kernel that exists: of an equal program,
- * with the same flags of hints.  *out_new: whether it was built. */
-core_status core__loop_kernel_share(core_device *device,
-                                    core_loop_program *program,
-                                    const core_loop_hints *hints,
-                                    core__loop_kernel **out_kernel,
-                                    bool *out_new);
 core__loop_kernel *core__loop_kernel_retain(core__loop_kernel *kernel);
 /* Accepts NULL.  Work that was launched with the kernel may be unfinished. */
 void core__loop_kernel_release(core__loop_kernel *kernel);

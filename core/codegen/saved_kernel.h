@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* saved_kernel.h: what kernel.c does for save.c. */
+/* saved_kernel.h: what kernel.c does for save.c and background_build.c. */
 
 #ifndef CORE_CODEGEN_SAVED_KERNEL_H
 #define CORE_CODEGEN_SAVED_KERNEL_H
@@ -20,5 +20,16 @@ core_status core__loop_kernel_restore(core_device *device,
                                       core_loop_program *program,
                                       const void *data, uint64_t size,
                                       core__loop_kernel **out_kernel);
+
+/* Finds a kernel that core__loop_kernel_make_shared has made of an equal
+ * program, with the same flags of hints, and returns a reference, or NULL. */
+core__loop_kernel *core__loop_kernel_find(const core_device *device,
+                                          const core_loop_program *program,
+                                          const core_loop_hints *hints);
+/* Builds a kernel that others find.  Any thread may call it. */
+core_status core__loop_kernel_make_shared(core_device *device,
+                                          core_loop_program *program,
+                                          const core_loop_hints *hints,
+                                          core__loop_kernel **out_kernel);
 
 #endif

@@ -30,6 +30,7 @@ void core__fusion_release(core__fusion *fusion)
         return;
     for (uint32_t i = 0; i < fusion->ngroups; i++) {
         core__loop_kernel_release(fusion->groups[i].kernel);
+        core__loop_build_release(fusion->groups[i].build);
         core__free(fusion->groups[i].reason);
         core__free(fusion->groups[i].values);
     }
@@ -40,13 +41,24 @@ void core__fusion_release(core__fusion *fusion)
     core__free(fusion);
 }
 
+/* When all are: preparing calls again for each one would take longer. */
+bool core__fusion_is_built(const core__fusion *fusion)
+{
+    for (uint32_t i = 0; i < fusion->ngroups; i++)
+        if (fusion->groups[i].build &&
+            !core__loop_build_is_finished(fusion->groups[i].build))
+            return false;
+    return fusion->waits;
+}
+
 bool core__fusion_is_current(const core__fusion *fusion)
 {
     return fusion->registered ==
                atomic_load_explicit(&core__registry_generation,
                                     memory_order_relaxed) &&
            fusion->impl == fusion->device->impl &&
-           fusion->generation == atomic_load(&fusion->device->generation);
+           fusion->generation == atomic_load(&fusion->device->generation) &&
+           !core__fusion_is_built(fusion);
 }
 
 /* --------------------------------------------------------------- counts -- */
@@ -152,13 +164,13 @@ static core_status set_reason(core__fused_group *group, const char *reason)
 }
 
 /* Keeps why a group has no kernel.  UNSUPPORTED is expected: the device does
- * not accept such a program.  Anything else is logged. */
+ * not accept such a program.  Anything else is logged, once for each build. */
 static core_status refuse(core__fused_group *group, const core_device *device,
-                          core_status status)
+                          core_status status, bool is_new)
 {
     const char *message = core_error_message();
 
-    if (status != CORE_ERROR_UNSUPPORTED)
+    if (status != CORE_ERROR_UNSUPPORTED && is_new)
         core__log(CORE_LOG_WARNING, "compile",
                   "\"%s\" cannot build the kernel of %u operators, which run "
                   "one by one: %s",
@@ -167,20 +179,25 @@ static core_status refuse(core__fused_group *group, const core_device *device,
 }
 
 static core_status build(const core_program *program, core_device *device,
-                         core__fused_group *group, core_loop_program *loop)
+                         core__fused_group *group, core_loop_program *loop,
+                         bool *out_waits)
 {
     core_loop_hints hints = hints_of(program, group);
     core__error_record saved;
     core_status status;
-    bool is_new = false;
+    bool is_new;
 
     core__error_save(&saved);
-    status =
-        core__loop_kernel_share(device, loop, &hints, &group->kernel, &is_new);
-    if (status != CORE_OK || is_new)
+    status = core__loop_kernel_request(device, loop, &hints, &group->kernel,
+                                       &is_new, &group->build);
+    if (is_new)
         count(status == CORE_OK ? &built : &refused);
-    if (status != CORE_OK)
-        status = refuse(group, device, status);
+    if (status != CORE_OK) {
+        status = refuse(group, device, status, is_new);
+    } else if (!group->kernel) {
+        *out_waits = true;
+        status = set_reason(group, "its kernel is being built");
+    }
     if (status == CORE_OK)
         core__error_restore(&saved);
     return status;
@@ -240,12 +257,13 @@ static core_status make_group(core_program *program, core_device *device,
         return set_reason(group, "nothing reads its results");
     status = core__fusion_write(program, tensors, nodes, is_read, group, &loop);
     if (status == CORE_ERROR_UNSUPPORTED)
-        return refuse(group, device, status);
+        return refuse(group, device, status, true);
     if (status != CORE_OK)
         return status;
     group->bytes_saved = bytes_saved(program, nodes, group);
-    status = not_worth(group, mode) ? set_reason(group, not_worth(group, mode))
-                                    : build(program, device, group, loop);
+    status = not_worth(group, mode)
+                 ? set_reason(group, not_worth(group, mode))
+                 : build(program, device, group, loop, &fusion->waits);
     core__loop_program_release(loop);
     return status;
 }

@@ -15,6 +15,7 @@
 #ifndef CORE_COMPILE_FUSION_H
 #define CORE_COMPILE_FUSION_H
 
+#include "codegen/background_build.h"
 #include "codegen/loop_kernel.h"
 #include "compile/operator_reasons.h"
 #include "compile/program.h"
@@ -32,7 +33,8 @@ typedef struct core__fused_group {
     uint32_t first, count;
     core__loop_kernel *kernel; /* NULL: the operators run one by one: */
     char *reason;
-    uint32_t *values; /* by operand of the kernel, outputs first */
+    core__loop_build *build; /* of the kernel, in the background; or NULL */
+    uint32_t *values;        /* by operand of the kernel, outputs first */
     uint32_t noperands, noutputs;
     uint64_t elements;    /* of each result */
     uint64_t bytes_saved; /* that are not read and not written, in each call */
@@ -41,6 +43,7 @@ typedef struct core__fused_group {
 typedef struct core__fusion {
     _Atomic uint32_t references;
     uint32_t registered, generation; /* when it was made */
+    bool waits;                      /* kernels were being built then */
     core_device *device;             /* as long as the program */
     void *impl;                      /* of the device */
     uint32_t *order;                 /* of the nodes of the program */
@@ -62,6 +65,10 @@ core_status core__fusion_new(core_program *program, core_device *device,
 core__fusion *core__fusion_retain(core__fusion *fusion);
 /* Accepts NULL. */
 void core__fusion_release(core__fusion *fusion);
+
+/* True if kernels for which a fusion waits are there, or have failed: another
+ * one finds them, as long as this one exists. */
+bool core__fusion_is_built(const core__fusion *fusion);
 
 /* True if a fusion was made for the state in which the process is now. */
 bool core__fusion_is_current(const core__fusion *fusion);

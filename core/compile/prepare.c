@@ -1416,6 +1416,7 @@ static core_status prepare_all(preparing *p)
     if (!p->to->fusion)
         CORE_TRY(core__fusion_new(program, p->device, p->run.tensors,
                                   &p->to->fusion));
+    p->to->waits = p->to->fusion->waits;
     p->order = p->to->fusion->order;
     for (uint32_t i = 0; i < program->nnodes; i++) {
         p->run.node = p->order[i];

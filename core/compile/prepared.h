@@ -126,6 +126,7 @@ typedef struct core__prepared {
     core_program *program; /* without a reference */
     core_program *own;     /* that is the program; NULL: it is the caller's */
     core__fusion *fusion;
+    bool waits; /* the fusion does */
     core_device *device;
     void *impl; /* of the device */
     uint32_t registered, call_flags, generation;

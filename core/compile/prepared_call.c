@@ -66,7 +66,8 @@ static bool is_current(const core__prepared *set)
                                                    memory_order_relaxed) &&
            set->impl == set->device->impl &&
            set->generation == atomic_load_explicit(&set->device->generation,
-                                                   memory_order_relaxed);
+                                                   memory_order_relaxed) &&
+           (core__likely(!set->waits) || !core__fusion_is_built(set->fusion));
 }
 
 static bool suits(const core__prepared *set, const core__thread *self,
@@ -89,10 +90,13 @@ static void give_back(core__prepared_calls *calls, core__prepared *set)
     core__prepared_free(set);
 }
 
-/* Takes a set out; NULL: none fits. */
+/* Takes a set out; NULL: none fits.  *out_former: one that can never be used
+ * again, and has references to kernels that the next one may need; or NULL. */
 static core__prepared *take(core__prepared_calls *calls,
-                            const core__thread *self, const core_stream *stream)
+                            const core__thread *self, const core_stream *stream,
+                            core__prepared **out_former)
 {
+    *out_former = NULL;
     for (uint32_t i = 0; i < SETS; i++) {
         core__prepared *set;
 
@@ -102,10 +106,12 @@ static core__prepared *take(core__prepared_calls *calls,
                                        memory_order_acquire);
         if (core__likely(set && is_current(set) && suits(set, self, stream)))
             return set;
-        if (set && is_current(set))
+        if (set && is_current(set)) {
             give_back(calls, set);
-        else
-            core__prepared_free(set);
+            continue;
+        }
+        core__prepared_free(*out_former);
+        *out_former = set;
     }
     return NULL;
 }
@@ -142,18 +148,20 @@ static void replace_facts(core__prepared_calls *calls,
     core__prepared_facts_release(before);
 }
 
-static bool has_facts(const core__prepared_calls *calls, uint32_t registered)
+static bool has_facts(const core__prepared_calls *calls,
+                      const core__prepared *set)
 {
     bool found;
 
     core__compiled_lock();
-    found = calls->facts && calls->facts->registered == registered;
+    found = calls->facts && calls->facts->registered == set->registered &&
+            calls->facts->fusion == set->fusion;
     core__compiled_unlock();
     return found;
 }
 
 /* Keeps what explain tells, which is the same for all sets until something is
- * registered. */
+ * registered or kernels have been built. */
 static core_status note_facts(const core_program *program,
                               core__prepared_calls *calls,
                               const core__prepared *set)
@@ -162,7 +170,7 @@ static core_status note_facts(const core_program *program,
     size_t size = set->nunprepared * sizeof *set->unprepared;
     core__prepared_facts *facts;
 
-    if (has_facts(calls, set->registered))
+    if (has_facts(calls, set))
         return CORE_OK;
     facts = core__alloc(sizeof *facts + size);
     if (!facts)
@@ -208,32 +216,30 @@ static core_status make_set(core_program *program, core_tensor *const *inputs,
                             core__prepared **out_set, const char **out_reason)
 {
     core__fusion *fusion = atomic_exchange(&calls->fusion, NULL);
+    core__fusion *former = NULL;
     core_status status;
 
     if (fusion && !core__fusion_is_current(fusion)) {
-        core__fusion_release(fusion);
+        former = fusion;
         fusion = NULL;
     }
     status = core__prepare(program, inputs, fusion, out_set, out_reason);
     if (status == CORE_OK && !fusion && !(*out_set)->own)
         fusion = core__fusion_retain((*out_set)->fusion);
+    core__fusion_release(former);
     core__fusion_release(atomic_exchange(&calls->fusion, fusion));
     return status;
 }
 
-/* Takes a set, or makes one; *out_set is NULL if there can be none. */
-static core_status get_set(core_program *program, core_tensor *const *inputs,
+/* Makes a set; *out_set is NULL if there can be none. */
+static core_status new_set(core_program *program, core_tensor *const *inputs,
                            core__prepared_calls *calls,
-                           const core_stream *stream, core__prepared **out_set)
+                           core__prepared **out_set)
 {
-    core__thread *self = core__thread_self();
     core__error_record saved;
     const char *reason;
     core_status status;
 
-    *out_set = take(calls, self, stream);
-    if (core__likely(*out_set != NULL))
-        return CORE_OK;
     if (atomic_load(&calls->reason) &&
         atomic_load(&calls->refused) == atomic_load(&core__registry_generation))
         return CORE_OK;
@@ -256,6 +262,23 @@ static core_status get_set(core_program *program, core_tensor *const *inputs,
         core__prepared_free(*out_set);
         *out_set = NULL;
     }
+    return status;
+}
+
+/* Takes a set, or makes one; *out_set is NULL if there can be none. */
+static core_status get_set(core_program *program, core_tensor *const *inputs,
+                           core__prepared_calls *calls,
+                           const core_stream *stream, core__prepared **out_set)
+{
+    core__prepared *former;
+    core_status status = CORE_OK;
+
+    *out_set = take(calls, core__thread_self(), stream, &former);
+    if (core__likely(*out_set && !former))
+        return CORE_OK;
+    if (!*out_set)
+        status = new_set(program, inputs, calls, out_set);
+    core__prepared_free(former);
     return status;
 }
 

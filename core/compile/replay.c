@@ -24,6 +24,9 @@
 
 /* ---------------------------------------------------------------- types -- */
 
+/* When a number that has changed counts as one that does not, and how often. */
+enum { STEADY_CALLS = 8, REVIVALS = 2 };
+
 /* What graphs of one device share. */
 typedef struct place {
     struct place *next;
@@ -52,14 +55,18 @@ typedef enum state {
 struct core__replay {
     _Atomic uint32_t state;
     _Atomic uint64_t captures, launches;
-    _Atomic uint32_t end;   /* the first node that is not in the graph */
+    _Atomic uint32_t end;   /* how many nodes are in the graph */
+    _Atomic uint32_t fused; /* kernels in the graph, of groups of operators */
     _Atomic uint32_t moved; /* inputs that are copied */
     uint32_t failures;
     char reason[240]; /* set before the state NEVER */
     /* Why the first node that is not in the graph is not: a number that it
      * reads, or a reason, static. */
     const char *_Atomic end_number, *_Atomic end_reason;
+    _Atomic uint32_t end_node;
     core__replays *replays;
+    core__fusion *fusion; /* with a reference; NULL: nothing is fused, and the
+                           * nodes are in their order */
     core_graph *graph;
     core_stream *last; /* of the last launch of this graph */
     uint32_t generation, registered, call_flags;
@@ -71,9 +78,12 @@ struct core__replay {
     core_value *numbers;        /* by number: of the capture */
     core_value *numbers_now;
     bool *varies;          /* by number */
+    uint8_t *steady;       /* by number that varies: calls since it changed */
+    uint8_t *revived;      /* by number: how often it did no longer vary */
     core_tensor **results; /* by value: tensors of the graph that are read
                             * after it */
     core_tensor **tensors; /* by value: of a call */
+    uint32_t *last_reader; /* by value, with fusion */
 };
 
 typedef struct core__replay replay;
@@ -148,12 +158,13 @@ static core_status find_place(core__replays *replays, core_device *device,
 
 static replay *replay_new(core_program *program, core__replays *replays)
 {
-    size_t size = sizeof(replay) +
-                  program->ninputs *
-                      (sizeof(core_memory) + sizeof(void *) + sizeof(bool)) +
-                  program->nhidden * sizeof(core_memory) +
-                  program->nnumbers * (2 * sizeof(core_value) + sizeof(bool)) +
-                  2 * program->nvalues * sizeof(void *);
+    size_t size =
+        sizeof(replay) +
+        program->ninputs *
+            (sizeof(core_memory) + sizeof(void *) + sizeof(bool)) +
+        program->nhidden * sizeof(core_memory) +
+        program->nnumbers * (2 * sizeof(core_value) + sizeof(bool) + 2) +
+        program->nvalues * (2 * sizeof(void *) + sizeof(uint32_t));
     replay *r = core__alloc_zero(size);
 
     if (!r)
@@ -166,8 +177,11 @@ static replay *replay_new(core_program *program, core__replays *replays)
     r->buffers = (core_tensor **)(void *)(r->numbers_now + program->nnumbers);
     r->results = r->buffers + program->ninputs;
     r->tensors = r->results + program->nvalues;
-    r->copies = (bool *)(void *)(r->tensors + program->nvalues);
+    r->last_reader = (uint32_t *)(void *)(r->tensors + program->nvalues);
+    r->copies = (bool *)(void *)(r->last_reader + program->nvalues);
     r->varies = r->copies + program->ninputs;
+    r->steady = (uint8_t *)(r->varies + program->nnumbers);
+    r->revived = r->steady + program->nnumbers;
     return r;
 }
 
@@ -209,6 +223,8 @@ static void drop_graph(const core_program *program, replay *r)
     drop_tensors(r, r->results, program->nvalues);
     core_graph_release(r->graph);
     r->graph = NULL;
+    core__fusion_release(r->fusion); /* after the graph that has its kernels */
+    r->fusion = NULL;
     core_stream_release(r->last);
     r->last = NULL;
     core__error_restore(&saved);
@@ -233,12 +249,13 @@ static void never(core_program *program, replay *r, const char *reason)
 }
 
 static void describe_end(const core_program *program, const replay *r,
-                         uint32_t end, char *text, size_t size)
+                         char *text, size_t size)
 {
     const char *number = atomic_load(&r->end_number);
     const char *reason = atomic_load(&r->end_reason);
 
-    core__format(text, size, "%s: %s%s%s", program->nodes[end].name,
+    core__format(text, size, "%s: %s%s%s",
+                 program->nodes[atomic_load(&r->end_node)].name,
                  number ? "the " : "", number ? number : reason,
                  number ? " changes from call to call" : "");
 }
@@ -248,7 +265,7 @@ static void write_end(const core_program *program, const replay *r,
 {
     char text[240];
 
-    describe_end(program, r, atomic_load(&r->end), text, sizeof text);
+    describe_end(program, r, text, sizeof text);
     core__json_text(json, "reason", text);
 }
 
@@ -264,6 +281,8 @@ void core__replay_write(const core_program *program, core__json *json)
     core__json_unsigned(json, "operators",
                         at == CAPTURED ? atomic_load(&r->end) : 0);
     core__json_unsigned(json, "of", program->nnodes);
+    core__json_unsigned(json, "fused_kernels",
+                        at == CAPTURED ? atomic_load(&r->fused) : 0);
     core__json_unsigned(json, "captures", atomic_load(&r->captures));
     core__json_unsigned(json, "launches", atomic_load(&r->launches));
     core__json_unsigned(json, "copied_inputs", atomic_load(&r->moved));
@@ -306,23 +325,75 @@ static const core__program_number *varying_number(
     return NULL;
 }
 
-/* The first node that cannot be in a graph. */
+/* The node at a place in the order in which they run. */
+static uint32_t node_at(const replay *r, uint32_t place)
+{
+    return r->fusion ? r->fusion->order[place] : place;
+}
+
+/* The group whose nodes include that at a place; NULL: it runs alone. */
+static const core__fused_group *group_at(const replay *r, uint32_t place)
+{
+    for (uint32_t i = 0; r->fusion && i < r->fusion->ngroups; i++) {
+        const core__fused_group *group = &r->fusion->groups[i];
+
+        if (group->kernel && place - group->first < group->count)
+            return group;
+    }
+    return NULL;
+}
+
+/* The first place whose node cannot be in a graph. */
 static uint32_t find_end(const core_program *program, replay *r,
                          const core__prepared_facts *facts)
 {
     for (uint32_t i = 0; i < program->nnodes; i++) {
-        const core__program_node *node = &program->nodes[i];
+        const core__program_node *node = &program->nodes[node_at(r, i)];
         const core__program_number *number = varying_number(program, r, node);
         const char *reason = unprepared_reason(facts, node);
+        const core__fused_group *group;
 
         if (!number && !reason)
             continue;
         atomic_store(&r->end_number,
                      number ? number->source->numbers[number->number] : NULL);
         atomic_store(&r->end_reason, reason);
-        return i;
+        atomic_store(&r->end_node, node_at(r, i));
+        group = group_at(r, i);
+        return group ? group->first : i;
     }
     return program->nnodes;
+}
+
+static void note_last(void *context, uint32_t value)
+{
+    const core__run *run = context;
+
+    ((uint32_t *)(uintptr_t)run->last)[value] = run->node;
+}
+
+/* Takes the groups of the prepared calls, if they are of this program: not of
+ * one that computes more again. */
+static void take_fusion(const core_program *program, replay *r,
+                        const core__prepared_facts *facts)
+{
+    core__run run = {.last = r->last_reader};
+    bool any = false;
+
+    if (facts->recomputed || !facts->fusion ||
+        !core__fusion_is_current(facts->fusion))
+        return;
+    for (uint32_t i = 0; i < facts->fusion->ngroups; i++)
+        any = any || facts->fusion->groups[i].kernel;
+    if (!any)
+        return;
+    r->fusion = core__fusion_retain(facts->fusion);
+    for (uint32_t v = 0; v < program->nvalues; v++)
+        r->last_reader[v] = CORE__NO_VALUE;
+    for (uint32_t i = 0; i < program->nnodes; i++) {
+        run.node = node_at(r, i);
+        core__node_each_value(&program->nodes[run.node], note_last, &run);
+    }
 }
 
 /* Why a program is never captured, whatever its calls; NULL: no reason. */
@@ -362,6 +433,27 @@ static bool is_tied(const core_program *program, uint32_t input)
     return program->inputs[input].base != CORE__NO_VALUE;
 }
 
+/* False: the graph depends on it, or could do so from now on.  A number that
+ * changed once, such as the mark of a first step, is a part of graphs again when
+ * it has not changed for some calls. */
+static bool note_number(replay *r, uint32_t i)
+{
+    bool same = same_number(&r->numbers[i], &r->numbers_now[i]);
+
+    if (!r->varies[i]) {
+        r->varies[i] = !same;
+        r->steady[i] = 0;
+        return same;
+    }
+    r->numbers[i] = r->numbers_now[i];
+    r->steady[i] = same ? r->steady[i] + 1 : 0;
+    if (r->steady[i] < STEADY_CALLS || r->revived[i] == REVIVALS)
+        return true;
+    r->varies[i] = false;
+    r->revived[i]++;
+    return false;
+}
+
 /* Notes what has changed since the last call; *out_holds: nothing that the
  * graph depends on.  False: a tied input has moved. */
 static bool note_changes(const core_program *program, replay *r,
@@ -387,12 +479,8 @@ static bool note_changes(const core_program *program, replay *r,
         holds = holds && same_memory(now, r->hidden_memory[i]);
         r->hidden_memory[i] = now;
     }
-    for (uint32_t i = 0; i < program->nnumbers; i++) {
-        if (r->varies[i] || same_number(&r->numbers[i], &r->numbers_now[i]))
-            continue;
-        r->varies[i] = true;
-        holds = false;
-    }
+    for (uint32_t i = 0; i < program->nnumbers; i++)
+        holds = note_number(r, i) && holds;
     *out_holds = holds;
     return true;
 }
@@ -454,12 +542,54 @@ static void release_tensors(const core_program *program, replay *r)
     }
 }
 
-static core_status run_nodes(core__run *run, uint32_t end)
+/* Computes a group with its kernel: only what something else reads gets
+ * memory. */
+static core_status run_group(core__run *run, const core__fused_group *group,
+                             const uint32_t *nodes)
 {
-    for (; run->node < end; run->node++) {
-        const core__program_node *node = &run->program->nodes[run->node];
-        core_status status = core__run_node(run, node);
+    const core__program_value *values = run->program->values;
+    const core__program_type *type = &values[group->values[0]].type;
+    core__loop_arguments arguments = {.ndim = type->ndim,
+                                      .sizes = core__type_sizes(type)};
+    size_t size = group->noperands * sizeof(core_tensor *);
+    core_tensor **tensors = core__alloc(size + 1);
+    core_status status = CORE_OK;
 
+    if (!tensors)
+        return core__error_memory(size);
+    for (uint32_t i = 0; i < group->noutputs && status == CORE_OK; i++)
+        status = core__run_new(run, &values[group->values[i]].type,
+                               &run->tensors[group->values[i]]);
+    for (uint32_t i = 0; i < group->noperands; i++)
+        tensors[i] = run->tensors[group->values[i]];
+    arguments.tensors = tensors;
+    if (status == CORE_OK)
+        status = core__loop_kernel_run(group->kernel, &arguments);
+    core__free(tensors);
+    for (uint32_t i = 0; i < group->count; i++) {
+        run->node = nodes[i];
+        core__run_drop(run, &run->program->nodes[run->node]);
+    }
+    return status;
+}
+
+/* Nodes that follow a graph are operators; those in it are groups, too. */
+static core_status run_nodes(core__run *run, const replay *r, uint32_t first,
+                             uint32_t end, bool groups)
+{
+    for (uint32_t i = first; i < end; i++) {
+        const core__fused_group *group = groups ? group_at(r, i) : NULL;
+        const core__program_node *node;
+        core_status status;
+
+        if (group) {
+            CORE_TRY(run_group(run, group, r->fusion->order + i));
+            i += group->count - 1;
+            continue;
+        }
+        run->node = node_at(r, i);
+        node = &run->program->nodes[run->node];
+        status = core__run_node(run, node);
         core__run_drop(run, node);
         CORE_TRY(status);
     }
@@ -473,11 +603,12 @@ static core_status run_captured(core_program *program, replay *r,
                      .inputs = inputs,
                      .devices = program->devices,
                      .tensors = r->tensors,
-                     .numbers = r->numbers};
+                     .numbers = r->numbers,
+                     .last = r->fusion ? r->last_reader : NULL};
     core_status status = core__run_set_sources(&run);
 
     if (status == CORE_OK)
-        status = run_nodes(&run, end);
+        status = run_nodes(&run, r, 0, end, true);
     if (status == CORE_OK)
         keep_results(program, r);
     if (status == CORE_OK && end == program->nnodes)
@@ -500,6 +631,16 @@ static core_status capture_on(core_program *program, replay *r, place *at,
     (void)core_capture_end(at->stream, NULL);
     core__error_restore(&failure);
     return status;
+}
+
+static uint32_t count_groups(const replay *r, uint32_t end)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; r->fusion && i < r->fusion->ngroups; i++)
+        count +=
+            r->fusion->groups[i].kernel && r->fusion->groups[i].first < end;
+    return count;
 }
 
 static core_status capture_program(core_program *program, replay *r,
@@ -526,6 +667,7 @@ static core_status capture_program(core_program *program, replay *r,
     r->registered = atomic_load(&core__registry_generation);
     r->call_flags = core__thread_self()->call_flags;
     atomic_store(&r->end, end);
+    atomic_store(&r->fused, count_groups(r, end));
     atomic_store_explicit(&r->state, CAPTURED, memory_order_release);
     atomic_fetch_add(&r->captures, 1);
     atomic_fetch_add(&r->replays->captures, 1);
@@ -553,10 +695,11 @@ static core_status capture(core_program *program, replay *r,
             never(program, r, reason);
         return CORE_OK;
     }
+    take_fusion(program, r, facts);
     end = find_end(program, r, facts);
     core__prepared_facts_release(facts);
     if (2 * end < program->nnodes) {
-        describe_end(program, r, end, text, sizeof text);
+        describe_end(program, r, text, sizeof text);
         never(program, r, text);
         return CORE_OK;
     }
@@ -675,7 +818,7 @@ static core_status launch_graph(core_program *program, replay *r,
                      .devices = program->devices,
                      .tensors = r->tensors,
                      .numbers = r->numbers_now,
-                     .node = end};
+                     .last = r->fusion ? r->last_reader : NULL};
     place *at;
 
     CORE_TRY(find_place(r->replays, program->devices[0], &at));
@@ -688,7 +831,7 @@ static core_status launch_graph(core_program *program, replay *r,
     CORE_TRY(core_graph_launch(r->graph, stream));
     CORE_TRY(core__run_set_sources(&run));
     CORE_TRY(take_results(program, r, &run));
-    CORE_TRY(run_nodes(&run, program->nnodes));
+    CORE_TRY(run_nodes(&run, r, end, program->nnodes, false));
     CORE_TRY(make_outputs(program, &run, outputs));
     if (end < program->nnodes)
         CORE_TRY(core__run_writes(&run));

@@ -15,9 +15,12 @@
  *            does not change what the caller has;
  *   random   numbers are drawn at each launch, as the operators would.
  *
+ * Groups of operators that the prepared calls compute with one kernel
+ * (fusion.h) have that kernel in the graph, too.
+ *
  * A graph ends before the first operator that cannot be part of it: one that
- * reads the host in each call, or a number that has changed between calls, such
- * as Adam's count of steps.  The operators from there on are called after the
+ * reads the host in each call, or a number that changes between calls, such as
+ * Adam's count of steps.  The operators from there on are called after the
  * launch.  A program whose graph would have fewer than half of its operators is
  * called as without graphs.
  *

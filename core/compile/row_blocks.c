@@ -402,7 +402,7 @@ static core_status search_steps(search *s)
 /* Bytes of a block: what the caches of all threads hold. */
 static uint64_t block_bytes(const core_device *device)
 {
-    uint64_t bytes = device->interfaces.codegen.row_block;
+    uint64_t bytes = (uint64_t)device->interfaces.codegen.row_block << 10;
     core__error_record saved;
     uint32_t threads = 1;
 

@@ -48,6 +48,19 @@ static bool is_elementwise(const core__step *step)
            op->id == CORE_OP_CLONE || op->id == CORE_OP_TO_COPY;
 }
 
+/* A reduction along the innermost dimension, whose kernel computes the same for
+ * each row (codegen.h, row_block). */
+static bool reduces_rows(const core__step *step)
+{
+    const core_loop *loop = step->launch->loop;
+
+    return step->kind == CORE__STEP_LAUNCH &&
+           step->launch->run->op->family == CORE__FAMILY_REDUCTION &&
+           loop->reduced == 1 &&
+           loop->sizes[0] >= CORE_ROW_BLOCK_REDUCED_LEAST &&
+           loop->sizes[0] <= CORE_ROW_BLOCK_REDUCED_MOST;
+}
+
 /* The operand of a loop whose rows are along a dimension. */
 static bool set_loop_operand(const core_loop *loop, const core_operand *from,
                              uint32_t rows, core__row_operand *out)
@@ -78,11 +91,11 @@ static const char *describe_loop(const core__step *step,
     uint32_t rows = loop->ndim, at = 0;
     core__row_count *counts = search->counts + search->ncounts;
 
-    if (loop->reduced || !is_elementwise(step))
+    if (loop->reduced ? !reduces_rows(step) : !is_elementwise(step))
         return "its kernel is not known to treat rows by themselves";
     while (rows > 0 && loop->sizes[rows - 1] == 1)
         rows--;
-    if (rows-- == 0)
+    if (rows-- == 0 || loop->reduced >> rows & 1)
         return "it has one row";
     for (uint32_t k = 0; k < loop->noperands; k++) {
         core_operand *from = (core_operand *)(uintptr_t)&loop->operands[k];

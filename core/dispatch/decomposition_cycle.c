@@ -12,7 +12,6 @@
 #include "dispatch/table.h"
 
 #include <stdio.h>
-#include <string.h>
 
 /* A decomposition may call its own operator on smaller operands, but not to
  * this depth; and this many calls fit on a small thread stack. */
@@ -68,16 +67,13 @@ core_status core__decompose(core_call *call, const core_value *args,
     core__thread *self = core__thread_self();
     core__decomposing frame = {registration, self->decomposing};
     core_status status = CORE_OK;
-    core_call own; /* the given one is shared */
 
     if (frame.below)
         status = check(&frame);
     if (status != CORE_OK)
         return status;
     self->decomposing = &frame;
-    memcpy(&own, call, CORE__FUNCTION_CALL_SIZE);
-    own.user = registration->own.user;
-    status = registration->own.function(&own, args, nargs, results, nresults);
+    status = core__run_registered(call, args, nargs, results, nresults);
     self->decomposing = frame.below;
     return status;
 }

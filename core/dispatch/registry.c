@@ -295,10 +295,6 @@ static core__entry entry_of(core__registration *registration)
     case CORE_KEY_INPLACE_OR_VIEW:
         function = core__run_registered_change;
         break;
-    case CORE_KEY_BACKEND:
-        if (registration->op->flags & CORE__OP_CUSTOM)
-            return registration->own; /* there is nothing to displace */
-        break;
     default:
         break;
     }

@@ -98,6 +98,18 @@ static decomposition decomposition_of(const core_operator *op)
                : EXPLICIT;
 }
 
+/* The entry of a function of an operator that is not built in: most have nothing
+ * else, and need no record of what they displace. */
+static const core__entry *own_entry(const core_operator *op,
+                                    const core__registration *direct,
+                                    const core__kernel_set *set)
+{
+    return op->flags & CORE__OP_CUSTOM && !set && op->registrations == direct &&
+                   !direct->next
+               ? &direct->own
+               : &direct->entry;
+}
+
 /* before: of functions registered for the backend. */
 static const core__entry *backend_entry(core_operator *op,
                                         operator_table *table, uint32_t slot,
@@ -117,7 +129,7 @@ static const core__entry *backend_entry(core_operator *op,
     if (set && !atomic_load(&set->first))
         set = NULL;
     if (direct && (!set || direct->sequence > set->sequence))
-        return &direct->entry;
+        return own_entry(op, direct, set);
     if (set) {
         if (table->kernels[slot].user != set)
             table->kernels[slot] =
@@ -420,6 +432,38 @@ static const core__registration *older(const core__registration *than,
     return r;
 }
 
+/* What a decomposition without an older one under its key displaces. */
+static core__entry composite_displaced(core_operator *op,
+                                       const operator_table *table,
+                                       uint32_t key)
+{
+    const core__registration *implicit =
+        key == CORE_KEY_COMPOSITE_EXPLICIT
+            ? newest(op, CORE_KEY_COMPOSITE_IMPLICIT, CORE__SLOT_NONE)
+            : NULL;
+
+    if (implicit && (!op->data->function || op->data->implicit))
+        return implicit->entry;
+    if (op->data->function &&
+        (key == CORE_KEY_COMPOSITE_EXPLICIT || op->data->implicit))
+        return table->function;
+    return (core__entry){NULL, NULL};
+}
+
+/* A built-in operator without a kernel says that itself, or runs on the CPU. */
+static core__entry kernel_displaced(const core__registration *registration,
+                                    operator_table *table, uint32_t slot)
+{
+    core_operator *op = registration->op;
+    decomposition kind;
+    const core__entry *entry =
+        backend_entry(op, table, slot, registration->sequence, &kind);
+
+    return entry == &missing && op->flags & CORE__OP_CUSTOM
+               ? (core__entry){NULL, NULL}
+               : *entry;
+}
+
 core__entry core__table_displaced(const core__registration *registration,
                                   uint32_t slot)
 {
@@ -430,10 +474,12 @@ core__entry core__table_displaced(const core__registration *registration,
     decomposition kind;
 
     if (registration->key == CORE_KEY_BACKEND)
-        return *backend_entry(op, table, slot, registration->sequence, &kind);
+        return kernel_displaced(registration, table, slot);
     r = older(registration, slot);
     if (r)
         return r->entry;
+    if (registration->key >= CORE_KEY_COMPOSITE_EXPLICIT)
+        return composite_displaced(op, table, registration->key);
     if (registration->key == CORE_KEY_AUTOCAST)
         return *dispatch_layer(CORE__FUNCTIONALITY_AUTOCAST);
     if (registration->key == CORE_KEY_PROFILER)

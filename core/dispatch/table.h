@@ -52,7 +52,8 @@ core_status core__run_registered_change(core_call *call, const core_value *args,
                                         uint32_t nresults);
 
 /* With the registry's lock held: what a slot's calls would run if a registration
- * and all newer ones under its key did not exist. */
+ * and all newer ones under its key did not exist.  The function is NULL if they
+ * would run nothing. */
 core__entry core__table_displaced(const core__registration *registration,
                                   uint32_t slot);
 

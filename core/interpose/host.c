@@ -114,6 +114,28 @@ static core_status host_redispatch(core__interposers *interposers,
     return interposer_leave(&call, status, "0x%llx", (unsigned long long)keys);
 }
 
+static core_status host_redispatch_from(core__interposers *interposers,
+                                        const char *name,
+                                        core_function redispatch, core_call *of,
+                                        const core_value *args, uint32_t nargs,
+                                        core_value *results, uint32_t nresults)
+{
+    core_status status = CORE_ERROR_INTERNAL;
+    interposer_call call;
+
+    CORE_TRY(enter(&call, interposers, name, INTERPOSER_HOST));
+    /* The call may be a copy: the core checks that it is that of the function
+     * that runs. */
+    if (!of || (nargs > 0 && !args) || (nresults > 0 && !results))
+        interposer_violation(
+            &call, "call %p, %u arguments at %p, %u results at %p", (void *)of,
+            nargs, (const void *)args, nresults, (void *)results);
+    if (!call.violated)
+        status = redispatch(of, args, nargs, results, nresults);
+    return interposer_leave(&call, status, "%p, %u arguments", (void *)of,
+                            nargs);
+}
+
 static void host_tensor_retain(core__interposers *interposers,
                                core_tensor *tensor)
 {
@@ -388,6 +410,23 @@ static core_status host_call_view_content(core__interposers *interposers,
                                    core_view_content *out)                     \
     {                                                                          \
         return host_call_view_content(interposers_of_set[n], of, view, out);   \
+    }                                                                          \
+    static core_status displaced_##n(core_call *of, const core_value *args,    \
+                                     uint32_t nargs, core_value *results,      \
+                                     uint32_t nresults)                        \
+    {                                                                          \
+        return host_redispatch_from(interposers_of_set[n],                     \
+                                    "redispatch_displaced",                    \
+                                    core__host.redispatch_displaced, of, args, \
+                                    nargs, results, nresults);                 \
+    }                                                                          \
+    static core_status below_##n(core_call *of, const core_value *args,        \
+                                 uint32_t nargs, core_value *results,          \
+                                 uint32_t nresults)                            \
+    {                                                                          \
+        return host_redispatch_from(interposers_of_set[n], "redispatch_below", \
+                                    core__host.redispatch_below, of, args,     \
+                                    nargs, results, nresults);                 \
     }
 
 SET(0)
@@ -399,15 +438,16 @@ SET(5)
 SET(6)
 SET(7)
 
-#define ROW(n)                                                             \
-    {                                                                      \
-        .error = error_##n, .operator_find = find_##n,                     \
-        .operator_call = call_##n, .redispatch = redispatch_##n,           \
-        .tensor_retain = retain_##n, .tensor_view = view_##n,              \
-        .call_scratch = scratch_##n, .call_allocate_result = result_##n,   \
-        .call_copy = copy_##n, .call_drop = drop_##n,                      \
-        .call_record_stream = use_##n, .tensor_record_stream = use_of_##n, \
-        .devices_changed = changed_##n, .call_view_content = content_##n   \
+#define ROW(n)                                                               \
+    {                                                                        \
+        .error = error_##n, .operator_find = find_##n,                       \
+        .operator_call = call_##n, .redispatch = redispatch_##n,             \
+        .tensor_retain = retain_##n, .tensor_view = view_##n,                \
+        .call_scratch = scratch_##n, .call_allocate_result = result_##n,     \
+        .call_copy = copy_##n, .call_drop = drop_##n,                        \
+        .call_record_stream = use_##n, .tensor_record_stream = use_of_##n,   \
+        .devices_changed = changed_##n, .call_view_content = content_##n,    \
+        .redispatch_displaced = displaced_##n, .redispatch_below = below_##n \
     }
 
 static const core_host sets[SETS] = {ROW(0), ROW(1), ROW(2), ROW(3),
@@ -466,4 +506,6 @@ void core__interposers_host(core__interposers *interposers, core_host *host)
         return;
     host->devices_changed = sets[n].devices_changed;
     host->call_view_content = sets[n].call_view_content;
+    host->redispatch_displaced = sets[n].redispatch_displaced;
+    host->redispatch_below = sets[n].redispatch_below;
 }

@@ -612,7 +612,7 @@ static const core__interfaces wrappers = {
                   allocator_free, allocator_trim},
 };
 
-/* Tables are struct_size, reserved, and functions.  A function that the plugin
+/* Tables are struct_size, flags or reserved, and functions.  A function that the plugin
  * lacks is NULL in the wrapping table, too. */
 static void wrap_table(void *real, void *wrapped, const void *wrapper,
                        size_t full, const void *from)
@@ -624,7 +624,7 @@ static void wrap_table(void *real, void *wrapped, const void *wrapper,
     memset(real, 0, full);
     memcpy(real, from, known < full ? known : full);
     memcpy(wrapped, wrapper, full);
-    /* A number, or reserved. */
+    /* What follows struct_size: numbers, or reserved. */
     memcpy((char *)wrapped + 4, (const char *)real + 4, 4);
     for (size_t at = 8; at + sizeof slot <= full; at += sizeof slot) {
         memcpy(&slot, (const char *)real + at, sizeof slot);

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/settings.h"
 #include "base/thread.h"
+#include "comm/comm.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/structured.h"
 #include "loader/loader.h"
@@ -268,6 +269,26 @@ static core_status register_shape(core_registry *registry,
     return core__registry_add_shape(registry, operator_name, shape, user);
 }
 
+static core_status register_interface(core_registry *registry, core_string name,
+                                      uint32_t version, const void *table,
+                                      void *user)
+{
+    static const char collectives[] = "core.collectives";
+
+    CORE_TRY(check_open(registry));
+    CORE_TRY(check_text(name, "an interface's name"));
+    CORE_TRY(check_pointer(table, "an interface"));
+    if (name.size != sizeof collectives - 1 ||
+        memcmp(name.data, collectives, name.size) != 0 || version != 1)
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "registers the interface \"%.*s\", version %u; this libcore has "
+            "%s, version 1",
+            (int)(name.size < 64 ? name.size : 64), name.data ? name.data : "",
+            version, collectives);
+    return core__comm_engine_add(registry->plugin, table, user);
+}
+
 static uint32_t host_node_needs_gradient(const core_node *node, uint64_t input)
 {
     return core_node_needs_gradient(node, input);
@@ -385,6 +406,9 @@ const core_host core__host = {
     .devices_changed = core__devices_changed,
     .call_view_content = core__call_view_content,
     .register_shape = register_shape,
+    .redispatch_displaced = core_redispatch_displaced,
+    .redispatch_below = core_redispatch_below,
+    .register_interface = register_interface,
 };
 
 /* A plugin sees the size of its minor's table, and NULL after it. */

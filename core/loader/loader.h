@@ -53,6 +53,9 @@ core_status core__loader_load_type(const char *device_type, size_t size);
 /* Opens all plugins that were found: for lookups without a type (the default
  * device). */
 core_status core__loader_load_all(void);
+/* Opens the plugins whose notes list no device types, for their other
+ * interfaces.  That one cannot be opened is not an error. */
+core_status core__loader_load_deviceless(void);
 
 /* ------------------------------------------------------------ internal -- */
 

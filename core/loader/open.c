@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/thread.h"
+#include "comm/comm.h"
 #include "loader/elf.h"
 #include "loader/loader.h"
 #include "loader/plugin_note.h"
@@ -307,6 +308,7 @@ static void undo(core_plugin *plugin, bool init_ran)
     core__error_record saved;
 
     core__error_save(&saved);
+    core__comm_engines_remove(plugin);
     core__registry_undo(&plugin->registry);
     interposers_end(plugin);
     /* A failed init may have started threads, and code that may still run must
@@ -381,6 +383,8 @@ static core_status check_idle(const core_plugin *plugin)
         if (core__thread_storages(backend->slot) > 0)
             return busy(plugin, backend->type, "tensors");
     }
+    if (core__comm_engine_is_in_use(plugin))
+        return busy(plugin, "its engine", "communicators");
     if (atomic_load(&plugin->recorded) > 0)
         return core__error(CORE_ERROR_BUSY,
                            "plugin %s is in use: graphs contain %llu calls "
@@ -405,6 +409,7 @@ core_status core__plugin_close(core_plugin *plugin, uint64_t deadline_ns)
             "plugin %s is in use: another plugin has borrowed its kernels",
             name);
     CORE_TRY(check_idle(plugin));
+    core__comm_engines_remove(plugin);
     core__registry_undo(&plugin->registry);
     interposers_end(plugin);
     if (plugin->answer.shutdown)

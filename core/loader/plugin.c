@@ -373,6 +373,21 @@ core_status core__loader_load_all(void)
     return core__error_restore_on_success(&earlier, status);
 }
 
+core_status core__loader_load_deviceless(void)
+{
+    core__error_record earlier;
+    core_status status;
+
+    core__error_save(&earlier);
+    core__loader_lock();
+    status = scan_once();
+    for (core_plugin *p = first; p && status == CORE_OK; p = p->next)
+        if (!*p->note.device_types && is_to_open(p))
+            core__plugin_open(p);
+    core__loader_unlock();
+    return core__error_restore_on_success(&earlier, status);
+}
+
 /* How likely it is that a refused plugin was meant to serve the type: 2 if its
  * file is core_<type>.so, 1 if LIBCORE_PLUGIN_PATH names it or its folder. */
 static int relevance(const core_plugin *plugin, const char *type, size_t size)

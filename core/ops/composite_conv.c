@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Convolutions under the names of ATen's portable implementations. */
+/* Transposed convolutions, and convolutions under the names of ATen's portable
+ * implementations. */
 
 #include "ops/expression.h"
 #include "ops/shape.h"
@@ -74,6 +75,38 @@ static core_status convolved(core__scope *scope, const core_operator *op,
     if (!batched)
         x = CORE__DO(scope, core_squeeze_dim, x, 0);
     return core__scope_result(scope, x, result);
+}
+
+/* conv_transpose1d, conv_transpose2d.input and conv_transpose3d.input(input,
+ * weight, bias, stride, padding, output_padding, groups, dilation): the input
+ * may lack a batch. */
+CORE__COMPOSITE(conv_transpose)
+{
+    core_tensor *input = args[0].u.tensor, *weight = args[1].u.tensor;
+    uint32_t n =
+        (uint32_t)(call->op->data->name[sizeof "conv_transpose" - 1] - '0');
+    bool batched = input->ndim == n + 2;
+    int64_t stride[3], padding[3], output_padding[3], dilation[3];
+    core_tensor *out;
+
+    if (weight->ndim != n + 2 || (!batched && input->ndim != n + 1))
+        return core__op_shapes_error(
+            call->op, "input", input, "weight", weight,
+            "input must have %u dimensions (%u without a batch) and weight %u",
+            n + 2, n + 1, n + 2);
+    CORE_TRY(core__ints_fill(call->op, "stride", &args[3], n, 1, stride));
+    CORE_TRY(core__ints_fill(call->op, "padding", &args[4], n, 0, padding));
+    CORE_TRY(core__ints_fill(call->op, "output_padding", &args[5], n, 0,
+                             output_padding));
+    CORE_TRY(core__ints_fill(call->op, "dilation", &args[7], n, 1, dilation));
+    if (!batched)
+        input = core__x_unsqueeze(scope, input, 0);
+    out = CORE__DO(scope, core_convolution, input, weight,
+                   core__tensor_of(&args[2]), stride, n, padding, n, dilation,
+                   n, true, output_padding, n, core__arg_int(args, 6, 1));
+    if (!batched)
+        out = CORE__DO(scope, core_squeeze_dim, out, 0);
+    return core__scope_result(scope, out, &results[0]);
 }
 
 /* _slow_conv2d_forward, slow_conv3d_forward, slow_conv_dilated2d and _3d */

@@ -13,6 +13,8 @@
 
 #include <libcore/autograd.h>
 
+#include <string.h>
+
 enum { SUM = 0, MEAN = 1, MAX = 2 };
 
 typedef struct bags {
@@ -304,7 +306,7 @@ static core_status gathered(core__scope *scope, const core_operator *op,
 /* _embedding_bag(weight, indices, offsets, scale_grad_by_freq, mode, sparse,
  * per_sample_weights, include_last_offset, padding_idx) -> (output, offset2bag,
  * bag_size, maximum_indices) */
-CORE__COMPOSITE(embedding_bag)
+CORE__COMPOSITE(embedding_bag_forward)
 {
     return gathered(scope, call->op, args, false, results);
 }
@@ -314,6 +316,30 @@ CORE__COMPOSITE(embedding_bag)
 CORE__COMPOSITE(embedding_bag_forward_only)
 {
     return gathered(scope, call->op, args, true, results);
+}
+
+/* embedding_bag and embedding_bag.padding_idx(…, padding_idx): the first has no
+ * padding_idx, and counts as -1; of the second a negative number counts from the
+ * end. */
+CORE__COMPOSITE(embedding_bag)
+{
+    core_value own[9];
+    const core_tensor *weight = args[0].u.tensor;
+
+    memcpy(own, args, 8 * sizeof *own);
+    own[8] = core_int(-1);
+    if (strchr(call->op->data->name, '.') && args[8].tag == CORE_VALUE_INT) {
+        int64_t rows = weight->ndim > 0 ? weight->sizes[0] : 0;
+
+        if (args[8].u.i < -rows || args[8].u.i >= rows)
+            return core__op_error(CORE_ERROR_INDEX, call->op,
+                                  "padding_idx is %lld for a weight of %lld "
+                                  "rows",
+                                  (long long)args[8].u.i, (long long)rows);
+        own[8] = core_int(args[8].u.i < 0 ? args[8].u.i + rows : args[8].u.i);
+    }
+    return core_op_invoke_on(&core__operators[CORE_OP_EMBEDDING_BAG], own, 9,
+                             results, 4);
 }
 
 /* ------------------------------------------------------------ gradients -- */

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Batch normalisation under the names of ATen's newer operators, and weight
- * normalisation. */
+/* Batch normalisation under the names of ATen's newer operators, normalisation
+ * of instances, by root mean squares, and of weights. */
 
 #include "ops/expression.h"
 #include "ops/shape.h"
 #include "tensor/dtype.h"
 
+#include <float.h>
 #include <string.h>
 
 /* ------------------------------------------------------ batch statistics -- */
@@ -123,6 +124,125 @@ CORE__COMPOSITE(batch_norm_update_stats)
                momentum);
     CORE_TRY(core__scope_result(scope, mean, &results[0]));
     return core__scope_result(scope, var, &results[1]);
+}
+
+/* -------------------------------------------------------------- instances -- */
+
+/* x [C] for each of n samples: [n C] */
+static core_tensor *for_samples(core__scope *scope, core_tensor *x, int64_t n)
+{
+    return x ? CORE__DO(scope, core_repeat, x, &n, 1) : NULL;
+}
+
+/* running = the mean over samples of each channel's new statistics */
+static void average_samples(core__scope *scope, core_tensor *running,
+                            core_tensor *of_samples, int64_t n)
+{
+    int64_t sizes[2] = {n, -1}, dim = 0;
+
+    if (!running)
+        return;
+    of_samples = core__x_reshape(scope, of_samples, sizes, 2);
+    of_samples = CORE__DO(scope, core_mean_dim, of_samples, &dim, 1, false,
+                          CORE_DTYPE_NONE);
+    CORE__RUN(scope, core_copy_(running, of_samples, false));
+}
+
+/* instance_norm(input, weight, bias, running_mean, running_var,
+ * use_input_stats, momentum, eps): batch_norm with the channels of all samples
+ * as channels */
+CORE__COMPOSITE(instance_norm)
+{
+    core_tensor *input = args[0].u.tensor;
+    core_tensor *running_mean = core__tensor_of(&args[3]);
+    core_tensor *running_var = core__tensor_of(&args[4]);
+    bool training = core__arg_bool(args, 5, true);
+    int64_t sizes[CORE_MAX_NDIM];
+    core_tensor *mean, *var, *x;
+    int64_t n;
+
+    if (input->ndim < 2)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "input has %u dimensions; it must have at least "
+                              "2",
+                              input->ndim);
+    if (!training && (!running_mean || !running_var))
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "running_mean and running_var are needed without "
+                              "use_input_stats");
+    for (int i = 1; i <= 4; i++)
+        CORE_TRY(core__sizes_check_equal(
+            call->op,
+            (const char *const[]){"weight", "bias", "running_mean",
+                                  "running_var"}[i - 1],
+            core__tensor_of(&args[i]), 1, &input->sizes[1]));
+    n = input->sizes[0];
+    memcpy(sizes, input->sizes, input->ndim * sizeof *sizes);
+    sizes[0] = 1;
+    sizes[1] *= n;
+    mean = for_samples(scope, running_mean, n);
+    var = for_samples(scope, running_var, n);
+    x = CORE__DO(scope, core_batch_norm,
+                 core__x_reshape(scope, input, sizes, input->ndim),
+                 for_samples(scope, core__tensor_of(&args[1]), n),
+                 for_samples(scope, core__tensor_of(&args[2]), n), mean, var,
+                 training, core__double_of(&args[6]),
+                 core__double_of(&args[7]));
+    if (training) {
+        average_samples(scope, running_mean, mean, n);
+        average_samples(scope, running_var, var, n);
+    }
+    return core__scope_result(
+        scope, core__x_reshape(scope, x, input->sizes, input->ndim),
+        &results[0]);
+}
+
+/* -------------------------------------------------------- root mean squares -- */
+
+/* rms_norm(input, normalized_shape, weight, eps): input / sqrt(mean(input^2) +
+ * eps) * weight, computed in f32 for f16 and bf16.  Without eps, it is the
+ * rounding unit of the dtype in which the norm is computed. */
+CORE__COMPOSITE(rms_norm)
+{
+    core_tensor *input = args[0].u.tensor;
+    core_tensor *weight = core__tensor_of(&args[2]);
+    core_dtype dtype = input->dtype;
+    int64_t dims[CORE_MAX_NDIM];
+    const int64_t *shape;
+    core_tensor *x, *scale;
+    size_t count;
+    double eps;
+
+    shape = core__ints_of(&args[1], &count);
+    if (!core__dtype_is_floating(dtype))
+        return core__op_error(CORE_ERROR_DTYPE, call->op,
+                              "input has dtype %s; it must be floating",
+                              core__dtype_name(dtype));
+    if (count < 1 || count > input->ndim ||
+        memcmp(shape, input->sizes + input->ndim - count,
+               count * sizeof *shape) != 0)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "normalized_shape has %zu sizes; they must be "
+                              "the last sizes of input, at least one",
+                              count);
+    CORE_TRY(core__sizes_check_equal(call->op, "weight", weight,
+                                     (uint32_t)count, shape));
+    if (dtype != CORE_F64)
+        dtype = CORE_F32;
+    eps = args[3].tag == CORE_VALUE_NONE
+              ? (dtype == CORE_F64 ? DBL_EPSILON : (double)FLT_EPSILON)
+              : core__double_of(&args[3]);
+    for (size_t i = 0; i < count; i++)
+        dims[i] = (int64_t)i - (int64_t)count;
+    x = core__x_cast(scope, input, dtype);
+    scale = CORE__DO(scope, core_mean_dim, core__x_mul(scope, x, x), dims,
+                     count, true, CORE_DTYPE_NONE);
+    scale = CORE__DO(scope, core_rsqrt, core__x_add_scalar(scope, scale, eps));
+    x = core__x_mul(scope, x, scale);
+    if (weight)
+        x = core__x_mul(scope, x, weight);
+    return core__scope_result(scope, core__x_cast(scope, x, input->dtype),
+                              &results[0]);
 }
 
 /* ---------------------------------------------------------------- weights -- */

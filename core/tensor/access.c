@@ -14,7 +14,8 @@
 
 core_tensor *core_tensor_retain(core_tensor *tensor)
 {
-    core__tensor_retain(tensor);
+    if (tensor)
+        core__tensor_retain(tensor);
     return tensor;
 }
 

@@ -747,6 +747,125 @@ typedef struct core_hotplug_interface {
 } core_hotplug_interface;
 CORE_STATIC_ASSERT(sizeof(core_hotplug_interface) == 16, "core.hotplug");
 
+/* ---------------------------------------------------------- collectives -- */
+
+/* What a core_collective does.  Each rank of a communicator makes the same
+ * calls in the same order. */
+enum {
+    CORE_COLLECTIVE_ALL_REDUCE = 1,     /* output = reduction of all inputs */
+    CORE_COLLECTIVE_BROADCAST = 2,      /* output = input of the peer */
+    CORE_COLLECTIVE_ALL_GATHER = 3,     /* output = inputs, in rank order */
+    CORE_COLLECTIVE_REDUCE_SCATTER = 4, /* output = one part of the reduction */
+    CORE_COLLECTIVE_ALL_TO_ALL = 5,     /* part r of the input goes to rank r */
+    CORE_COLLECTIVE_SEND = 6,           /* input goes to the peer */
+    CORE_COLLECTIVE_RECV = 7,           /* output comes from the peer */
+    CORE_COLLECTIVE_BARRIER = 8         /* no data */
+};
+
+/* How a collective combines the elements of all ranks. */
+enum {
+    CORE_REDUCE_SUM = 1,
+    CORE_REDUCE_PROD = 2,
+    CORE_REDUCE_MIN = 3,
+    CORE_REDUCE_MAX = 4,
+    CORE_REDUCE_AVG = 5 /* of floating dtypes: the sum, divided by the number
+                           of ranks */
+};
+/* The bit of a reduction in a mask of reductions. */
+#define CORE_REDUCE_MASK(reduction) (UINT32_C(1) << (reduction))
+
+/* The size of the id of a communicator, in bytes. */
+enum { CORE_COLLECTIVES_ID_SIZE = 128 };
+
+/* One call of a collective on one rank.  input and output are host memory that
+ * is valid until the call returns; they are equal or do not overlap. */
+typedef struct core_collective {
+    uint32_t struct_size;
+    uint32_t kind; /* CORE_COLLECTIVE_… */
+    core_dtype dtype;
+    uint32_t reduction; /* CORE_REDUCE_…; 0 where nothing is reduced */
+    uint32_t peer;      /* root of BROADCAST, the other rank of SEND and RECV */
+    uint32_t reserved;
+    /* Elements of a part: the smaller of input and output, which have `size of
+     * the communicator` parts where the other has one. */
+    uint64_t count;
+    uint64_t sequence; /* number of the call, equal on all ranks; 0 for SEND
+                          and RECV */
+    const void *input; /* NULL: there is none */
+    void *output;      /* NULL: there is none */
+    int64_t timeout_ns;
+} core_collective;
+CORE_STATIC_ASSERT(sizeof(core_collective) == 64, "core_collective");
+
+/* "core.collectives": collectives among processes, on host memory; the core
+ * copies the memory of devices.  A plugin registers it with register_interface.
+ *
+ * A communicator is used by one thread at a time, different ones by several.
+ * Functions that communicate wait until they are done, or until their timeout
+ * has passed; they then return CORE_ERROR_CANCELLED, and the message names the
+ * ranks that were waited for.  A rank that has ended is another error that
+ * names it.  After an error the communicator is only destroyed.  No function
+ * waits longer than its timeout. */
+typedef struct core_collectives_interface {
+    uint32_t struct_size;
+    uint32_t dtypes;     /* mask (CORE_DTYPE_MASK) of what is reduced; f16 and
+                            bf16 are summed in f32.  Other collectives move
+                            elements of every dtype */
+    uint32_t reductions; /* mask (CORE_REDUCE_MASK) */
+    uint32_t reserved;
+    core_string engine; /* "mpi"; several plugins may have engines of the same
+                           name, of which the first that can be used is taken */
+
+    /* Checks whether the engine can be used in this process, for example
+     * whether its library is found and the process was started by its launcher.
+     * UNSUPPORTED with the reason if not. */
+    core_status (*probe)(void *user);
+
+    /* Gets the rank of this process and the number of processes, as the
+     * engine's launcher set them.  NULL: the engine has no launcher. */
+    core_status (*world)(void *user, uint32_t *out_rank, uint32_t *out_size);
+
+    /* Makes the id of a new communicator, on one rank; the core passes it to
+     * the others.  id: CORE_COLLECTIVES_ID_SIZE bytes, zeroed.  NULL: none is
+     * needed, because the launcher connects the processes. */
+    core_status (*unique_id)(void *user, void *id);
+
+    /* Creates a communicator; all ranks call it.  id: NULL if unique_id is. */
+    core_status (*create)(void *user, uint32_t rank, uint32_t size,
+                          const void *id, int64_t timeout_ns, void **out_comm);
+
+    /* Destroys a communicator.  failed: 1 after an error, when calls may be
+     * unfinished on other ranks; it then waits for nobody. */
+    void (*destroy)(void *comm, uint32_t failed);
+
+    /* Creates the communicators of groups; all ranks call it.  The ranks with
+     * one color form a group, in which this one has the given rank.  NULL: the
+     * core makes an id for each group and calls create. */
+    core_status (*split)(void *comm, uint32_t color, uint32_t rank,
+                         uint32_t size, int64_t timeout_ns, void **out_comm);
+
+    /* Gathers `bytes` bytes of every rank, at most 128, in rank order; `mine`
+     * may change after the call.  The core compares the calls of all ranks
+     * with it before each of them. */
+    core_status (*exchange)(void *comm, const void *mine, uint32_t bytes,
+                            void *out_all, int64_t timeout_ns);
+
+    /* Does one collective. */
+    core_status (*run)(void *comm, const core_collective *call);
+
+    /* Makes calls of the other ranks fail, as soon as they can learn of it.
+     * Any thread may call it while another function runs, which then returns
+     * CORE_ERROR_CANCELLED.  NULL: the others wait for their timeout. */
+    void (*abort)(void *comm);
+
+    /* Creates a communicator of the ranks that still work, after an error; all
+     * of those call it.  NULL: the engine cannot. */
+    core_status (*shrink)(void *comm, int64_t timeout_ns, uint32_t *out_rank,
+                          uint32_t *out_size, void **out_comm);
+} core_collectives_interface;
+CORE_STATIC_ASSERT(sizeof(core_collectives_interface) == 112,
+                   "core.collectives");
+
 #ifdef __cplusplus
 }
 #endif

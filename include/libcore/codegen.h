@@ -263,6 +263,18 @@ CORE_STATIC_ASSERT(sizeof(core_loop_launch) == 48, "core_loop_launch");
 
 /* ----------------------------------------------------------- interface -- */
 
+/* The sizes of a reduction for which row_block holds. */
+enum { CORE_ROW_BLOCK_REDUCED_LEAST = 32, CORE_ROW_BLOCK_REDUCED_MOST = 65536 };
+
+/* Flags of the interface. */
+enum {
+    /* A build takes so long that no call should wait for it, as those with a
+     * compiler do.  The core then builds in the background and runs operator by
+     * operator until the kernel is there, and keeps what `save` gives on
+     * disk. */
+    CORE_CODEGEN_BUILDS_SLOWLY = 1u << 0
+};
+
 /* "core.codegen": kernels made of loop programs.
  *
  * Threads.  Any thread may call any function, several at once for one kernel;
@@ -280,17 +292,19 @@ CORE_STATIC_ASSERT(sizeof(core_loop_launch) == 48, "core_loop_launch");
  * launch that fails has enqueued nothing. */
 typedef struct core_codegen_interface {
     uint32_t struct_size;
+    uint16_t flags; /* CORE_CODEGEN_… */
 
-    /* How many bytes stay in the near caches of a thread from one launch to the
+    /* How many KiB stay in the near caches of a thread from one launch to the
      * next; 0: unknown.  A plugin that sets it says that results do not depend
      * on the number of rows in a call: a part of the rows has the same bits in
      * a call with these rows alone, for element-wise operators and kernels of
      * loop programs (any part), softmax and its logarithm, their gradients,
-     * native_layer_norm, and bernoulli_.float (parts that begin at a multiple
-     * of four elements, with the offset of that block).  On a synchronous
-     * device the core then runs several kernels on a block of rows, and then on
-     * the next block. */
-    uint32_t row_block;
+     * native_layer_norm, reductions along the innermost dimension alone of
+     * CORE_ROW_BLOCK_REDUCED_LEAST to CORE_ROW_BLOCK_REDUCED_MOST elements, and
+     * bernoulli_.float (parts that begin at a multiple of four elements, with
+     * the offset of that block).  On a synchronous device the core then runs
+     * several kernels on a block of rows, and then on the next block. */
+    uint16_t row_block;
 
     /* Gets a text that identifies the generator: its version, and what its
      * kernels depend on, such as instruction set and driver.  A saved kernel is

@@ -10,6 +10,7 @@
 #include "autocast.h"
 #include "autograd.h"
 #include "capture.h"
+#include "comm.h"
 #include "compile.h"
 #include "compiled.h"
 #include "control_flow.h"

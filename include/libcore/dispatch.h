@@ -158,11 +158,10 @@ core_status core_redispatch_below(core_call *call, const core_value *args,
 
 /* Calls what the function that received `call` displaced: the function that was
  * registered before it under the same key and for the same device, or else the
- * core's own part (core_function_register).  For functions registered under
- * CORE_KEY_BACKEND for a built-in operator, and under CORE_KEY_AUTOGRAD,
- * _INPLACE_OR_VIEW, _AUTOCAST and _PROFILER, in the thread and during the call
- * that they received; INVALID_ARGUMENT for others.  args and results: as in
- * core_op_invoke. */
+ * core's own part (core_function_register).  For functions that
+ * core_function_register has registered, in the thread and during the call that
+ * they received; INVALID_ARGUMENT for others, and if nothing was displaced.
+ * args and results: as in core_op_invoke. */
 core_status core_redispatch_displaced(core_call *call, const core_value *args,
                                       uint32_t nargs, core_value *results,
                                       uint32_t nresults);

@@ -473,6 +473,24 @@ static inline core_status core_sdk_register_family(
     return status;
 }
 
+/* --------------------------------------------------- displaced functions -- */
+
+/* Calls what the function that received `call` took the place of
+ * (core_host.redispatch_displaced).  host: the one that init received.
+ * UNSUPPORTED if it is older than ABI 0.6.  args and results: those that the
+ * function received, or others; see core_function in plugin.h. */
+static inline core_status core_sdk_displaced(
+    const core_host *host, core_call *call, const core_value *args,
+    uint32_t nargs, core_value *results, uint32_t nresults)
+{
+    if (host->abi_minor >= 6)
+        return host->redispatch_displaced(call, args, nargs, results, nresults);
+    return core_sdk_error(host, CORE_ERROR_UNSUPPORTED, NULL,
+                          "a plugin calls what its function displaced, which "
+                          "needs plugin ABI 0.6; this one is 0.%u",
+                          host->abi_minor);
+}
+
 /* --------------------------------------------------------- negotiation -- */
 
 /* Implements core_plugin_entry: chooses the newest ABI minor that the host and

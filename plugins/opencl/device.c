@@ -145,6 +145,9 @@ static void describe(opencl_device *device, uint32_t index)
      * core.numerics read it here. */
     snprintf(device->features, sizeof device->features, "ulp=16%s",
              device->has_f64 ? ",f64" : "");
+    snprintf(device->generator, sizeof device->generator,
+             "opencl loop programs 1, %s, %s, %s", device->name, device->driver,
+             device->runtime);
 }
 
 core_status opencl_device_open(void *backend, uint32_t index, void **out_device)

@@ -342,7 +342,7 @@ static core_status launch(core_call *call, const core_value *args,
     }
     put_parameters(&l, op, args, nargs, dtype, computed);
     if (op->flags & MAY_FAIL)
-        opencl_error_args(&l, call);
+        opencl_error_args(&l, call->id);
     else
         opencl_no_error_args(&l);
     opencl_bytes(&l, &shape, sizeof shape);
@@ -359,7 +359,15 @@ static const uint32_t size_classes[4] = {
     CORE_DTYPE_MASK(CORE_F32) | CORE_DTYPE_MASK(CORE_I32),
     CORE_DTYPE_MASK(CORE_F64) | CORE_DTYPE_MASK(CORE_I64)};
 
-static const char *expression_for(const operation *op, core_dtype dtype)
+const operation *opencl_operation_find(core_string name)
+{
+    for (uint32_t i = 0; i < OPERATIONS; i++)
+        if (core_sdk_string_equal(name, operations[i].name))
+            return &operations[i];
+    return NULL;
+}
+
+const char *opencl_expression_for(const operation *op, core_dtype dtype)
 {
     if (opencl_is_half(dtype) && (op->flags & NO_HALVES))
         return NULL;
@@ -396,7 +404,7 @@ static core_status register_one(core_registry *registry, const operation *op,
             for (uint32_t k = 0; k < 4; k++)
                 if (size_classes[k] & mask)
                     mask &= size_classes[k];
-        if (!by_size(op) && expression_for(op, d) == NULL)
+        if (!by_size(op) && opencl_expression_for(op, d) == NULL)
             continue;
         if (strchr(op->name, '/') != NULL)
             break; /* handled by the previous row */

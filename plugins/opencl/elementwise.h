@@ -44,4 +44,12 @@ typedef struct operation {
     parameter parameters[4];
 } operation;
 
+/* Returns NULL for an unknown operator. */
+const operation *opencl_operation_find(core_string name);
+/* The expression that computes on elements of a dtype, or NULL. */
+const char *opencl_expression_for(const operation *op, core_dtype dtype);
+/* #define lines after which the functions of elementwise.cl have names that
+ * depend on T (loop.cl). */
+extern const char opencl_own_names[];
+
 #endif

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 """Writes the table of element-wise operators from backends/expressions, with
-the expressions in OpenCL C.
+the expressions in OpenCL C, and a list of the functions that they call.
 
     gen_operations.py FILE
 
@@ -57,6 +57,8 @@ READ = {
 def choose(operator, forms):
     """One expression of the variants."""
     texts = variants(forms)
+    if operator.choice == "BOUND":
+        return re.sub(r"\bp0\b", "rounded(p0)", texts[0])
     if len(texts) == 1:
         return texts[0]
     if operator.choice == "ALPHA":
@@ -68,8 +70,8 @@ def choose(operator, forms):
             texts[0], re.sub(r"^trunc@\((.*)\)$", r"trunc@(rounded(\1))",
                              texts[1]), texts[2])
     if operator.choice == "POWER":
-        return "b == 2 ? %s : b == (T)0.5 ? %s : %s" % (
-            texts[1], texts[3], texts[0])
+        return "".join("b == (T)%s ? %s : " % case for case in zip(
+            ("2", "3", "0.5", "-1", "-2", "-0.5"), texts[1:])) + texts[0]
     if operator.choice in ("CLAMP", "DTYPE"):
         return texts[0]
     raise KeyError(operator.choice)
@@ -169,12 +171,24 @@ def rows():
                       "0", [(1, 0, "IS_PRESENT")])
 
 
+def own_names():
+    """Lines that give the functions of elementwise.cl a name for each T."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "kernels",
+                        "elementwise.cl")
+    with open(path) as file:
+        names = re.findall(r"^static \w+ (\w+)\(", file.read(), re.M)
+    yield "const char opencl_own_names[] ="
+    for name in sorted(set(names)):
+        yield '    "#define %s OWN(%s_)\\n"' % (name, name)
+    yield "    ;"
+
+
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     out = [HEADER % "gen_operations.py", "#include <math.h>\n",
            "static const operation operations[] = {"]
-    out += list(rows()) + ["};"]
+    out += list(rows()) + ["};\n"] + list(own_names())
     with open(sys.argv[1], "w") as file:
         file.write("\n".join(out) + "\n")
 

@@ -28,7 +28,7 @@ static core_status select_lines(core_call *call, const core_value *result,
     opencl_long(&l, n);
     opencl_long(&l, line.inner);
     opencl_long(&l, line.size);
-    opencl_error_args(&l, call);
+    opencl_error_args(&l, call->id);
     return opencl_run(&l, (uint64_t)numel, OPENCL_GROUP);
 }
 
@@ -61,7 +61,7 @@ static core_status take(core_call *call, const core_value *args, uint32_t nargs,
     opencl_view(&l, &args[1]);
     opencl_long(&l, index->numel);
     opencl_long(&l, self->numel);
-    opencl_error_args(&l, call);
+    opencl_error_args(&l, call->id);
     return opencl_run(&l, (uint64_t)index->numel, OPENCL_GROUP);
 }
 
@@ -111,7 +111,7 @@ static core_status gather(core_call *call, const core_value *args,
     opencl_view(&l, &args[2]);
     opencl_int(&l, (int32_t)(index->ndim - 1 - dim));
     opencl_bytes(&l, &shape, sizeof shape);
-    opencl_error_args(&l, call);
+    opencl_error_args(&l, call->id);
     return opencl_run(&l, (uint64_t)index->numel, OPENCL_GROUP);
 }
 
@@ -138,7 +138,7 @@ static core_status embedding_backward(core_call *call, const core_value *args,
     opencl_long(&l, to->sizes[1]);
     opencl_long(&l, args[3].u.i);
     opencl_int(&l, args[4].u.i != 0);
-    opencl_error_args(&l, call);
+    opencl_error_args(&l, call->id);
     return opencl_run(&l, (uint64_t)to->numel, OPENCL_GROUP);
 }
 
@@ -165,7 +165,7 @@ static core_status index_add(core_call *call, const core_value *args,
     opencl_long(&l, line.inner);
     opencl_long(&l, index->numel);
     opencl_double(&l, nargs > 4 ? core_sdk_double(&args[4], 1) : 1);
-    opencl_error_args(&l, call);
+    opencl_error_args(&l, call->id);
     return opencl_run(&l, (uint64_t)to->numel, OPENCL_GROUP);
 }
 

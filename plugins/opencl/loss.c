@@ -41,7 +41,7 @@ static core_status forward(core_call *call, const core_value *args,
     opencl_view(&l, &args[0]);
     opencl_view(&l, &args[1]);
     put_shape(&l, args[0].u.view, &args[2]);
-    opencl_error_args(&l, call);
+    opencl_error_args(&l, call->id);
     return opencl_run(&l, OPENCL_GROUP, OPENCL_GROUP);
 }
 
@@ -66,7 +66,7 @@ static core_status backward(core_call *call, const core_value *args,
     opencl_view(&l, &args[6]);
     opencl_view(&l, &args[2]);
     line = put_shape(&l, self, &args[3]);
-    opencl_error_args(&l, call);
+    opencl_error_args(&l, call->id);
     return opencl_run(&l, (uint64_t)(line.outer * line.inner), OPENCL_GROUP);
 }
 

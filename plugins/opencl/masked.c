@@ -62,7 +62,7 @@ static core_status count(core_call *call, const core_view *mask,
     opencl_buffer(&l, mask->memory);
     opencl_bytes(&l, shape, sizeof *shape);
     opencl_int(&l, repeats);
-    opencl_error_args(&l, call);
+    opencl_error_args(&l, call->id);
     status = opencl_run(&l, OPENCL_GROUP, OPENCL_GROUP);
     if (status != CORE_OK || out_total == NULL)
         return status;
@@ -175,7 +175,7 @@ static core_status scatter_masked(core_call *call, const core_value *args,
     opencl_buffer(&l, mask->memory);
     opencl_bytes(&l, &shape, sizeof shape);
     opencl_long(&l, from->numel);
-    opencl_error_args(&l, call);
+    opencl_error_args(&l, call->id);
     return opencl_run(&l, OPENCL_GROUP, OPENCL_GROUP);
 }
 

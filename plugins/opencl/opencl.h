@@ -54,6 +54,7 @@ typedef struct opencl_device {
     uint32_t alignment, units, largest_group;
     _Atomic uint64_t allocated;
     char name[128], stable_id[64], driver[160], runtime[160], features[64];
+    char generator[544]; /* core.codegen's identity */
 } opencl_device;
 
 /* Registered by plugin.c. */
@@ -77,6 +78,7 @@ extern const core_host_callback_interface opencl_host_callback;
 extern const core_host_memory_interface opencl_host_memory;
 extern const core_stream_adopt_interface opencl_stream_adopt;
 extern const core_profiler_interface opencl_profiler;
+extern const core_codegen_interface opencl_codegen;
 
 /* -------------------------------------------------------------- errors -- */
 
@@ -171,7 +173,7 @@ void opencl_int(opencl_launch *launch, int32_t value);
 void opencl_double(opencl_launch *launch, double value);
 void opencl_local(opencl_launch *launch, size_t size);
 /* Passes the error buffer and the call's id: two arguments. */
-void opencl_error_args(opencl_launch *launch, core_call *call);
+void opencl_error_args(opencl_launch *launch, uint64_t call);
 /* Passes the same two for kernels that cannot fail. */
 void opencl_no_error_args(opencl_launch *launch);
 /* items: the minimum number of work items, rounded up to whole groups.  Ends
@@ -182,6 +184,16 @@ core_status opencl_run_3d(opencl_launch *launch, const size_t *global,
                           const size_t *local);
 
 void opencl_programs_close(opencl_device *device);
+
+/* Compiles a complete source, or takes it from the cache on disk.  name: for
+ * messages.  Any thread may call it, without a lock. */
+core_status opencl_compile(opencl_device *device, const char *source,
+                           const char *name, cl_program *out_program);
+/* Begins a launch of a kernel that no table contains; opencl_run ends it. */
+opencl_launch opencl_begin_kernel(opencl_stream *stream, cl_kernel kernel,
+                                  const char *name);
+/* The C type of an element; half-precision elements are stored as bits. */
+const char *opencl_type_name(core_dtype dtype);
 static inline bool opencl_is_half(core_dtype dtype)
 {
     return dtype == CORE_F16 || dtype == CORE_BF16;

@@ -28,6 +28,8 @@ static const void *get_interface(void *backend, core_string name,
         return &opencl_host_memory;
     if (core_sdk_string_equal(name, "core.profiler"))
         return &opencl_profiler;
+    if (core_sdk_string_equal(name, "core.codegen"))
+        return &opencl_codegen;
     if (core_sdk_string_equal(name, "core.stream_adopt"))
         return &opencl_stream_adopt;
     return NULL;

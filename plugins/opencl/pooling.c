@@ -97,7 +97,7 @@ static core_status most_backward(core_call *call, const core_value *args,
     opencl_view(&l, &args[0]);
     opencl_view(&l, &args[7]);
     opencl_bytes(&l, &g, sizeof g);
-    opencl_error_args(&l, call);
+    opencl_error_args(&l, call->id);
     return opencl_run(&l, (uint64_t)g.planes, OPENCL_GROUP);
 }
 

@@ -25,7 +25,7 @@ struct opencl_function {
 };
 
 /* The C type of an element; half-precision elements are stored as bits. */
-static const char *type_of(core_dtype dtype)
+const char *opencl_type_name(core_dtype dtype)
 {
     switch (dtype) {
     case CORE_F64:
@@ -59,7 +59,7 @@ static const char *wide_of(const opencl_device *device, core_dtype dtype)
 /* The type of computation, and the conversions from and to elements. */
 static const char *computed_in(core_dtype dtype)
 {
-    return opencl_is_half(dtype) ? "float" : type_of(dtype);
+    return opencl_is_half(dtype) ? "float" : opencl_type_name(dtype);
 }
 
 static const char *way(core_dtype dtype, bool from)
@@ -68,7 +68,7 @@ static const char *way(core_dtype dtype, bool from)
         return from ? "get_f16" : "put_f16";
     if (dtype == CORE_BF16)
         return from ? "get_bf16" : "put_bf16";
-    return from ? "" : type_of(dtype);
+    return from ? "" : opencl_type_name(dtype);
 }
 
 typedef struct text {
@@ -108,7 +108,7 @@ static void add_types(text *to, const opencl_device *device,
         snprintf(line, sizeof line,
                  "#define T%u %s\n#define C%u %s\n#define ACC%u %s\n"
                  "#define ID%u %u\n#define GET%u(x) %s(x)\n",
-                 i, type_of(types[i]), i, computed_in(types[i]), i,
+                 i, opencl_type_name(types[i]), i, computed_in(types[i]), i,
                  wide_of(device, types[i]), i, types[i], i,
                  way(types[i], true));
         add(to, line);
@@ -152,7 +152,7 @@ static const char *options_of(const opencl_device *device)
 
 /* A build log can be long; its beginning is the most useful part. */
 static core_status build_failed(opencl_device *device, cl_program program,
-                                const opencl_source *source, cl_int code)
+                                const char *name, cl_int code)
 {
     char log[400] = "";
     size_t size = 0;
@@ -171,47 +171,53 @@ static core_status build_failed(opencl_device *device, cl_program program,
         free(all);
     }
     return opencl_refuse(CORE_ERROR_INTERNAL, "%s does not compile for %s: %s",
-                         source->name, device->name, log);
+                         name, device->name, log);
+}
+
+core_status opencl_compile(opencl_device *device, const char *source,
+                           const char *name, cl_program *out_program)
+{
+    const char *options = options_of(device);
+    opencl_cache_key key;
+    core_status status = CORE_OK;
+    cl_program program;
+    cl_int code;
+
+    *out_program = NULL;
+    opencl_cache_key_make(&key, device, source, options);
+    program = opencl_cache_get(device, &key, options);
+    if (program != NULL) {
+        *out_program = program;
+        return CORE_OK;
+    }
+    program =
+        cl.CreateProgramWithSource(device->context, 1, &source, NULL, &code);
+    if (code != CL_SUCCESS)
+        return opencl_fail(device, code, "clCreateProgramWithSource");
+    code = cl.BuildProgram(program, 1, &device->id, options, NULL, NULL);
+    if (code != CL_SUCCESS) {
+        status = build_failed(device, program, name, code);
+        cl.ReleaseProgram(program);
+        return status;
+    }
+    opencl_cache_put(&key, program);
+    *out_program = program;
+    return CORE_OK;
 }
 
 static core_status build(opencl_device *device, const opencl_source *source,
                          const core_dtype *types, cl_program *out_program)
 {
     char *all = assemble_source(device, source, types);
-    const char *strings[1] = {all};
-    const char *options = options_of(device);
-    opencl_cache_key key;
-    core_status status = CORE_OK;
-    cl_program program = NULL;
-    cl_int code;
+    core_status status;
 
     *out_program = NULL;
     if (all == NULL)
         return opencl_refuse(CORE_ERROR_OUT_OF_MEMORY,
                              "no host memory for the source of %s",
                              source->name);
-    opencl_cache_key_make(&key, device, all, options);
-    program = opencl_cache_get(device, &key, options);
-    if (program != NULL)
-        goto done;
-    program =
-        cl.CreateProgramWithSource(device->context, 1, strings, NULL, &code);
-    if (code != CL_SUCCESS) {
-        program = NULL;
-        status = opencl_fail(device, code, "clCreateProgramWithSource");
-        goto done;
-    }
-    code = cl.BuildProgram(program, 1, &device->id, options, NULL, NULL);
-    if (code != CL_SUCCESS) {
-        status = build_failed(device, program, source, code);
-        cl.ReleaseProgram(program);
-        program = NULL;
-        goto done;
-    }
-    opencl_cache_put(&key, program);
-done:
+    status = opencl_compile(device, all, source->name, out_program);
     free(all);
-    *out_program = program;
     return status;
 }
 
@@ -350,6 +356,19 @@ opencl_launch opencl_begin(core_call *call, const opencl_source *source,
     return launch;
 }
 
+opencl_launch opencl_begin_kernel(opencl_stream *stream, cl_kernel kernel,
+                                  const char *name)
+{
+    opencl_launch launch = {.device = stream->device,
+                            .stream = stream,
+                            .kernel = kernel,
+                            .name = name};
+
+    launch.status = opencl_stream_takes_kernels(stream);
+    pthread_mutex_lock(&launch.device->lock);
+    return launch;
+}
+
 void opencl_bytes(opencl_launch *launch, const void *data, size_t size)
 {
     cl_int code;
@@ -404,14 +423,14 @@ void opencl_double(opencl_launch *launch, double value)
         opencl_bytes(launch, &narrow, sizeof narrow);
 }
 
-void opencl_error_args(opencl_launch *launch, core_call *call)
+void opencl_error_args(opencl_launch *launch, uint64_t call)
 {
     cl_mem errors = NULL;
 
     if (launch->status == CORE_OK)
         launch->status = opencl_stream_error_buffer(launch->stream, &errors);
     opencl_bytes(launch, &errors, sizeof errors);
-    opencl_long(launch, (int64_t)call->id);
+    opencl_long(launch, (int64_t)call);
 }
 
 void opencl_no_error_args(opencl_launch *launch)

@@ -148,7 +148,7 @@ static core_status bernoulli_each(core_call *call, const core_value *args,
         return CORE_OK;
     l = begin(call, args, nargs, &results[0], &args[0], "bernoulli_each");
     opencl_bytes(&l, &d, sizeof d);
-    opencl_error_args(&l, call);
+    opencl_error_args(&l, call->id);
     return opencl_run(&l, d.n, OPENCL_GROUP);
 }
 
@@ -170,7 +170,7 @@ static core_status multinomial(core_call *call, const core_value *args,
     opencl_long(&l, n);
     opencl_long(&l, core_sdk_int(&args[1], 1));
     opencl_int(&l, core_sdk_int(&args[2], 0) != 0);
-    opencl_error_args(&l, call);
+    opencl_error_args(&l, call->id);
     return opencl_run(&l, d.n, OPENCL_GROUP);
 }
 

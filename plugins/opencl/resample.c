@@ -194,7 +194,7 @@ static core_status most_backward(core_call *call, const core_value *args,
     opencl_view(&l, &args[0]);
     opencl_view(&l, &args[2]);
     put_shape(&l, &r);
-    opencl_error_args(&l, call);
+    opencl_error_args(&l, call->id);
     return opencl_run(&l, (uint64_t)r.planes, OPENCL_GROUP);
 }
 

@@ -90,7 +90,7 @@ static core_status scatter(core_call *call, const core_value *args,
     opencl_view(&l, &args[3]);
     opencl_bytes(&l, &value, sizeof value);
     opencl_bytes(&l, &p, sizeof p);
-    opencl_error_args(&l, call);
+    opencl_error_args(&l, call->id);
     return opencl_run(&l, p.count, OPENCL_GROUP);
 }
 
@@ -154,7 +154,7 @@ static core_status reduce(core_call *call, const core_value *args,
     opencl_bytes(&l, &p, sizeof p);
     opencl_int(&l, what);
     opencl_int(&l, nargs < 6 || core_sdk_int(&args[5], 1) != 0);
-    opencl_error_args(&l, call);
+    opencl_error_args(&l, call->id);
     return opencl_run(&l, p.count, OPENCL_GROUP);
 }
 
@@ -185,7 +185,7 @@ static core_status slices(core_call *call, const core_value *args,
     opencl_long(&l, line.size);
     opencl_long(&l, line.inner);
     opencl_long(&l, index->numel);
-    opencl_error_args(&l, call);
+    opencl_error_args(&l, call->id);
     return opencl_run(&l, (uint64_t)(line.outer * line.inner), OPENCL_GROUP);
 }
 
@@ -329,7 +329,7 @@ static core_status run_indexing(core_call *call, const char *function,
         else
             opencl_null_buffer(&l);
     opencl_bytes(&l, &p, sizeof p);
-    opencl_error_args(&l, call);
+    opencl_error_args(&l, call->id);
     return opencl_run(&l, (uint64_t)(p.outer * p.rest * (all ? p.count : 1)),
                       OPENCL_GROUP);
 }

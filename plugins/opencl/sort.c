@@ -153,7 +153,7 @@ static core_status search(core_call *call, const core_value *rows,
     opencl_long(&l, count);
     opencl_int(&l, right);
     opencl_int(&l, order != NULL && order->tag == CORE_VALUE_VIEW);
-    opencl_error_args(&l, call);
+    opencl_error_args(&l, call->id);
     return opencl_run(&l, (uint64_t)in->numel, OPENCL_GROUP);
 }
 

@@ -463,6 +463,13 @@ static core_status squared(core_call *call, const core_value *args,
     core_status status;
 
     (void)nargs;
+#if ABI_MINOR >= 6
+    /* It has displaced nothing. */
+    if (host->abi_minor >= 6)
+        report("ABI_DISPLACED",
+               core_sdk_displaced(host, call, args, nargs, results, nresults),
+               0);
+#endif
     both[0] = both[1] = args[0];
     status = call->host->operator_find(core_sdk_string("mul.Tensor"), &op);
     if (status == CORE_OK)

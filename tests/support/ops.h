@@ -69,18 +69,22 @@ static inline core_tensor *tensor_of(arguments *a, const check *c,
 {
     char kind = word[0];
     const char *text = word + 2;
-    int64_t sizes[8], numel = 1, limit = 2;
+    int64_t sizes[8], given[8], numel = 1, limit = 2;
+    size_t ngiven = 0;
     double values[512];
     size_t ndim = numbers(&text, sizes);
     core_tensor *tensor;
 
     if (*text == '/')
-        limit = strtoll(text + 1, NULL, 10);
+        limit = strtoll(text + 1, (char **)&text, 10);
+    if (*text == '=' && text++)
+        ngiven = numbers(&text, given);
     for (size_t i = 0; i < ndim; i++)
         numel *= sizes[i];
     ck_assert_int_le(numel, 512);
     for (int64_t i = 0; i < numel; i++)
-        values[i] = kind == 'x'   ? (double)(state = state * 5 + 3, i % limit)
+        values[i] = ngiven        ? (double)given[(size_t)i % ngiven]
+                    : kind == 'x' ? (double)(state = state * 5 + 3, i % limit)
                     : kind == 'q' ? (double)((i * 2 + 1) % numel)
                     : kind == 'y' ? (double)(i % sizes[ndim - 1] + 1)
                     : kind == 'm' ? (double)((i * 7 / 3) % 2)
@@ -94,8 +98,10 @@ static inline core_tensor *tensor_of(arguments *a, const check *c,
                    : kind == 'c'              ? CORE_I8
                                               : CORE_F64,
                    ndim, sizes, values);
-    if (kind == 't' || kind == 'u' || kind == 'h')
+    if (kind == 't' || kind == 'u' || kind == 'h') {
+        ck_assert_uint_lt(a->nleaves, TENSORS);
         a->leaves[a->nleaves++] = leaf(tensor);
+    }
     return tensor;
 }
 

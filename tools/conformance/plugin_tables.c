@@ -166,6 +166,18 @@ static core_status host_shape(core_registry *registry, core_string name,
     return CORE_OK;
 }
 
+static core_status host_interface(core_registry *registry, core_string name,
+                                  uint32_t version, const void *table,
+                                  void *user)
+{
+    (void)registry;
+    (void)name;
+    (void)version;
+    (void)table;
+    (void)user;
+    return CORE_OK;
+}
+
 static core_status host_function(core_registry *registry, core_string name,
                                  uint32_t key, core_string backend,
                                  core_function function, void *user)
@@ -249,7 +261,8 @@ static void fill_host(core_host *host)
                         .register_gradient = host_gradient,
                         .cache_directory = host_cache,
                         .devices_changed = host_devices_changed,
-                        .register_shape = host_shape};
+                        .register_shape = host_shape,
+                        .register_interface = host_interface};
 }
 
 /* --------------------------------------------------------------- open -- */

@@ -280,29 +280,46 @@ static bool same_results(bed *b, bench *k, double tolerance, const char *what)
     return true;
 }
 
-/* Builds, runs and compares one program on one loop.  *out_refused: the plugin
- * does not accept the program. */
-static bool run_case(bed *b, const core_loop_program *program, bench *k,
-                     const char *what, bool *out_refused)
+/* Builds a kernel.  *out_refused: the plugin does not accept the program. */
+static bool build_case(bed *b, const core_loop_program *program,
+                       void **out_kernel, bool *out_refused)
 {
     core_status status = b->table->accepts(b->p->device, program);
-    void *kernel = NULL;
-    bool good;
 
+    *out_kernel = NULL;
     *out_refused = status == CORE_ERROR_UNSUPPORTED;
-    if (*out_refused)
-        return true;
-    if (!expect_plugin_ok(b->out, status, "accepts") ||
-        !expect_plugin_ok(b->out,
-                          b->table->build(b->p->device, program, NULL, &kernel),
-                          "building a kernel of an accepted program"))
-        return false;
-    good = launch(b, kernel, k);
-    b->table->destroy(b->p->device, kernel);
+    return *out_refused ||
+           (expect_plugin_ok(b->out, status, "accepts") &&
+            expect_plugin_ok(
+                b->out,
+                b->table->build(b->p->device, program, NULL, out_kernel),
+                "building a kernel of an accepted program"));
+}
+
+/* Runs a kernel on one loop, destroys it if it is not needed again, and
+ * compares. */
+static bool compare_case(bed *b, const core_loop_program *program, void *kernel,
+                         bench *k, const char *what, bool last)
+{
+    bool good = launch(b, kernel, k);
+
+    if (last)
+        b->table->destroy(b->p->device, kernel);
     if (!good || !plugin_wait(b->p, b->out))
         return false;
     loop_reference_run(program, &k->loop);
     return same_results(b, k, 0, what);
+}
+
+/* Builds, runs and compares one program on one loop. */
+static bool run_case(bed *b, const core_loop_program *program, bench *k,
+                     const char *what, bool *out_refused)
+{
+    void *kernel;
+
+    if (!build_case(b, program, &kernel, out_refused))
+        return false;
+    return *out_refused || compare_case(b, program, kernel, k, what, true);
 }
 
 /* ------------------------------------------------------------ elements -- */
@@ -315,6 +332,8 @@ static void codegen_random_programs(suite *self, outcome *out, const test *one)
     (void)one;
     if (!bed_open(&b, self, out))
         return;
+    if (b.table->flags & CORE_CODEGEN_BUILDS_SLOWLY)
+        count = self->quick ? 6 : 12;
     for (uint32_t i = 0; i < count; i++) {
         uint64_t seed = suite_random(self, "loop programs", i);
         const int64_t sizes[] = {1 + (int64_t)(seed % 37),
@@ -357,8 +376,8 @@ static void square_sum(loop_case *now, core_dtype dtype)
     loop_case_end(now);
 }
 
-static bool check_layout(bed *b, const core_loop_program *program,
-                         int64_t inner, int64_t outer, layout how, bool *no)
+static bool check_layout(bed *b, const core_loop_program *program, void *kernel,
+                         int64_t inner, int64_t outer, layout how)
 {
     const int64_t sizes[] = {inner, outer};
     char what[160];
@@ -370,7 +389,7 @@ static bool check_layout(bed *b, const core_loop_program *program,
              layout_texts[how]);
     if (!bench_begin(b, &k, program, outer == 1 ? 1 : 2, sizes, 0, how, true))
         return false;
-    good = run_case(b, program, &k, what, no);
+    good = compare_case(b, program, kernel, &k, what, false);
     bench_end(b, &k);
     return good;
 }
@@ -390,15 +409,22 @@ static void codegen_layouts(suite *self, outcome *out, const test *one)
         return;
     for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
         loop_case now;
-        bool no = false;
+        void *kernel;
+        bool no, good = true;
 
         square_sum(&now, dtypes[d]);
-        for (size_t n = 0; n < sizeof sizes / sizeof *sizes && !no; n++)
-            for (int how = 0; how < (d < 2 ? LAYOUTS : 2); how++)
-                if (!check_layout(&b, &now.program, sizes[n], n % 3 ? 1 : 5,
-                                  (layout)how, &no))
-                    return;
-        accepted += !no;
+        if (!build_case(&b, &now.program, &kernel, &no))
+            return;
+        if (no)
+            continue;
+        for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++)
+            for (int how = 0; how < (d < 2 ? LAYOUTS : 2) && good; how++)
+                good = check_layout(&b, &now.program, kernel, sizes[n],
+                                    n % 3 ? 1 : 5, (layout)how);
+        b.table->destroy(b.p->device, kernel);
+        if (!good)
+            return;
+        accepted++;
     }
     if (accepted == 0)
         not_supported(out, "it accepts no program that computes a + b b");

@@ -16,6 +16,7 @@ section_golden() {
     for device in cpu sim; do
         golden_set public $device
         golden_set current $device
+        golden_set layers $device
     done
     golden_modes
 }

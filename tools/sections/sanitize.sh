@@ -20,9 +20,13 @@
 section_sanitize() {
     sanitizer_options
     tests=$(sanitize_tests | tr '\n' ' ')
-    # shellcheck disable=SC2086 # a list
+    # What no test here runs without --full is not built.
+    opencl=
+    [ $full = yes ] || opencl=--disable-opencl
+    [ $full = yes ] || tools='core-info core-conformance core-train'
+    # shellcheck disable=SC2086 # lists, and empty or one option
     build "address and undefined sanitizers" "$work/asan" \
-        --enable-sanitize=address,undefined $unoptimized || return
+        --enable-sanitize=address,undefined $opencl $unoptimized $linker || return
     check "address and undefined sanitizers" "$work/asan" TESTS="$tests" \
         check_PROGRAMS="tests/first_result $(programs "$tests")" \
         ${kernels:+"$kernels"}

@@ -635,7 +635,7 @@ static core_status launch(void *device, void *handle,
 
 const core_codegen_interface cpu_codegen = {
     .struct_size = sizeof(core_codegen_interface),
-    .row_block = 256 << 10,
+    .row_block = 256,
     .identity = identity,
     .accepts = accepts,
     .build = build,

@@ -38,8 +38,8 @@ static T floor_modulo(T a, T b)
 
 static T lerp(T a, T b, T weight)
 {
-    return weight < (T)0.5 ? fma(weight, b - a, a)
-                           : fma(weight - 1, b - a, b);
+    return weight < (T)0.5 ? a + weight * (b - a)
+                           : b - (b - a) * (1 - weight);
 }
 
 /* x rounded to the dtype. */
@@ -81,7 +81,8 @@ static T minimum(T a, T b)
 
 static T clamped(T x, T low, T high)
 {
-    return minimum(maximum(x, low), high);
+    x = x < low || low != low ? low : x;
+    return x > high || high != high ? high : x;
 }
 
 static int sign_bit(T x)

@@ -2,7 +2,8 @@
  * Copyright The libcore authors */
 
 /* Step 4: a kernel with requirements and a `supports`.  Step 5: the same with
- * plans, as for a device that compiles per shape. */
+ * plans, as for a device that compiles per shape.  Step 8: a function that
+ * observes products. */
 
 #include "device.h"
 
@@ -125,10 +126,31 @@ static core_status launch_product(core_call *call, const core_value *args,
 #endif
 }
 
+#if STEP >= 8
+/* Takes the place of the built-in gradient, which it calls. */
+static core_status watch_product(core_call *call, const core_value *args,
+                                 uint32_t nargs, core_value *results,
+                                 uint32_t nresults)
+{
+    core_view view = {.struct_size = sizeof view};
+    bool large = false;
+
+    for (uint32_t i = 0; i < 2; i++)
+        if (host->tensor_view(args[i].u.tensor, &view) == CORE_OK)
+            for (uint32_t d = 0; d < view.ndim; d++)
+                large = large || view.sizes[d] > LARGEST;
+    if (large)
+        host->log(CORE_LOG_WARNING, core_sdk_string("steps"),
+                  core_sdk_string("a product is too large for the unit"));
+    return core_sdk_displaced(host, call, args, nargs, results, nresults);
+}
+#endif
+
 core_status product_register(core_registry *registry)
 {
     core_kernel kernel = {.struct_size = sizeof kernel};
     const core_kernel *const one = &kernel;
+    core_status status;
 
     kernel.name = core_sdk_string("mm");
     kernel.demands = CORE_REQUIRE_CONTIGUOUS;
@@ -140,6 +162,14 @@ core_status product_register(core_registry *registry)
     kernel.prepare = prepare;
     kernel.plan_destroy = plan_destroy;
 #endif
-    return host->register_kernels(registry, core_sdk_string("steps"), &one, 1);
+    status =
+        host->register_kernels(registry, core_sdk_string("steps"), &one, 1);
+#if STEP >= 8
+    if (status == CORE_OK && host->abi_minor >= 6)
+        status = host->register_function(
+            registry, kernel.name, CORE_KEY_AUTOGRAD, core_sdk_string("steps"),
+            watch_product, NULL);
+#endif
+    return status;
 }
 #endif

@@ -207,6 +207,7 @@ END_TEST
 
 START_TEST(null_in_stream_event_pool_and_graph_calls_is_named)
 {
+    ck_assert_ptr_null(core_tensor_retain(NULL));
     ck_assert_ptr_null(core_stream_retain(NULL));
     ck_assert_ptr_null(core_stream_device(NULL));
     ck_assert_uint_eq(core_stream_id(NULL), 0);

@@ -177,7 +177,7 @@ static core_status call_common(fuzz *f)
 static core_status call_rows(fuzz *f)
 {
     core_tensor *x = pick(f), *out = NULL;
-    uint32_t ndim = core_tensor_ndim(x), kind = draw(f, 5);
+    uint32_t ndim = core_tensor_ndim(x), kind = draw(f, 7);
     int64_t width = ndim ? core_tensor_sizes(x)[ndim - 1] : 1, dim = -1;
     core_status status;
 
@@ -189,8 +189,12 @@ static core_status call_rows(fuzz *f)
         status = core_log_softmax(x, dim, CORE_DTYPE_NONE, &out);
     else if (kind == 3)
         status = core_layer_norm(x, &width, 1, NULL, NULL, 1e-5, &out);
-    else
+    else if (kind == 4)
         status = core_dropout(x, .25, true, &out);
+    else if (kind == 5)
+        status = core_sum_dim(x, &dim, 1, true, CORE_DTYPE_NONE, &out);
+    else
+        status = core_amax(x, &dim, 1, true, &out);
     if (status == CORE_OK)
         learn(f, out);
     return status;

@@ -144,6 +144,70 @@ START_TEST(softmax_its_logarithm_and_their_gradients_are_in_chains)
 }
 END_TEST
 
+/* x / sqrt(mean(x x) + 1) y: root mean square normalization */
+COMPILED_FUNCTION(rms_norm)
+{
+    const int64_t last = -1;
+    core_tensor *mean =
+        T(mean_dim, T(mul, x[0], x[0]), &last, 1, true, CORE_DTYPE_NONE);
+
+    mean = T(rsqrt, T(add_scalar, mean, core_float(1), core_int(1)));
+    out[0] = own(T(mul, T(mul, x[0], mean), x[1]));
+    *noutputs = 1;
+    return finish();
+}
+
+START_TEST(sums_of_rows_are_in_chains)
+{
+    static const int64_t rows[] = {2, 3, 7, 16, 17, 25};
+
+    for (int i = 0; i < 6; i++) {
+        core_compiled *compiled = compare_rows(rms_norm, 2, rows[i], 40);
+
+        expect_chain(compiled, 4, (int)rows[i], ((int)rows[i] + 2) / 3);
+        core_compiled_release(compiled);
+    }
+    core_compiled_release(compare_rows(rms_norm, 2, 30, 32));
+    core_compiled_release(compare_rows(rms_norm, 2, 1, 600));
+}
+END_TEST
+
+/* The CPU adds up short rows side by side, which depends on their number. */
+START_TEST(sums_of_short_rows_are_not_in_chains)
+{
+    core_compiled *compiled = compare_rows(rms_norm, 2, 9, 31);
+
+    expect_chain(compiled, 2, 9, 3); /* those after the mean */
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* Norms, variances, and places of the largest elements, of rows of 130. */
+COMPILED_FUNCTION(other_reductions)
+{
+    const int64_t last = -1;
+    const core_scalar two = core_float(2);
+    core_tensor *y = T(tanh, x[0]);
+    core_tensor *norm = T(norm, y, &two, &last, 1, true);
+    core_tensor *var = T(var, y, &last, 1, NULL, true);
+    core_tensor *most = T(argmax, T(neg, y), &last, true);
+
+    y = T(mul, T(add, norm, var, core_int(1)), y);
+    out[0] = own(T(add, y, most, core_int(1)));
+    out[1] = own(T(logsumexp, y, &last, 1, false));
+    *noutputs = 2;
+    return finish();
+}
+
+START_TEST(other_reductions_of_rows_have_their_bits)
+{
+    core_compiled *compiled = compare_rows(other_reductions, 1, 7, 130);
+
+    EXPLAINS(compiled, "\"rows\": 7,");
+    core_compiled_release(compiled);
+}
+END_TEST
+
 /* ------------------------------------------------------------ conditions -- */
 
 /* Softmax along rows reads all of them. */
@@ -430,6 +494,9 @@ int main(void)
         dropout_in_a_chain_draws_the_same_numbers,
         rows_that_do_not_end_with_a_block_of_random_numbers_end_a_chain,
         softmax_its_logarithm_and_their_gradients_are_in_chains,
+        sums_of_rows_are_in_chains,
+        sums_of_short_rows_are_not_in_chains,
+        other_reductions_of_rows_have_their_bits,
         a_softmax_over_all_rows_is_in_no_chain,
         results_that_are_read_in_another_order_end_a_chain,
         other_kernels_end_a_chain,

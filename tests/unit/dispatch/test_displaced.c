@@ -82,6 +82,7 @@ START_TEST(observer_of_changes_does_not_lose_their_count)
     for (int i = 0; i < 2; i++) {
         core_tensor *x = leaf(VECTOR(2, 3, 4)), *y = mul(x, VECTOR(2, 1, 1));
         core_tensor *z = sum(mul(y, y));
+        uint32_t version = core_tensor_version(y);
         core_registration *registration;
 
         OK(core_function_register("add_.Tensor", CORE_KEY_INPLACE_OR_VIEW, NULL,
@@ -90,6 +91,7 @@ START_TEST(observer_of_changes_does_not_lose_their_count)
         core_registration_release(registration);
         ck_assert_str_eq(seen, "V");
         seen[0] = '\0';
+        ck_assert_uint_eq(core_tensor_version(y), version + 1);
         FAILS(core_backward(&z, 1, NULL, 0), CORE_ERROR_VERSION, "mul.Tensor");
     }
     undo_all();
@@ -297,6 +299,55 @@ static core_status asks(core_call *call, const core_value *args, uint32_t nargs,
     return core_error_set(CORE_ERROR_UNSUPPORTED, "asked");
 }
 
+START_TEST(decomposition_calls_the_one_before_it)
+{
+    core_tensor *x = leaf(VECTOR(2, 3, 7)), *y = leaf(VECTOR(2, 3, 4));
+
+    start();
+    put("relu6", CORE_KEY_COMPOSITE_IMPLICIT, NULL, calls_displaced, "1");
+    put("relu6", CORE_KEY_COMPOSITE_IMPLICIT, NULL, calls_displaced, "2");
+    backward(sum(CALL(relu6, x)));
+    HOLDS(core_tensor_grad(x), 2, 1, 0);
+    put("clone", CORE_KEY_COMPOSITE_EXPLICIT, NULL, calls_displaced, "C");
+    backward(sum(CALL(clone, y, CORE_FORMAT_PRESERVE)));
+    HOLDS(core_tensor_grad(y), 2, 1, 1);
+    ck_assert_str_eq(seen, "21C");
+    undo_all();
+}
+END_TEST
+
+static core_status doubles(core_call *call, const core_value *args,
+                           uint32_t nargs, core_value *results,
+                           uint32_t nresults)
+{
+    (void)nargs, (void)nresults;
+    note(call);
+    return core_op_invoke(CORE_OP_ADD_TENSOR,
+                          (core_value[]){args[0], args[0], core_int(1)}, 3,
+                          results, 1);
+}
+
+START_TEST(functions_of_an_own_operator_call_the_one_before_them)
+{
+    core_value arg, result = {0};
+    core_operator *op;
+
+    start();
+    arg = value_of(VECTOR(2, 3, 4));
+    OK(core_op_register("place::g(Tensor self) -> Tensor",
+                        &handles[nhandles++]));
+    put("place::g", CORE_KEY_COMPOSITE_IMPLICIT, NULL, doubles, "d");
+    put("place::g", CORE_KEY_COMPOSITE_EXPLICIT, NULL, calls_displaced, "e");
+    put("place::g", CORE_KEY_BACKEND, "cpu", calls_displaced, "1");
+    put("place::g", CORE_KEY_BACKEND, "cpu", calls_displaced, "2");
+    OK(core_op_find("place::g", &op));
+    OK(core_op_call(op, &arg, 1, &result, 1));
+    HOLDS(keep(result.u.tensor), 2, 6, 8);
+    ck_assert_str_eq(seen, "21ed");
+    undo_all();
+}
+END_TEST
+
 START_TEST(function_that_displaces_nothing_is_refused)
 {
     core_value arg, result;
@@ -311,11 +362,17 @@ START_TEST(function_that_displaces_nothing_is_refused)
     OK(core_op_find("place::f", &op));
     FAILS(core_op_call(op, &arg, 1, &result, 1), CORE_ERROR_UNSUPPORTED);
     ck_assert_int_eq(own_status, CORE_ERROR_INVALID_ARGUMENT);
+    OK(core_op_register("place::h(Tensor self) -> Tensor",
+                        &handles[nhandles++]));
+    put("place::h", CORE_KEY_COMPOSITE_IMPLICIT, NULL, calls_displaced, "h");
+    OK(core_op_find("place::h", &op));
+    FAILS(core_op_call(op, &arg, 1, &result, 1), CORE_ERROR_INVALID_ARGUMENT,
+          "core_redispatch_displaced", "place::h has displaced nothing");
     FAILS(core_redispatch_displaced(NULL, &arg, 1, &result, 1),
           CORE_ERROR_INVALID_ARGUMENT, "core_redispatch_displaced", "call");
     none.op = op;
     FAILS(core_redispatch_displaced(&none, &arg, 1, &result, 1),
-          CORE_ERROR_INVALID_ARGUMENT, "place::f");
+          CORE_ERROR_INVALID_ARGUMENT, "this thread does not run", "place::h");
     undo_all();
 }
 END_TEST
@@ -356,5 +413,7 @@ SUITE("dispatch/displaced", observer_of_changes_does_not_lose_their_count,
       autocast_functions_are_called_in_regions_only,
       profiler_functions_are_called_in_sessions_only,
       function_of_a_backend_calls_the_kernel,
+      decomposition_calls_the_one_before_it,
+      functions_of_an_own_operator_call_the_one_before_them,
       function_that_displaces_nothing_is_refused,
       nothing_is_registered_for_a_backend_that_leaves)

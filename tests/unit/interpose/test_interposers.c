@@ -536,6 +536,12 @@ START_TEST(host_refuses_calls_that_are_not_running)
     ck_assert_int_eq(host.devices_changed((core_string){NULL, 3}),
                      CORE_ERROR_INTERNAL);
     reported(8, "a device type of 3 bytes");
+    ck_assert_int_eq(host.redispatch_displaced(NULL, NULL, 0, NULL, 0),
+                     CORE_ERROR_INTERNAL);
+    reported(9, "redispatch_displaced: call (nil)");
+    ck_assert_int_eq(host.redispatch_below(&call, NULL, 2, NULL, 0),
+                     CORE_ERROR_INTERNAL);
+    reported(10, "2 arguments at (nil)");
 }
 END_TEST
 

@@ -331,6 +331,7 @@ START_TEST(plugin_of_0_6_has_the_features_of_0_6)
              sizeof(core_device_properties));
     reported("ABI_DEVICE_ID", 1, 0);
     reported("ABI_CONTENT", CORE_ERROR_INVALID_ARGUMENT, 0);
+    reported("ABI_DISPLACED", CORE_ERROR_INVALID_ARGUMENT, 0);
     OK(core_device_find_id("abisix", "the only one", &device));
     OK(core__host.devices_changed((core_string){"abisix", 6}));
     ck_assert_uint_gt(core_device_changes(), 0);
@@ -377,6 +378,7 @@ START_TEST(plugin_of_0_6_runs_in_a_core_of_0_5)
     ck_assert_ptr_null(getenv("ABI_DEVICE_ID"));
     FAILS(core__host.devices_changed((core_string){"abisix", 6}),
           CORE_ERROR_UNSUPPORTED, "abisix", "core.hotplug");
+    ck_assert_ptr_null(getenv("ABI_DISPLACED"));
     /* Without register_shape its operator has no kernel. */
     FAILS(core_op_find("abi_0_6::twice", &op), CORE_ERROR_NOT_FOUND,
           "abi_0_6::twice");

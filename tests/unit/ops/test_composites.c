@@ -89,9 +89,9 @@ START_TEST(gradients_of_bags_are_divided_by_the_frequency_of_a_row)
         core_tensor *w = leaf(MATRIX(3, 2, 1, 2, 3, 4, 5, 6));
         core_tensor *out[4];
 
-        OK(core_embedding_bag(w, at, begin, true, way % 3, false,
-                              way == 3 ? scales : NULL, false, -1, &out[0],
-                              &out[1], &out[2], &out[3]));
+        OK(core_embedding_bag_forward(w, at, begin, true, way % 3, false,
+                                      way == 3 ? scales : NULL, false, -1,
+                                      &out[0], &out[1], &out[2], &out[3]));
         for (int i = 0; i < 4; i++)
             keep(out[i]);
         backward(sum(out[0]));
@@ -113,8 +113,8 @@ START_TEST(gradient_of_a_greatest_row_goes_to_the_first_one)
     core_tensor *w = leaf(MATRIX(3, 2, 0, 2, 3, 4, 3, 5));
     core_tensor *out[4];
 
-    OK(core_embedding_bag(w, at, begin, true, 2, false, NULL, false, -1,
-                          &out[0], &out[1], &out[2], &out[3]));
+    OK(core_embedding_bag_forward(w, at, begin, true, 2, false, NULL, false, -1,
+                                  &out[0], &out[1], &out[2], &out[3]));
     for (int i = 0; i < 4; i++)
         keep(out[i]);
     HOLDS(out[0], 4, 0, 2, 3, 5);
@@ -133,14 +133,16 @@ START_TEST(bags_end_at_the_last_offset)
     for (int64_t mode = 0; mode < 3; mode++) {
         core_tensor *out[4];
 
-        OK(core_embedding_bag(w, at, begin, false, mode, false, NULL, true, -1,
-                              &out[0], &out[1], &out[2], &out[3]));
+        OK(core_embedding_bag_forward(w, at, begin, false, mode, false, NULL,
+                                      true, -1, &out[0], &out[1], &out[2],
+                                      &out[3]));
         for (int i = 0; i < 4; i++)
             keep(out[i]);
         HOLDS(out[0], 2, 1, second[mode]);
         /* no bag */
-        OK(core_embedding_bag(w, at, INDICES(1, 0), false, mode, false, NULL,
-                              true, -1, &out[0], &out[1], &out[2], &out[3]));
+        OK(core_embedding_bag_forward(w, at, INDICES(1, 0), false, mode, false,
+                                      NULL, true, -1, &out[0], &out[1], &out[2],
+                                      &out[3]));
         for (int i = 0; i < 4; i++)
             keep(out[i]);
         ck_assert_int_eq(core_tensor_sizes(out[0])[0], 0);
@@ -156,8 +158,9 @@ START_TEST(offsets_of_bags_are_checked)
     core_tensor *out[4];
 
     for (size_t i = 0; i < 4; i++)
-        FAILS(core_embedding_bag(w, at, wrong[i], false, 0, false, NULL, false,
-                                 -1, &out[0], &out[1], &out[2], &out[3]),
+        FAILS(core_embedding_bag_forward(w, at, wrong[i], false, 0, false, NULL,
+                                         false, -1, &out[0], &out[1], &out[2],
+                                         &out[3]),
               CORE_ERROR_INDEX, "_embedding_bag", "offsets[");
 }
 END_TEST
@@ -169,8 +172,8 @@ START_TEST(ctc_loss_of_nan_is_nan)
 
     probs = leaf(
         CALL(full, (int64_t[]){4, 1, 3}, 3, core_float(NAN), CORE_F64, NULL));
-    OK(core_ctc_loss_tensor(probs, targets, times, lengths, 0, true, &loss,
-                            &alpha));
+    OK(core_ctc_loss_forward_tensor(probs, targets, times, lengths, 0, true,
+                                    &loss, &alpha));
     keep(loss);
     keep(alpha);
     HOLDS(CALL(isnan, loss), 1, 1);
@@ -550,9 +553,9 @@ START_TEST(sum_of_target_lengths_beyond_i64_is_refused)
     probs = CALL(zeros, (int64_t[]){0, 32, 2}, 3, CORE_F64, meta);
     targets = CALL(zeros, NULL, 0, CORE_I64, meta);
     targets = CALL(expand, targets, &large, 1, false);
-    FAILS(
-        core_ctc_loss(probs, targets, zeros, 32, lengths, 32, 0, false, &a, &b),
-        CORE_ERROR_SHAPE, "do not fit");
+    FAILS(core_ctc_loss_forward(probs, targets, zeros, 32, lengths, 32, 0,
+                                false, &a, &b),
+          CORE_ERROR_SHAPE, "do not fit");
 }
 END_TEST
 
@@ -609,8 +612,8 @@ START_TEST(lengths_of_sequences_are_read_at_once)
     targets = CALL(ones, (int64_t[]){16, 1}, 2, CORE_I64, sim);
     probs = CALL(zeros, (int64_t[]){4, 16, 3}, 3, CORE_F32, sim);
     before = core_host_waits();
-    OK(core_ctc_loss_tensor(probs, targets, lengths, lengths, 0, false, &losses,
-                            &alpha));
+    OK(core_ctc_loss_forward_tensor(probs, targets, lengths, lengths, 0, false,
+                                    &losses, &alpha));
     keep(losses);
     keep(alpha);
     ck_assert_uint_le(core_host_waits(), before + 2);

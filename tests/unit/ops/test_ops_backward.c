@@ -147,8 +147,8 @@ static core_status ctc(void *context, core_tensor *const *inputs,
     (void)ninputs;
     status = core_log_softmax(inputs[0], 2, CORE_DTYPE_NONE, &logs);
     if (status == CORE_OK)
-        status = core_ctc_loss(logs, context, times, 2, labels, 2, 0, true,
-                               &outputs[0], &alpha);
+        status = core_ctc_loss_forward(logs, context, times, 2, labels, 2, 0,
+                                       true, &outputs[0], &alpha);
     core_tensor_release(logs);
     core_tensor_release(alpha);
     *noutputs = 1;

@@ -425,8 +425,7 @@ START_TEST(every_operator_with_a_gradient_has_a_sample)
             continue;
         /* Its formula supposes that the exponentials add up to 1, which finite
          * differences disturb; test_ops_backward.c checks it. */
-        if (strcmp(data->name, "_ctc_loss") == 0 ||
-            strcmp(data->name, "_ctc_loss.Tensor") == 0)
+        if (strstr(data->name, "ctc_loss"))
             continue;
         all++;
         if (has_sample(data->name))

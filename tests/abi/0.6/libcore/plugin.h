@@ -357,8 +357,9 @@ typedef struct core_host {
      *
      * The function takes the place of what the core has under the key:
      * dispatch.h describes it for each (core_function_register).  Under
-     * CORE_KEY_AUTOGRAD an operator that has a gradient loses it;
-     * register_gradient replaces it by another one. */
+     * CORE_KEY_AUTOGRAD an operator that has a gradient loses it, unless the
+     * function calls redispatch_displaced; register_gradient replaces it by
+     * another one. */
     core_status (*register_function)(core_registry *registry,
                                      core_string operator_name, uint32_t key,
                                      core_string backend,
@@ -378,9 +379,9 @@ typedef struct core_host {
                                  uint32_t nargs, core_value *results,
                                  uint32_t nresults);
 
-    /* Calls the operator of `call` again with the given key set; a dispatch
-     * layer passes the part of call->keys below its own key.  INVALID_ARGUMENT
-     * if keys contains no functionality. */
+    /* Calls the operator of `call` again with the given key set, a part of
+     * call->keys.  INVALID_ARGUMENT if keys contains no functionality.  The
+     * bits are private to the core: use redispatch_below. */
     core_status (*redispatch)(core_call *call, uint64_t keys,
                               const core_value *args, uint32_t nargs,
                               core_value *results, uint32_t nresults);
@@ -545,8 +546,35 @@ typedef struct core_host {
         core_status (*shape)(void *user, const core_value *args, uint32_t nargs,
                              core_result_shape *shapes, uint32_t nresults),
         void *user);
+
+    /* Calls what the function that received `call` displaced, like
+     * core_redispatch_displaced (dispatch.h): the function that was registered
+     * before it under the same key, by any plugin or program, or else the
+     * core's own part.  For functions of register_function, in the thread and
+     * during the call that they received.  INVALID_ARGUMENT at any other time,
+     * and if nothing was displaced.  args and results: as for operator_call. */
+    core_status (*redispatch_displaced)(core_call *call, const core_value *args,
+                                        uint32_t nargs, core_value *results,
+                                        uint32_t nresults);
+
+    /* Calls the operator of `call` again, below the key of the function that
+     * received it, like core_redispatch_below (dispatch.h).  For functions of
+     * register_function.  args and results: as for operator_call. */
+    core_status (*redispatch_below)(core_call *call, const core_value *args,
+                                    uint32_t nargs, core_value *results,
+                                    uint32_t nresults);
+
+    /* Registers an interface that belongs to the plugin and not to one of its
+     * device types.  name, version: "core.collectives", 1 (backend.h).  table:
+     * that interface's struct, which is copied with its strings.  user: passed
+     * to its functions.  A plugin may register only this, and then its note
+     * lists no device types.  UNSUPPORTED for an unknown name or a newer
+     * version; INVALID_ARGUMENT for a table that lacks a required function. */
+    core_status (*register_interface)(core_registry *registry, core_string name,
+                                      uint32_t version, const void *table,
+                                      void *user);
 } core_host;
-CORE_STATIC_ASSERT(sizeof(core_host) == 8 + 8 * 34, "core_host");
+CORE_STATIC_ASSERT(sizeof(core_host) == 8 + 8 * 37, "core_host");
 
 /* -------------------------------------------------------- negotiation -- */
 

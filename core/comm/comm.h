@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* comm.h: communicators and the engines that move their data. */
+
+#ifndef CORE_COMM_COMM_H
+#define CORE_COMM_COMM_H
+
+#include "device/device.h"
+#include "tensor/tensor.h"
+
+#include <libcore/comm.h>
+
+#include <pthread.h>
+
+/* An engine that a plugin registered.  Stays in the list; `plugin` is NULL once
+ * its plugin has been closed. */
+typedef struct core__comm_engine {
+    struct core__comm_engine *next;
+    core_plugin *plugin;
+    core_collectives_interface table; /* complete, zero-filled copy */
+    void *user;
+    char name[32];
+    _Atomic uint32_t comms; /* communicators that use it */
+} core__comm_engine;
+
+/* A collective that the ranks agree on; compared before it runs. */
+typedef struct core__comm_header {
+    uint64_t sequence;
+    uint64_t count;
+    uint32_t kind;
+    uint32_t dtype;
+    uint32_t reduction;
+    uint32_t root;
+} core__comm_header;
+
+struct core_comm {
+    _Atomic uint32_t references;
+    core__comm_engine *engine;
+    void *impl;          /* the engine's handle */
+    core_device *device; /* with a reference */
+    core_stream *stream; /* of its own; NULL on a synchronous device */
+    uint32_t rank, size;
+    uint32_t flags;
+    int64_t timeout_ns;
+    uint8_t process;      /* core__fork_mark of its process */
+    _Atomic bool in_call; /* a thread is making a call */
+    uint64_t sequence;    /* of collectives; changed by the thread in a call */
+    pthread_mutex_t lock; /* guards the rest */
+    core_error *error;    /* the first; NULL: none */
+    core__comm_header *all; /* headers of all ranks, for comparison; used by the
+                             * running collective alone */
+};
+
+/* For the loader. */
+core_status core__comm_engine_add(core_plugin *plugin, const void *table,
+                                  void *user);
+void core__comm_engines_remove(const core_plugin *plugin);
+bool core__comm_engine_is_in_use(const core_plugin *plugin);
+
+/* The first engine of a name that can be used here, counted as in use;
+ * NOT_FOUND with the reason of each that cannot. */
+core_status core__comm_engine_find(const char *name,
+                                   core__comm_engine **out_engine);
+
+/* Passes the id of rank 0 to the others; store: as in core_comm_options. */
+core_status core__store_share_id(const char *store, uint32_t rank,
+                                 uint32_t size, int64_t timeout_ns, void *id);
+/* After all ranks have the id: removes what rank 0 left in the store. */
+void core__store_end(const char *store, uint32_t rank);
+
+/* Begins and ends a call of a thread: fails for a comm that is used by another
+ * thread, from before a fork, or failed.  name: of the public function. */
+core_status core__comm_begin(core_comm *comm, const char *name);
+void core__comm_end(core_comm *comm);
+
+/* Runs a collective, in a call, in the order of the current stream.  input,
+ * output: contiguous, on the comm's device; NULL: none. */
+core_status core__comm_submit(core_comm *comm, core_collective *call,
+                              core_tensor *input, core_tensor *output);
+/* Runs it at once on host memory, in the calling thread. */
+core_status core__comm_run(core_comm *comm, const core_collective *call);
+
+/* Stores the thread's error as the comm's, unless it has one. */
+void core__comm_fail(core_comm *comm);
+/* Raises the comm's error in this thread. */
+core_status core__comm_raise(core_comm *comm);
+
+#endif

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Runs collectives: in the calling thread on a synchronous device, and
+ * otherwise on the communicator's stream, as a host function between a copy
+ * from the device and a copy back.  That function runs when the stream reaches
+ * it, so that collectives run in the order of the calls. */
+
+#include "comm/comm.h"
+
+#include "base/fork.h"
+#include "base/memory.h"
+#include "base/thread.h"
+#include "device/stream.h"
+#include "tensor/dtype.h"
+#include "tensor/storage_check.h"
+
+#include <libcore/autograd.h>
+#include <libcore/memory.h>
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---------------------------------------------------------- comparison -- */
+
+static const char *kind_name(uint32_t kind)
+{
+    static const char *const names[] = {
+        [CORE_COLLECTIVE_ALL_REDUCE] = "all_reduce",
+        [CORE_COLLECTIVE_BROADCAST] = "broadcast",
+        [CORE_COLLECTIVE_ALL_GATHER] = "all_gather",
+        [CORE_COLLECTIVE_REDUCE_SCATTER] = "reduce_scatter",
+        [CORE_COLLECTIVE_ALL_TO_ALL] = "all_to_all",
+        [CORE_COLLECTIVE_SEND] = "send",
+        [CORE_COLLECTIVE_RECV] = "recv",
+        [CORE_COLLECTIVE_BARRIER] = "barrier",
+    };
+
+    return kind >= 1 && kind < sizeof names / sizeof *names ? names[kind] : "?";
+}
+
+static const char *reduction_name(uint32_t reduction)
+{
+    static const char *const names[] = {"",      "(sum)", "(prod)",
+                                        "(min)", "(max)", "(avg)"};
+
+    return reduction < sizeof names / sizeof *names ? names[reduction] : "(?)";
+}
+
+/* "all_reduce(sum) of 12 f32 (collective 7)" */
+static void describe(const core__comm_header *header, char *text, size_t size)
+{
+    int used = snprintf(text, size, "%s%s", kind_name(header->kind),
+                        reduction_name(header->reduction));
+
+    if (header->kind != CORE_COLLECTIVE_BARRIER)
+        used += snprintf(text + used, size - (size_t)used, " of %llu %s",
+                         (unsigned long long)header->count,
+                         core__dtype_name(header->dtype));
+    if (header->kind == CORE_COLLECTIVE_BROADCAST)
+        used += snprintf(text + used, size - (size_t)used, " from rank %u",
+                         header->root);
+    if (header->sequence)
+        snprintf(text + used, size - (size_t)used, " (collective %llu)",
+                 (unsigned long long)header->sequence);
+}
+
+static core__comm_header header_of(const core_collective *call)
+{
+    return (core__comm_header){call->sequence, call->count,     call->kind,
+                               call->dtype,    call->reduction, call->peer};
+}
+
+static core_status differ(uint32_t a, const core__comm_header *header_a,
+                          uint32_t b, const core__comm_header *header_b)
+{
+    char text_a[160], text_b[160];
+
+    describe(header_a, text_a, sizeof text_a);
+    describe(header_b, text_b, sizeof text_b);
+    return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                       "the ranks make different calls: rank %u %s, rank %u "
+                       "%s",
+                       a, text_a, b, text_b);
+}
+
+/* Every rank compares with rank 0, so that all report the same. */
+static core_status compare(core_comm *comm, const core_collective *call)
+{
+    core__comm_header mine = header_of(call);
+
+    CORE_TRY(comm->engine->table.exchange(comm->impl, &mine, sizeof mine,
+                                          comm->all, call->timeout_ns));
+    for (uint32_t r = 1; r < comm->size; r++)
+        if (memcmp(&comm->all[r], &comm->all[0], sizeof mine) != 0)
+            return differ(0, &comm->all[0], r, &comm->all[r]);
+    return CORE_OK;
+}
+
+/* The sender's header goes before its data. */
+static core_status compare_pair(core_comm *comm, const core_collective *call)
+{
+    core__comm_header mine = header_of(call), sent = mine;
+    core_collective first = *call;
+
+    first.dtype = CORE_U8;
+    first.count = sizeof mine;
+    if (call->kind == CORE_COLLECTIVE_SEND) {
+        first.input = &mine;
+        return comm->engine->table.run(comm->impl, &first);
+    }
+    first.output = &sent;
+    CORE_TRY(comm->engine->table.run(comm->impl, &first));
+    if (sent.dtype == mine.dtype && sent.count == mine.count)
+        return CORE_OK;
+    return differ(call->peer, &sent, comm->rank, &mine);
+}
+
+/* ----------------------------------------------------------- execution -- */
+
+static core_status run(core_comm *comm, const core_collective *call)
+{
+    bool pair = call->kind == CORE_COLLECTIVE_SEND ||
+                call->kind == CORE_COLLECTIVE_RECV;
+
+    if (comm->size > 1 && !(comm->flags & CORE_COMM_UNCHECKED))
+        CORE_TRY(pair ? compare_pair(comm, call) : compare(comm, call));
+    if (call->count == 0 && call->kind != CORE_COLLECTIVE_BARRIER)
+        return CORE_OK;
+    return comm->engine->table.run(comm->impl, call);
+}
+
+core_status core__comm_run(core_comm *comm, const core_collective *call)
+{
+    core__comm_header header = header_of(call);
+    uint32_t errors = core__error_sequence();
+    core_status status = core__comm_raise(comm);
+    char text[160];
+
+    if (status != CORE_OK)
+        return status;
+    status = run(comm, call);
+    if (status == CORE_OK)
+        return CORE_OK;
+    if (core__error_sequence() == errors)
+        core__error(status, "the engine gave no reason");
+    describe(&header, text, sizeof text);
+    core__error_prefix("rank %u of %u: %s", comm->rank, comm->size, text);
+    core__comm_fail(comm);
+    return status;
+}
+
+/* ------------------------------------------------ memory after failures -- */
+
+/* Tensors that a failed collective may still read or write. */
+typedef struct abandoned {
+    struct abandoned *next;
+    core_tensor *tensor;
+} abandoned;
+
+static abandoned *_Atomic abandoned_tensors;
+
+static void abandon(core_tensor *tensor)
+{
+    abandoned *entry = tensor ? core__alloc(sizeof *entry) : NULL;
+
+    if (!tensor)
+        return;
+    core__tensor_retain(tensor);
+    if (!entry)
+        return; /* the reference alone keeps it */
+    entry->tensor = tensor;
+    entry->next = atomic_load(&abandoned_tensors);
+    while (
+        !atomic_compare_exchange_weak(&abandoned_tensors, &entry->next, entry))
+        ;
+}
+
+/* ---------------------------------------------------------- host memory -- */
+
+static void *address(const core_tensor *tensor)
+{
+    if (!tensor || tensor->numel == 0)
+        return NULL;
+    return (char *)tensor->storage->memory.handle +
+           tensor->storage->memory.offset +
+           (uint64_t)tensor->offset * core__dtype_size(tensor->dtype);
+}
+
+static core_status run_on(core_comm *comm, core_collective *call,
+                          core_tensor *input, core_tensor *output)
+{
+    core_status status;
+
+    call->input = address(input);
+    call->output = address(output);
+    status = core__comm_run(comm, call);
+    if (status != CORE_OK) {
+        abandon(input);
+        abandon(output);
+    }
+    return status;
+}
+
+/* A tensor on the host with the sizes of another one: pinned for a device with
+ * streams. */
+static core_status staging(core_comm *comm, const core_tensor *like,
+                           core_tensor **out)
+{
+    core_device *host;
+
+    if (comm->stream)
+        return core_tensor_pinned(comm->device, like->dtype, like->sizes,
+                                  like->ndim, out);
+    CORE_TRY(core__device_host(&host));
+    return core__tensor_new(host, like->dtype, like->ndim, like->sizes, NULL,
+                            out);
+}
+
+/* On the host, one tensor stands for both if they are the same. */
+typedef struct staged {
+    core_comm *comm; /* with a reference */
+    core_collective call;
+    core_tensor *input, *output; /* NULL: none; with references */
+} staged;
+
+static void staged_free(staged *job)
+{
+    core__tensor_release(job->input);
+    core__tensor_release(job->output);
+    core_comm_release(job->comm);
+    core__free(job);
+}
+
+static core_status staged_new(core_comm *comm, const core_collective *call,
+                              core_tensor *input, core_tensor *output,
+                              staged **out_job)
+{
+    staged *job = core__alloc_zero(sizeof *job);
+    core_status status = CORE_OK;
+
+    *out_job = job;
+    if (!job)
+        return core__error_memory(sizeof *job);
+    job->comm = core_comm_retain(comm);
+    job->call = *call;
+    if (input)
+        status = staging(comm, input, &job->input);
+    if (status == CORE_OK && output && output != input)
+        status = staging(comm, output, &job->output);
+    else if (status == CORE_OK && output) {
+        job->output = job->input;
+        core__tensor_retain(job->output);
+    }
+    if (status == CORE_OK && input)
+        status = core_tensor_copy(job->input, input, CORE_COPY_NON_BLOCKING);
+    return status;
+}
+
+/* ------------------------------------------------------------- streams -- */
+
+/* The function on the communicator's stream. */
+static void run_job(void *context)
+{
+    staged *job = context;
+
+    run_on(job->comm, &job->call, job->input, job->output);
+    staged_free(job);
+}
+
+static void drop_job(void *context)
+{
+    staged *job = context;
+
+    core__error(CORE_ERROR_STREAM,
+                "collective %llu did not run, because its stream failed",
+                (unsigned long long)job->call.sequence);
+    core__comm_fail(job->comm);
+    staged_free(job);
+}
+
+/* With the communicator's stream as the current one. */
+static core_status enqueue(core_comm *comm, const core_collective *call,
+                           core_tensor *input, core_tensor *output)
+{
+    core_tensor *result;
+    core_status status;
+    staged *job;
+
+    status = staged_new(comm, call, input, output, &job);
+    if (status != CORE_OK) {
+        if (job)
+            staged_free(job);
+        return status;
+    }
+    result = core_tensor_retain(job->output);
+    status = core_stream_callback(comm->stream, run_job, job, drop_job);
+    if (status == CORE_OK && result)
+        status = core_tensor_copy(output, result, CORE_COPY_NON_BLOCKING);
+    core__tensor_release(result);
+    return status;
+}
+
+static core_status submit(core_comm *comm, const core_collective *call,
+                          core_tensor *input, core_tensor *output)
+{
+    bool grads = core_grad_mode_set(false);
+    core_stream *caller = NULL;
+    core_status status;
+
+    status = core_stream_current(comm->device, &caller);
+    if (status == CORE_OK)
+        status = core__stream_check(caller);
+    if (status == CORE_OK && caller->capture)
+        status = core__capture_refuse(caller, "a collective");
+    if (status == CORE_OK)
+        status = core__stream_order(comm->stream, caller);
+    if (status == CORE_OK)
+        status = core__stream_swap(comm->stream, &caller);
+    if (status == CORE_OK) {
+        status = enqueue(comm, call, input, output);
+        core__stream_restore(caller);
+        if (status == CORE_OK)
+            status = core_stream_current(comm->device, &caller);
+        if (status == CORE_OK)
+            status = core__stream_order(caller, comm->stream);
+    }
+    core_grad_mode_set(grads);
+    return status;
+}
+
+/* A synchronous device whose memory the host cannot address. */
+static core_status run_staged(core_comm *comm, core_collective *call,
+                              core_tensor *input, core_tensor *output)
+{
+    bool grads = core_grad_mode_set(false);
+    staged *job;
+    core_status status = staged_new(comm, call, input, output, &job);
+
+    if (status == CORE_OK)
+        status = run_on(comm, &job->call, job->input, job->output);
+    if (status == CORE_OK && output)
+        status = core_tensor_copy(output, job->output, 0);
+    if (job)
+        staged_free(job);
+    core_grad_mode_set(grads);
+    return status;
+}
+
+core_status core__comm_submit(core_comm *comm, core_collective *call,
+                              core_tensor *input, core_tensor *output)
+{
+    call->struct_size = sizeof *call;
+    call->timeout_ns = comm->timeout_ns;
+    if (call->kind != CORE_COLLECTIVE_SEND &&
+        call->kind != CORE_COLLECTIVE_RECV)
+        call->sequence = ++comm->sequence;
+    if (comm->stream)
+        return submit(comm, call, input, output);
+    if (core__device_host_access(comm->device))
+        return run_on(comm, call, input, output);
+    return run_staged(comm, call, input, output);
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* upcalls.h: the functions of later folders that comm calls (base/upcalls.h
+ * explains these tables). */
+
+#ifndef CORE_COMM_UPCALLS_H
+#define CORE_COMM_UPCALLS_H
+
+#include <libcore/status.h>
+
+struct core__comm_upcalls {
+    /* Opens the plugins that may have an engine. */
+    core_status (*load_engines)(void);
+};
+
+extern const struct core__comm_upcalls core__comm_upcalls;
+
+#endif

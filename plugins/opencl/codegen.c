@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* core.codegen: kernels of loop programs, compiled from OpenCL C. */
+
+#include "loop_source.h"
+
+#include <signal.h>
+#include <stdio.h>
+
+enum {
+    GROUP = 2 * OPENCL_GROUP,
+    /* Work items of the run that completes a build.  PoCL compiles launches of
+     * more than 2^16 work items separately. */
+    FIRST_RUN = (1 << 16) + GROUP
+};
+
+typedef struct loop_kernel {
+    cl_program program;
+    cl_kernel dense, spaced; /* dense is NULL if loops are never joined */
+    uint32_t noperands;
+    bool may_fail;
+    uint8_t hash[32];
+    /* The shape of the newest launch of `spaced`, and the buffer with it; under
+     * the device's lock. */
+    cl_mem shape;
+    int64_t *numbers;
+    size_t nnumbers;
+    uint32_t flags[CORE_LOOP_MAX_OPERANDS];
+} loop_kernel;
+
+static const char name[] = "loop_program";
+
+static core_status no_memory(void)
+{
+    return opencl_refuse(CORE_ERROR_OUT_OF_MEMORY,
+                         "no host memory for a loop program");
+}
+
+static core_status identity(void *handle, core_string *out_text)
+{
+    opencl_device *device = handle;
+
+    *out_text = core_sdk_string(device->generator);
+    return CORE_OK;
+}
+
+static core_status accepts(void *handle, const core_loop_program *program)
+{
+    char *text = NULL;
+    core_status status = opencl_loop_source(handle, program, &text);
+
+    free(text);
+    return status;
+}
+
+/* ---------------------------------------------------------------- build -- */
+
+static void destroy(void *device, void *handle)
+{
+    loop_kernel *kernel = handle;
+
+    (void)device;
+    if (kernel->shape)
+        cl.ReleaseMemObject(kernel->shape);
+    if (kernel->dense)
+        cl.ReleaseKernel(kernel->dense);
+    if (kernel->spaced)
+        cl.ReleaseKernel(kernel->spaced);
+    if (kernel->program)
+        cl.ReleaseProgram(kernel->program);
+    free(kernel->numbers);
+    free(kernel);
+}
+
+static cl_int set_argument(cl_kernel kernel, cl_uint *next, size_t size,
+                           const void *value)
+{
+    return cl.SetKernelArg(kernel, (*next)++, size, value);
+}
+
+/* Sets the arguments for a run over one element: all operands are the one in
+ * the buffer. */
+static cl_int set_arguments(const loop_kernel *self, cl_kernel kernel,
+                            cl_mem buffer)
+{
+    cl_ulong zero = 0, one = 1;
+    cl_uint next = 0, none = 0;
+    cl_int code = CL_SUCCESS;
+
+    for (uint32_t k = 0; k < self->noperands && code == CL_SUCCESS; k++) {
+        if (!(self->flags[k] & CORE_LOOP_OPERAND_NUMBER))
+            code = set_argument(kernel, &next, sizeof buffer, &buffer);
+        if (code == CL_SUCCESS)
+            code = set_argument(kernel, &next, sizeof zero, &zero);
+    }
+    if (code == CL_SUCCESS && self->may_fail) {
+        code = set_argument(kernel, &next, sizeof buffer, &buffer);
+        if (code == CL_SUCCESS)
+            code = set_argument(kernel, &next, sizeof zero, &zero);
+    }
+    if (code == CL_SUCCESS)
+        code = set_argument(kernel, &next, sizeof one, &one);
+    if (code == CL_SUCCESS && kernel == self->spaced) {
+        code = set_argument(kernel, &next, sizeof none, &none);
+        if (code == CL_SUCCESS)
+            code = set_argument(kernel, &next, sizeof buffer, &buffer);
+    }
+    return code;
+}
+
+/* Some libraries, such as PoCL, compile most of a kernel when it runs first.
+ * So it runs here, on one element; what fails here fails again, and is
+ * reported, when the kernel is launched. */
+static void run_first(opencl_device *device, const loop_kernel *self,
+                      cl_kernel kernel, const core_loop_hints *hints)
+{
+    static int64_t zeros[CORE_LOOP_MAX_OPERANDS];
+    size_t local = GROUP, global = FIRST_RUN;
+    cl_command_queue queue = NULL;
+    cl_mem buffer;
+    cl_int code;
+
+    if (hints != NULL && hints->numel > 0 && hints->numel < FIRST_RUN)
+        global = ((size_t)hints->numel + GROUP - 1) / GROUP * GROUP;
+    buffer = cl.CreateBuffer(device->context, CL_MEM_COPY_HOST_PTR,
+                             sizeof zeros, zeros, &code);
+    if (code != CL_SUCCESS)
+        return;
+    queue = cl.CreateCommandQueue(device->context, device->id, 0, &code);
+    if (code == CL_SUCCESS) {
+        if (set_arguments(self, kernel, buffer) == CL_SUCCESS)
+            cl.EnqueueNDRangeKernel(queue, kernel, 1, NULL, &global, &local, 0,
+                                    NULL, NULL);
+        cl.Finish(queue);
+        cl.ReleaseCommandQueue(queue);
+    }
+    cl.ReleaseMemObject(buffer);
+}
+
+static core_status make_kernels(opencl_device *device, loop_kernel *self,
+                                const core_loop_program *program,
+                                const core_loop_hints *hints)
+{
+    bool dense = program->ndim == 0;
+    cl_int code = CL_SUCCESS;
+
+    self->noperands = program->noperands;
+    self->may_fail = opencl_loop_may_fail(program);
+    memcpy(self->hash, program->hash, sizeof self->hash);
+    for (uint32_t k = 0; k < program->noperands; k++)
+        self->flags[k] = program->operands[k].flags;
+    if (dense)
+        self->dense = cl.CreateKernel(self->program, "dense", &code);
+    if (code == CL_SUCCESS)
+        self->spaced = cl.CreateKernel(self->program, "spaced", &code);
+    if (code != CL_SUCCESS)
+        return opencl_fail(device, code, name);
+    dense = dense && hints != NULL && hints->flags & CORE_LOOP_HINT_CONTIGUOUS;
+    run_first(device, self, dense ? self->dense : self->spaced, hints);
+    return CORE_OK;
+}
+
+/* Threads that the library starts inherit the blocked signals.  Handlers are
+ * not restored, as signal_guard.c does: the program may set some while this
+ * runs in the background. */
+static core_status make(opencl_device *device, const core_loop_program *program,
+                        const core_loop_hints *hints, loop_kernel *self)
+{
+    sigset_t all, before;
+    char *text;
+    core_status status = opencl_loop_source(device, program, &text);
+
+    if (status != CORE_OK)
+        return status;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    status = opencl_compile(device, text, name, &self->program);
+    if (status == CORE_OK)
+        status = make_kernels(device, self, program, hints);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    free(text);
+    return status;
+}
+
+static core_status build(void *handle, const core_loop_program *program,
+                         const core_loop_hints *hints, void **out_kernel)
+{
+    loop_kernel *self = calloc(1, sizeof *self);
+    core_status status;
+
+    *out_kernel = NULL;
+    if (self == NULL)
+        return no_memory();
+    status = make(handle, program, hints, self);
+    if (status != CORE_OK) {
+        destroy(handle, self);
+        return status;
+    }
+    *out_kernel = self;
+    return CORE_OK;
+}
+
+/* --------------------------------------------------------------- launch -- */
+
+/* Sizes, then the strides of each operand. */
+static size_t count_numbers(const core_loop *loop)
+{
+    return (size_t)loop->ndim * (loop->noperands + 1);
+}
+
+static bool is_newest(const loop_kernel *self, const core_loop *loop)
+{
+    const int64_t *at = self->numbers;
+    size_t size = loop->ndim * sizeof *at;
+
+    if (self->shape == NULL || self->nnumbers != count_numbers(loop) ||
+        memcmp(at, loop->sizes, size) != 0)
+        return false;
+    for (uint32_t k = 0; k < loop->noperands; k++) {
+        at += loop->ndim;
+        if (!(self->flags[k] & CORE_LOOP_OPERAND_NUMBER) &&
+            memcmp(at, loop->operands[k].strides, size) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Makes the buffer with the shape of a loop, unless the last one was equal.
+ * Work that uses the former buffer keeps it.  Under the device's lock. */
+static core_status set_shape(opencl_device *device, loop_kernel *self,
+                             const core_loop *loop)
+{
+    size_t count = count_numbers(loop), size = loop->ndim * sizeof(int64_t);
+    int64_t *numbers, *at;
+    cl_mem shape;
+    cl_int code;
+
+    if (loop->ndim == 0 || is_newest(self, loop))
+        return CORE_OK;
+    numbers = at = calloc(count, sizeof *numbers);
+    if (numbers == NULL)
+        return no_memory();
+    memcpy(at, loop->sizes, size);
+    for (uint32_t k = 0; k < loop->noperands; k++) {
+        at += loop->ndim;
+        if (!(self->flags[k] & CORE_LOOP_OPERAND_NUMBER))
+            memcpy(at, loop->operands[k].strides, size);
+    }
+    shape = cl.CreateBuffer(device->context,
+                            CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR,
+                            count * sizeof *numbers, numbers, &code);
+    if (code != CL_SUCCESS) {
+        free(numbers);
+        return opencl_fail(device, code, "clCreateBuffer");
+    }
+    if (self->shape != NULL)
+        cl.ReleaseMemObject(self->shape);
+    free(self->numbers);
+    self->shape = shape;
+    self->numbers = numbers;
+    self->nnumbers = count;
+    return CORE_OK;
+}
+
+static core_status check_loop(const loop_kernel *self, const core_loop *loop)
+{
+    if (loop->noperands != self->noperands)
+        return opencl_refuse(CORE_ERROR_INVALID_ARGUMENT,
+                             "a loop with %u operands; the kernel has %u",
+                             loop->noperands, self->noperands);
+    if (loop->numel > INT64_C(0xffffffff))
+        return opencl_refuse(CORE_ERROR_UNSUPPORTED,
+                             "a loop of %lld elements; at most 2^32 - 1",
+                             (long long)loop->numel);
+    return CORE_OK;
+}
+
+static core_status launch(void *handle, void *kernel,
+                          const core_loop_launch *now)
+{
+    opencl_device *device = handle;
+    loop_kernel *self = kernel;
+    const core_loop *loop = now->loop;
+    bool dense = self->dense != NULL && loop->flags & CORE_LOOP_CONTIGUOUS;
+    core_status status = check_loop(self, loop);
+    opencl_launch l;
+
+    if (status != CORE_OK)
+        return status;
+    l = opencl_begin_kernel(now->stream, dense ? self->dense : self->spaced,
+                            name);
+    if (l.status == CORE_OK && !dense)
+        l.status = set_shape(device, self, loop);
+    for (uint32_t k = 0; k < self->noperands; k++)
+        if (self->flags[k] & CORE_LOOP_OPERAND_NUMBER)
+            opencl_bytes(&l, &loop->operands[k].immediate, sizeof(cl_ulong));
+        else
+            opencl_buffer(&l, loop->operands[k].memory);
+    if (self->may_fail)
+        opencl_error_args(&l, now->id);
+    opencl_long(&l, loop->numel);
+    if (!dense) {
+        opencl_int(&l, (int32_t)loop->ndim);
+        opencl_bytes(&l, &self->shape, sizeof self->shape);
+    }
+    return opencl_run(&l, (uint64_t)loop->numel, GROUP);
+}
+
+const core_codegen_interface opencl_codegen = {
+    .struct_size = sizeof(core_codegen_interface),
+    .flags = CORE_CODEGEN_BUILDS_SLOWLY,
+    .identity = identity,
+    .accepts = accepts,
+    .build = build,
+    .destroy = destroy,
+    .launch = launch,
+};

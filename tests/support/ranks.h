@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* ranks.h: tests with several processes, connected by the fixture "sockets".
+ * The test's process uses no plugin before it forks. */
+
+#ifndef TESTS_SUPPORT_RANKS_H
+#define TESTS_SUPPORT_RANKS_H
+
+#ifndef SUITE_FORKS
+#define SUITE_FORKS true
+#endif
+
+#include "suite.h"
+#include "temporary_files.h"
+
+#include <libcore/comm.h>
+#include <libcore/ops.h>
+#include <libcore/plugins.h>
+
+#include <signal.h>
+#include <stdbool.h>
+
+#define OK(call)                                                    \
+    do {                                                            \
+        core_status ok_ = (call);                                   \
+        ck_assert_msg(ok_ == CORE_OK, "%s: %s: %s", #call,          \
+                      core_status_name(ok_), core_error_message()); \
+    } while (0)
+
+/* The message of the thread's error contains the text. */
+#define MESSAGE(text)                                         \
+    ck_assert_msg(strstr(core_error_message(), text) != NULL, \
+                  "the message is: %s", core_error_message())
+
+enum { RANKS_MOST = 8, RANK_IS_WELL = 42, RANK_WATCHDOG_SECONDS = 50 };
+
+static const char *rank_device = "cpu"; /* of the communicator */
+static double rank_timeout = 30;
+static uint32_t rank_flags; /* CORE_COMM_… */
+static temporary_path rank_folder;
+
+static inline core_device *rank_device_find(void)
+{
+    core_device *device;
+
+    OK(core_device_find(rank_device, &device));
+    return device;
+}
+
+static inline void rank_load_engine(void)
+{
+    const char *build = getenv("LIBCORE_BUILD");
+    char path[4096];
+
+    snprintf(path, sizeof path, "%s/tests/fixtures/.libs/core_sockets.so",
+             build ? build : ".");
+    OK(core_plugin_load(path, NULL));
+}
+
+static inline core_comm_options rank_options(uint32_t rank, uint32_t size)
+{
+    static char store[4200];
+    core_comm_options options = {.struct_size = sizeof options,
+                                 .flags = rank_flags,
+                                 .engine = "sockets",
+                                 .store = store,
+                                 .rank = rank,
+                                 .size = size,
+                                 .timeout = rank_timeout};
+
+    snprintf(store, sizeof store, "file:%s/store", rank_folder);
+    return options;
+}
+
+/* Runs a function in `size` processes, each with a communicator; those whose
+ * bit is set in `ends` may end in any way.  A process that lasts too long is
+ * ended by a signal. */
+static inline void on_ranks_that_end(uint32_t size, uint32_t ends,
+                                     void (*function)(core_comm *comm))
+{
+    pid_t children[RANKS_MOST];
+
+    temporary_folder(rank_folder, "libcore-ranks");
+    for (uint32_t r = 0; r < size; r++) {
+        children[r] = fork();
+        ck_assert_int_ge(children[r], 0);
+        if (children[r] == 0) {
+            core_comm_options options = rank_options(r, size);
+            core_comm *comm;
+
+            signal(SIGALRM, SIG_DFL);
+            alarm(RANK_WATCHDOG_SECONDS);
+            rank_load_engine();
+            OK(core_comm_create(rank_device_find(), &options, &comm));
+            function(comm);
+            core_comm_release(comm);
+            _exit(RANK_IS_WELL);
+        }
+    }
+    for (uint32_t r = 0; r < size; r++) {
+        int state;
+
+        ck_assert_int_eq(waitpid(children[r], &state, 0), children[r]);
+        if (ends >> r & 1)
+            continue;
+        ck_assert_msg(!WIFSIGNALED(state), "rank %u ended by signal %d", r,
+                      WTERMSIG(state));
+        ck_assert_msg(WEXITSTATUS(state) == RANK_IS_WELL, "rank %u failed", r);
+    }
+    temporary_remove(rank_folder);
+}
+
+static inline void on_ranks(uint32_t size, void (*function)(core_comm *comm))
+{
+    on_ranks_that_end(size, 0, function);
+}
+
+/* ------------------------------------------------------------- tensors -- */
+
+static inline core_tensor *rank_tensor(core_comm *comm, const float *values,
+                                       int64_t count)
+{
+    core_tensor *tensor;
+
+    OK(core_tensor_from_data(values, CORE_F32, &count, 1,
+                             core_comm_device(comm), &tensor));
+    return tensor;
+}
+
+/* rank + 1, 2 * (rank + 1), … */
+static inline core_tensor *rank_numbers(core_comm *comm, int64_t count)
+{
+    float values[64];
+
+    for (int64_t i = 0; i < count; i++)
+        values[i] = (float)((i + 1) * (core_comm_rank(comm) + 1));
+    return rank_tensor(comm, values, count);
+}
+
+static inline void rank_expect(core_tensor *tensor, const float *values,
+                               int64_t count)
+{
+    float found[64];
+
+    ck_assert_int_eq(core_tensor_numel(tensor), count);
+    OK(core_tensor_read(tensor, found, (size_t)count * sizeof *found));
+    for (int64_t i = 0; i < count; i++)
+        ck_assert_msg(found[i] == values[i], "element %d is %g, not %g", (int)i,
+                      (double)found[i], (double)values[i]);
+}
+
+#endif

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Results of collectives, on a device without and one with streams. */
+
+#include "support/ranks.h"
+
+#include <libcore/autograd.h>
+
+/* ------------------------------------------------------------- results -- */
+
+static void reduce_all(core_comm *comm)
+{
+    core_tensor *input = rank_numbers(comm, 2), *sum, *average, *most;
+
+    OK(core_all_reduce(comm, input, CORE_REDUCE_SUM, &sum));
+    OK(core_all_reduce(comm, input, CORE_REDUCE_AVG, &average));
+    OK(core_all_reduce(comm, input, CORE_REDUCE_MAX, &most));
+    rank_expect(sum, (float[]){6, 12}, 2);
+    rank_expect(average, (float[]){2, 4}, 2);
+    rank_expect(most, (float[]){3, 6}, 2);
+    OK(core_all_reduce_(comm, input, CORE_REDUCE_PROD));
+    rank_expect(input, (float[]){6, 48}, 2);
+    ck_assert_uint_eq(core_comm_sequence(comm), 4);
+    core_tensor_release(input);
+    core_tensor_release(sum);
+    core_tensor_release(average);
+    core_tensor_release(most);
+}
+
+static void move_parts(core_comm *comm)
+{
+    core_tensor *one = rank_numbers(comm, 1), *three = rank_numbers(comm, 3);
+    core_tensor *gathered, *scattered, *exchanged;
+    float r = (float)core_comm_rank(comm) + 1;
+
+    OK(core_all_gather(comm, one, &gathered));
+    rank_expect(gathered, (float[]){1, 2, 3}, 3);
+    OK(core_reduce_scatter(comm, three, CORE_REDUCE_SUM, &scattered));
+    rank_expect(scattered, (float[]){6 * r}, 1);
+    OK(core_all_to_all(comm, three, &exchanged));
+    rank_expect(exchanged, (float[]){r, 2 * r, 3 * r}, 3);
+    OK(core_broadcast(comm, three, 2));
+    rank_expect(three, (float[]){3, 6, 9}, 3);
+    OK(core_barrier(comm));
+    core_tensor_release(one);
+    core_tensor_release(three);
+    core_tensor_release(gathered);
+    core_tensor_release(scattered);
+    core_tensor_release(exchanged);
+}
+
+/* A token goes around the ranks. */
+static void pass_on(core_comm *comm)
+{
+    uint32_t rank = core_comm_rank(comm), size = core_comm_size(comm);
+    core_tensor *token = rank_numbers(comm, 4);
+
+    if (rank > 0)
+        OK(core_recv(comm, token, rank - 1));
+    OK(core_send(comm, token, (rank + 1) % size));
+    if (rank == 0)
+        OK(core_recv(comm, token, size - 1));
+    rank_expect(token, (float[]){1, 2, 3, 4}, 4);
+    ck_assert_uint_eq(core_comm_sequence(comm), 0);
+    core_tensor_release(token);
+}
+
+/* 1 + 2^-8 has no bf16: only a sum in f32 that is rounded once is 3 + 2^-6. */
+static void reduce_halves(core_comm *comm)
+{
+    static const float values[] = {1, 1.0078125f, 1.0078125f};
+    core_tensor *full = rank_tensor(comm, &values[core_comm_rank(comm)], 1);
+    core_tensor *half, *sum, *back;
+
+    OK(core_to_copy(full, CORE_BF16, NULL, false, -1, &half));
+    OK(core_all_reduce(comm, half, CORE_REDUCE_SUM, &sum));
+    OK(core_to_copy(sum, CORE_F32, NULL, false, -1, &back));
+    rank_expect(back, (float[]){3.015625f}, 1);
+    core_tensor_release(full);
+    core_tensor_release(half);
+    core_tensor_release(sum);
+    core_tensor_release(back);
+}
+
+static void divide(core_comm *comm)
+{
+    uint32_t rank = core_comm_rank(comm);
+    core_tensor *input = rank_numbers(comm, 1);
+    core_comm *part;
+
+    /* Ranks 0 and 2 in the opposite order, and rank 1 alone. */
+    OK(core_comm_split(comm, rank % 2, 10 - rank, &part));
+    ck_assert_uint_eq(core_comm_size(part), rank % 2 ? 1 : 2);
+    ck_assert_uint_eq(core_comm_rank(part), rank == 0);
+    OK(core_all_reduce_(part, input, CORE_REDUCE_SUM));
+    rank_expect(input, (float[]){rank % 2 ? 2 : 4}, 1);
+    core_tensor_release(input);
+    core_comm_release(part);
+}
+
+static void nothing_to_move(core_comm *comm)
+{
+    int64_t none = 0;
+    core_tensor *empty, *sum;
+
+    OK(core_zeros(&none, 1, CORE_F32, core_comm_device(comm), &empty));
+    OK(core_all_reduce(comm, empty, CORE_REDUCE_SUM, &sum));
+    ck_assert_int_eq(core_tensor_numel(sum), 0);
+    core_tensor_release(empty);
+    core_tensor_release(sum);
+}
+
+static const char *const devices[] = {"cpu", "sim"};
+
+START_TEST(collectives_compute_what_they_say)
+{
+    rank_device = devices[_i];
+    on_ranks(3, reduce_all);
+    on_ranks(3, move_parts);
+    on_ranks(3, pass_on);
+    on_ranks(3, nothing_to_move);
+}
+END_TEST
+
+START_TEST(halves_are_summed_in_f32)
+{
+    on_ranks(3, reduce_halves);
+}
+END_TEST
+
+START_TEST(split_makes_parts_in_the_order_of_keys)
+{
+    rank_device = devices[_i];
+    on_ranks(3, divide);
+}
+END_TEST
+
+START_TEST(one_rank_alone)
+{
+    rank_device = devices[_i];
+    on_ranks(1, nothing_to_move);
+}
+END_TEST
+
+/* ----------------------------------------------------------- gradients -- */
+
+/* The gradient of sum_r weight_r * f(x)_r, where weight_r is r + 1. */
+static core_tensor *gradient_of(core_comm *comm, core_tensor *input,
+                                core_tensor *result)
+{
+    float weight = (float)core_comm_rank(comm) + 1;
+    core_tensor *weighted, *loss, *gradient;
+
+    OK(core_mul_scalar(result, core_float(weight), &weighted));
+    OK(core_sum(weighted, CORE_DTYPE_NONE, &loss));
+    OK(core_grad(&loss, 1, NULL, &input, 1, 0, &gradient));
+    core_tensor_release(weighted);
+    core_tensor_release(loss);
+    core_tensor_release(result);
+    return gradient;
+}
+
+static void differentiate(core_comm *comm)
+{
+    core_tensor *x = rank_numbers(comm, 3), *y, *g;
+
+    OK(core_tensor_set_requires_grad(x, true));
+    OK(core_all_reduce(comm, x, CORE_REDUCE_SUM, &y));
+    rank_expect(g = gradient_of(comm, x, y), (float[]){6, 6, 6}, 3);
+    core_tensor_release(g);
+    OK(core_all_reduce(comm, x, CORE_REDUCE_AVG, &y));
+    rank_expect(g = gradient_of(comm, x, y), (float[]){2, 2, 2}, 3);
+    core_tensor_release(g);
+    OK(core_all_gather(comm, x, &y));
+    rank_expect(g = gradient_of(comm, x, y), (float[]){6, 6, 6}, 3);
+    core_tensor_release(g);
+    OK(core_reduce_scatter(comm, x, CORE_REDUCE_SUM, &y));
+    rank_expect(g = gradient_of(comm, x, y), (float[]){1, 2, 3}, 3);
+    core_tensor_release(g);
+    OK(core_all_to_all(comm, x, &y));
+    rank_expect(g = gradient_of(comm, x, y), (float[]){1, 2, 3}, 3);
+    core_tensor_release(g);
+    ck_assert_int_eq(core_all_reduce(comm, x, CORE_REDUCE_MAX, &y),
+                     CORE_ERROR_AUTOGRAD);
+    ck_assert_int_eq(core_all_reduce_(comm, x, CORE_REDUCE_SUM),
+                     CORE_ERROR_AUTOGRAD);
+    core_tensor_release(x);
+}
+
+/* d/dx of (all_reduce(x))^2, twice. */
+static void differentiate_twice(core_comm *comm)
+{
+    core_tensor *x = rank_numbers(comm, 1), *y, *square, *loss, *first, *second;
+
+    OK(core_tensor_set_requires_grad(x, true));
+    OK(core_all_reduce(comm, x, CORE_REDUCE_SUM, &y));
+    OK(core_mul(y, y, &square));
+    OK(core_sum(square, CORE_DTYPE_NONE, &loss));
+    OK(core_grad(&loss, 1, NULL, &x, 1, CORE_CREATE_GRAPH, &first));
+    rank_expect(first, (float[]){36}, 1); /* 3 ranks, each 2 * 6 */
+    OK(core_grad(&first, 1, NULL, &x, 1, 0, &second));
+    rank_expect(second, (float[]){18}, 1);
+    core_tensor_release(x);
+    core_tensor_release(y);
+    core_tensor_release(square);
+    core_tensor_release(loss);
+    core_tensor_release(first);
+    core_tensor_release(second);
+}
+
+static void gather_scalars(core_comm *comm)
+{
+    float value = (float)core_comm_rank(comm);
+    core_tensor *x, *y, *g;
+
+    OK(core_tensor_from_data(&value, CORE_F32, NULL, 0, core_comm_device(comm),
+                             &x));
+    OK(core_tensor_set_requires_grad(x, true));
+    OK(core_all_gather(comm, x, &y));
+    ck_assert_int_eq(core_tensor_ndim(y), 1);
+    g = gradient_of(comm, x, y);
+    ck_assert_int_eq(core_tensor_ndim(g), 0);
+    rank_expect(g, (float[]){6}, 1);
+    core_tensor_release(x);
+    core_tensor_release(g);
+}
+
+START_TEST(gradients_are_those_of_the_sum_of_all_losses)
+{
+    rank_device = devices[_i];
+    on_ranks(3, differentiate);
+    on_ranks(3, gather_scalars);
+}
+END_TEST
+
+START_TEST(gradients_of_gradients_communicate_too)
+{
+    on_ranks(3, differentiate_twice);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        halves_are_summed_in_f32,
+        gradients_of_gradients_communicate_too,
+    };
+    const suite_loop loops[] = {
+        {collectives_compute_what_they_say, 0, 2},
+        {split_makes_parts_in_the_order_of_keys, 0, 2},
+        {one_rank_alone, 0, 2},
+        {gradients_are_those_of_the_sum_of_all_losses, 0, 2},
+    };
+    const test_suite suites[] = {
+        {"comm/collectives", SUITE_TESTS(tests), SUITE_LOOPS(loops)},
+    };
+
+    return suite_run(suites, sizeof suites / sizeof *suites);
+}

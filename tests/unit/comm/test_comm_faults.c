@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Ranks that end, stop or differ, and wrong arguments: every other rank gets
+ * an error that names the rank, the collective and its number. */
+
+#include "support/ranks.h"
+
+#include <libcore/autograd.h>
+#include <libcore/capture.h>
+#include <libcore/compile.h>
+#include <libcore/transform.h>
+
+#include <pthread.h>
+
+static const char *const devices[] = {"cpu", "sim"};
+
+/* A collective fails, at once or when it is waited for. */
+static void expect_failure(core_comm *comm, core_status status,
+                           core_status expected)
+{
+    if (status == CORE_OK)
+        status = core_comm_synchronize(comm);
+    ck_assert_msg(status == expected, "%s: %s", core_status_name(status),
+                  core_error_message());
+    /* It stays failed. */
+    ck_assert_int_eq(core_barrier(comm), expected);
+    ck_assert_int_eq(core_comm_error(comm), expected);
+}
+
+/* ------------------------------------------------------- ranks that end -- */
+
+static void last_rank_dies(core_comm *comm)
+{
+    core_tensor *x = rank_numbers(comm, 2);
+
+    OK(core_barrier(comm));
+    OK(core_comm_synchronize(comm));
+    if (core_comm_rank(comm) == 2)
+        raise(SIGKILL);
+    expect_failure(comm, core_all_reduce_(comm, x, CORE_REDUCE_SUM),
+                   CORE_ERROR_IO);
+    MESSAGE("all_reduce(sum) of 2 f32 (collective 2)");
+    MESSAGE("2 ended");
+    core_tensor_release(x);
+}
+
+static void last_rank_leaves(core_comm *comm)
+{
+    OK(core_barrier(comm));
+    OK(core_comm_synchronize(comm));
+    if (core_comm_rank(comm) == 2)
+        return;
+    expect_failure(comm, core_barrier(comm), CORE_ERROR_IO);
+    MESSAGE("barrier (collective 2)");
+    MESSAGE("2 ended");
+}
+
+START_TEST(killed_rank_is_an_error_on_the_others)
+{
+    rank_device = devices[_i];
+    on_ranks_that_end(3, 1 << 2, last_rank_dies);
+}
+END_TEST
+
+START_TEST(rank_that_leaves_early_is_an_error_on_the_others)
+{
+    rank_device = devices[_i];
+    on_ranks(3, last_rank_leaves);
+}
+END_TEST
+
+/* The others also see each other late if they do not begin at once. */
+static void last_rank_stops(core_comm *comm)
+{
+    core_tensor *x = rank_numbers(comm, 2);
+
+    if (core_comm_rank(comm) == 2) {
+        usleep(1500 * 1000);
+        _exit(RANK_IS_WELL);
+    }
+    expect_failure(comm, core_broadcast(comm, x, 1), CORE_ERROR_CANCELLED);
+    MESSAGE("broadcast of 2 f32 from rank 1 (collective 1)");
+    MESSAGE("the timeout passed while waiting for rank");
+    MESSAGE("2");
+    core_tensor_release(x);
+}
+
+START_TEST(rank_that_does_not_arrive_is_an_error_after_the_timeout)
+{
+    rank_device = devices[_i];
+    rank_timeout = 0.5;
+    on_ranks(3, last_rank_stops);
+}
+END_TEST
+
+/* ---------------------------------------------------- ranks that differ -- */
+
+static void sizes_differ(core_comm *comm)
+{
+    core_tensor *x = rank_numbers(comm, core_comm_rank(comm) == 1 ? 3 : 2);
+
+    expect_failure(comm, core_all_reduce_(comm, x, CORE_REDUCE_SUM),
+                   CORE_ERROR_INVALID_ARGUMENT);
+    MESSAGE("rank 0 all_reduce(sum) of 2 f32 (collective 1), rank 1 "
+            "all_reduce(sum) of 3 f32 (collective 1)");
+    core_tensor_release(x);
+}
+
+static void dtypes_differ(core_comm *comm)
+{
+    core_tensor *x = rank_numbers(comm, 2), *y;
+    core_dtype dtype = core_comm_rank(comm) == 2 ? CORE_F64 : CORE_F32;
+
+    OK(core_to_copy(x, dtype, NULL, false, -1, &y));
+    expect_failure(comm, core_broadcast(comm, y, 0),
+                   CORE_ERROR_INVALID_ARGUMENT);
+    MESSAGE("rank 0 broadcast of 2 f32 from rank 0 (collective 1), rank 2 "
+            "broadcast of 2 f64 from rank 0 (collective 1)");
+    core_tensor_release(x);
+    core_tensor_release(y);
+}
+
+static void orders_differ(core_comm *comm)
+{
+    core_tensor *x = rank_numbers(comm, 2);
+
+    OK(core_barrier(comm));
+    expect_failure(comm,
+                   core_comm_rank(comm) == 1
+                       ? core_barrier(comm)
+                       : core_all_reduce_(comm, x, CORE_REDUCE_MIN),
+                   CORE_ERROR_INVALID_ARGUMENT);
+    MESSAGE("rank 0 all_reduce(min) of 2 f32 (collective 2), rank 1 barrier "
+            "(collective 2)");
+    core_tensor_release(x);
+}
+
+static void roots_differ(core_comm *comm)
+{
+    core_tensor *x = rank_numbers(comm, 1);
+
+    expect_failure(comm, core_broadcast(comm, x, core_comm_rank(comm) == 2),
+                   CORE_ERROR_INVALID_ARGUMENT);
+    MESSAGE("from rank 0 (collective 1), rank 2 broadcast of 1 f32 from rank "
+            "1");
+    core_tensor_release(x);
+}
+
+static void pair_differs(core_comm *comm)
+{
+    core_tensor *x = rank_numbers(comm, 2), *y = rank_numbers(comm, 3);
+
+    if (core_comm_rank(comm) == 0) {
+        /* It may see that rank 1 has ended. */
+        core_send(comm, x, 1);
+        core_comm_synchronize(comm);
+    } else {
+        expect_failure(comm, core_recv(comm, y, 0),
+                       CORE_ERROR_INVALID_ARGUMENT);
+        MESSAGE("rank 0 send of 2 f32, rank 1 recv of 3 f32");
+    }
+    core_tensor_release(x);
+    core_tensor_release(y);
+}
+
+START_TEST(different_calls_are_an_error_on_every_rank)
+{
+    rank_device = devices[_i];
+    on_ranks(3, sizes_differ);
+    on_ranks(3, dtypes_differ);
+    on_ranks(3, orders_differ);
+    on_ranks(3, roots_differ);
+    on_ranks(2, pair_differs);
+}
+END_TEST
+
+/* --------------------------------------------------------------- abort -- */
+
+static void first_rank_aborts(core_comm *comm)
+{
+    OK(core_barrier(comm));
+    OK(core_comm_synchronize(comm));
+    if (core_comm_rank(comm) == 0) {
+        OK(core_comm_abort(comm));
+        ck_assert_int_eq(core_barrier(comm), CORE_ERROR_CANCELLED);
+        MESSAGE("rank 0 aborted the communicator after collective 1");
+    } else {
+        expect_failure(comm, core_barrier(comm), CORE_ERROR_IO);
+        MESSAGE("ended");
+    }
+    ck_assert_int_eq(core_comm_shrink(comm, &comm), CORE_ERROR_UNSUPPORTED);
+    MESSAGE("the engine \"sockets\" cannot");
+    _exit(RANK_IS_WELL);
+}
+
+START_TEST(abort_ends_the_calls_of_all_ranks)
+{
+    on_ranks(3, first_rank_aborts);
+}
+END_TEST
+
+/* ----------------------------------------------------- wrong arguments -- */
+
+static void refuse(core_comm *comm)
+{
+    int64_t sizes[2] = {2, 3};
+    core_tensor *x, *across, *whole, *elsewhere, *out;
+
+    OK(core_zeros(sizes, 2, CORE_F32, core_comm_device(comm), &x));
+    OK(core_t(x, &across));
+    OK(core_zeros(sizes, 2, CORE_I64, core_comm_device(comm), &whole));
+    OK(core_to_copy(x, CORE_F32, NULL, false, -1, &elsewhere));
+    core_tensor_release(elsewhere);
+    {
+        core_device *other;
+
+        OK(core_device_find(strcmp(rank_device, "cpu") ? "cpu" : "sim",
+                            &other));
+        OK(core_zeros(sizes, 2, CORE_F32, other, &elsewhere));
+    }
+    ck_assert_int_eq(core_all_reduce(comm, across, CORE_REDUCE_SUM, &out),
+                     CORE_ERROR_INVALID_ARGUMENT);
+    MESSAGE("core_all_reduce: the tensor is not contiguous");
+    ck_assert_int_eq(core_all_reduce(comm, elsewhere, CORE_REDUCE_SUM, &out),
+                     CORE_ERROR_DEVICE);
+    MESSAGE("the communicator is for");
+    ck_assert_int_eq(core_all_reduce(comm, x, 9, &out),
+                     CORE_ERROR_INVALID_ARGUMENT);
+    ck_assert_int_eq(core_all_reduce(comm, x, 0, &out),
+                     CORE_ERROR_INVALID_ARGUMENT);
+    ck_assert_int_eq(core_all_reduce(comm, whole, CORE_REDUCE_AVG, &out),
+                     CORE_ERROR_DTYPE);
+    ck_assert_int_eq(core_all_reduce(comm, NULL, CORE_REDUCE_SUM, &out),
+                     CORE_ERROR_INVALID_ARGUMENT);
+    ck_assert_int_eq(core_all_reduce(NULL, x, CORE_REDUCE_SUM, &out),
+                     CORE_ERROR_INVALID_ARGUMENT);
+    ck_assert_int_eq(core_all_reduce(comm, x, CORE_REDUCE_SUM, NULL),
+                     CORE_ERROR_INVALID_ARGUMENT);
+    ck_assert_int_eq(core_broadcast(comm, x, 3), CORE_ERROR_INVALID_ARGUMENT);
+    MESSAGE("core_broadcast: rank 3; accepted: 0 to 2");
+    ck_assert_int_eq(core_send(comm, x, core_comm_rank(comm)),
+                     CORE_ERROR_INVALID_ARGUMENT);
+    MESSAGE("except this rank");
+    ck_assert_int_eq(core_reduce_scatter(comm, x, CORE_REDUCE_SUM, &out),
+                     CORE_ERROR_SHAPE);
+    MESSAGE("input has sizes [2, 3]; dimension 0 must be a multiple of the "
+            "number of ranks, 3");
+    ck_assert_int_eq(core_all_to_all(comm, x, &out), CORE_ERROR_SHAPE);
+    /* None of them has failed the communicator. */
+    OK(core_all_reduce_(comm, x, CORE_REDUCE_SUM));
+    OK(core_comm_synchronize(comm));
+    ck_assert_uint_eq(core_comm_sequence(comm), 1);
+    core_tensor_release(x);
+    core_tensor_release(across);
+    core_tensor_release(whole);
+    core_tensor_release(elsewhere);
+}
+
+START_TEST(wrong_arguments_are_refused_and_nothing_fails)
+{
+    rank_device = devices[_i];
+    on_ranks(3, refuse);
+}
+END_TEST
+
+static void capture(core_comm *comm)
+{
+    core_tensor *x = rank_numbers(comm, 2);
+    core_stream *stream;
+    core_stream_guard guard;
+    core_graph *graph = NULL;
+
+    OK(core_stream_create(core_comm_device(comm), &stream));
+    OK(core_stream_guard_enter(stream, &guard));
+    OK(core_capture_begin(stream, NULL));
+    ck_assert_int_eq(core_all_reduce_(comm, x, CORE_REDUCE_SUM),
+                     CORE_ERROR_UNSUPPORTED);
+    MESSAGE("a collective");
+    ck_assert_int_ne(core_capture_end(stream, &graph), CORE_OK);
+    core_stream_guard_leave(&guard);
+    core_stream_release(stream);
+    core_tensor_release(x);
+}
+
+START_TEST(collectives_cannot_be_captured)
+{
+    rank_device = "sim";
+    on_ranks(1, capture);
+}
+END_TEST
+
+static void in_a_child(core_comm *comm)
+{
+    core_tensor *x = rank_numbers(comm, 2);
+    int state;
+    pid_t child = fork();
+
+    if (child == 0) {
+        alarm(20);
+        if (core_all_reduce_(comm, x, CORE_REDUCE_SUM) !=
+                CORE_ERROR_DEVICE_LOST ||
+            strstr(core_error_message(), "before this process was forked") ==
+                NULL)
+            _exit(1);
+        core_comm_release(comm);
+        _exit(RANK_IS_WELL);
+    }
+    ck_assert_int_eq(waitpid(child, &state, 0), child);
+    ck_assert_int_eq(WEXITSTATUS(state), RANK_IS_WELL);
+    OK(core_all_reduce_(comm, x, CORE_REDUCE_SUM));
+    rank_expect(x, (float[]){3, 6}, 2);
+    core_tensor_release(x);
+}
+
+START_TEST(child_of_fork_cannot_use_the_communicator)
+{
+    on_ranks(2, in_a_child);
+}
+END_TEST
+
+/* Holds the communicator while rank 1 does not arrive. */
+static void *wait_in_barrier(void *comm)
+{
+    OK(core_barrier(comm));
+    return NULL;
+}
+
+static void two_threads(core_comm *comm)
+{
+    pthread_t other;
+    core_status status = CORE_OK;
+
+    if (core_comm_rank(comm) == 1) {
+        usleep(400 * 1000);
+        OK(core_barrier(comm));
+        return;
+    }
+    pthread_create(&other, NULL, wait_in_barrier, comm);
+    while (core_comm_sequence(comm) == 0)
+        usleep(1000);
+    status = core_barrier(comm);
+    ck_assert_int_eq(status, CORE_ERROR_BUSY);
+    MESSAGE("another thread is making a call on the communicator");
+    pthread_join(other, NULL);
+}
+
+START_TEST(two_threads_at_once_are_refused)
+{
+    on_ranks(2, two_threads);
+}
+END_TEST
+
+/* ------------------------------------------------------------ creation -- */
+
+static void expect_create(core_comm_options options, core_status expected,
+                          const char *text)
+{
+    core_comm *comm;
+
+    ck_assert_int_eq(core_comm_create(NULL, &options, &comm), expected);
+    ck_assert_ptr_null(comm);
+    MESSAGE(text);
+}
+
+START_TEST(creation_says_what_is_wrong)
+{
+    core_comm_options good = {.struct_size = sizeof good,
+                              .engine = "sockets",
+                              .store = "file:/nonexistent/store",
+                              .rank = 1,
+                              .size = 2,
+                              .timeout = 0.1};
+    core_comm_options wrong = good;
+
+    expect_create(good, CORE_ERROR_NOT_FOUND,
+                  "no engine \"sockets\" can be used");
+    rank_load_engine();
+    expect_create(good, CORE_ERROR_CANCELLED,
+                  "the timeout passed before rank 0 wrote the file");
+    wrong.rank = 2;
+    expect_create(wrong, CORE_ERROR_INVALID_ARGUMENT, "rank 2 of 2");
+    wrong = good;
+    wrong.store = "ftp:somewhere";
+    expect_create(wrong, CORE_ERROR_INVALID_ARGUMENT,
+                  "accepted: file:PATH or tcp:HOST:PORT");
+    wrong.store = "tcp:localhost";
+    expect_create(wrong, CORE_ERROR_INVALID_ARGUMENT, "tcp:HOST:PORT");
+    wrong.store = NULL;
+    unsetenv("MASTER_ADDR");
+    expect_create(wrong, CORE_ERROR_INVALID_ARGUMENT, "MASTER_ADDR");
+    wrong = good;
+    wrong.size = 0;
+    expect_create(wrong, CORE_ERROR_INVALID_ARGUMENT,
+                  "no launcher has set them");
+    wrong = good;
+    wrong.timeout = -1;
+    expect_create(wrong, CORE_ERROR_INVALID_ARGUMENT, "the timeout is -1");
+    wrong = good;
+    wrong.flags = 8;
+    expect_create(wrong, CORE_ERROR_INVALID_ARGUMENT, "flags are 0x8");
+    setenv("SOCKETS_ABSENT", "1", 1);
+    expect_create(good, CORE_ERROR_NOT_FOUND, "SOCKETS_ABSENT is set");
+}
+END_TEST
+
+/* A rank in its own process that uses a store of its own. */
+static void with_store(const char *store, bool environment)
+{
+    pid_t child = fork();
+    uint32_t rank = child == 0;
+    core_comm_options options = {
+        .struct_size = sizeof options, .engine = "sockets", .timeout = 30};
+    core_comm *comm;
+    core_tensor *x;
+    int state;
+
+    rank_load_engine();
+    if (environment) {
+        setenv("RANK", rank ? "1" : "0", 1);
+        setenv("WORLD_SIZE", "2", 1);
+        setenv("MASTER_ADDR", "127.0.0.1", 1);
+        setenv("MASTER_PORT", store, 1);
+    } else {
+        options.store = store;
+        options.rank = rank;
+        options.size = 2;
+    }
+    OK(core_comm_create(rank_device_find(), &options, &comm));
+    ck_assert_uint_eq(core_comm_rank(comm), rank);
+    x = rank_numbers(comm, 1);
+    OK(core_all_reduce_(comm, x, CORE_REDUCE_SUM));
+    rank_expect(x, (float[]){3}, 1);
+    core_tensor_release(x);
+    core_comm_release(comm);
+    if (child == 0)
+        _exit(RANK_IS_WELL);
+    ck_assert_int_eq(waitpid(child, &state, 0), child);
+    ck_assert_int_eq(WEXITSTATUS(state), RANK_IS_WELL);
+}
+
+START_TEST(ranks_find_each_other_over_tcp)
+{
+    char port[16], store[64];
+
+    snprintf(port, sizeof port, "%d", 20000 + (int)getpid() % 20000);
+    snprintf(store, sizeof store, "tcp:127.0.0.1:%s", port);
+    with_store(store, false);
+}
+END_TEST
+
+START_TEST(rank_and_store_come_from_the_environment)
+{
+    char port[16];
+
+    snprintf(port, sizeof port, "%d", 20000 + (int)getpid() % 20000);
+    with_store(port, true);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        abort_ends_the_calls_of_all_ranks,
+        collectives_cannot_be_captured,
+        child_of_fork_cannot_use_the_communicator,
+        two_threads_at_once_are_refused,
+        creation_says_what_is_wrong,
+        ranks_find_each_other_over_tcp,
+        rank_and_store_come_from_the_environment,
+    };
+    const suite_loop loops[] = {
+        {killed_rank_is_an_error_on_the_others, 0, 2},
+        {rank_that_leaves_early_is_an_error_on_the_others, 0, 2},
+        {rank_that_does_not_arrive_is_an_error_after_the_timeout, 0, 2},
+        {different_calls_are_an_error_on_every_rank, 0, 2},
+        {wrong_arguments_are_refused_and_nothing_fails, 0, 2},
+    };
+    const test_suite suites[] = {
+        {"comm/comm_faults", SUITE_TESTS(tests), SUITE_LOOPS(loops)},
+    };
+
+    return suite_run(suites, sizeof suites / sizeof *suites);
+}
