@@ -131,9 +131,11 @@ bool own_call_parse(own_call *call, bool with_defaults)
     for (const char *c = arrow; *c; c++)
         call->nresults += *c == ',';
     while (at < arrow) {
-        const char *end = at + strcspn(at, ",)="), *name = end;
+        const char *end = at + (begins(at, "Tensor(a!) ") ? 11 : 0), *name;
         core_value value;
 
+        end += strcspn(end, ",)=");
+        name = end;
         if (call->nargs == ARGUMENTS || !read_type(at, &value))
             return false;
         if (*end == '=' && (!with_defaults || !read_default(end, &value)))
