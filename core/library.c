@@ -28,6 +28,7 @@
 #include "compile/lazy.h"
 #include "compile/segment.h"
 #include "interpose/interposers.h"
+#include "io/cache_folder.h"
 #include "loader/loader.h"
 #include "memory/allocator.h"
 #include "memory/cache.h"
@@ -49,6 +50,8 @@
 #include "transfer/fill.h"
 #include "transfer/transfer.h"
 #include "transform/batch.h"
+
+#include <string.h>
 
 /* ---------------------------------------------------------------- base -- */
 
@@ -131,6 +134,13 @@ const struct core__base_upcalls core__base_upcalls = {
 
 /* -------------------------------------------------------------- device -- */
 
+static const core_plugin_seal *plugin_seal(const core_plugin *plugin)
+{
+    return plugin && memcmp(plugin->seal.mark, "SEALED\0", 8) == 0
+               ? &plugin->seal
+               : NULL;
+}
+
 static uint32_t plugin_minor(const core_plugin *plugin)
 {
     return core__plugin_minor(plugin);
@@ -139,6 +149,7 @@ static uint32_t plugin_minor(const core_plugin *plugin)
 const struct core__device_upcalls core__device_upcalls = {
     .load_type = core__loader_load_type,
     .plugin_minor = plugin_minor,
+    .plugin_seal = plugin_seal,
     .operator_name = core__operator_name,
     .capture_invalidate = core__capture_invalidate,
     .allocator_create = core__allocator_create,

@@ -9,8 +9,8 @@
 # Looks for libcore's headers, the only requirement of a plugin, and substitutes
 #
 #   LIBCORE_PLUGIN_CFLAGS    for the compiler: the headers, hidden symbols
-#   LIBCORE_PLUGIN_LDFLAGS   for the linker (not libtool): a shared object
-#                            that exports only its entry
+#   LIBCORE_PLUGIN_LDFLAGS   for linking, with or without libtool: a shared
+#                            object that exports only its entry
 #   plugindir                libcore's plugin directory, or the argument of
 #                            --with-libcore-plugindir=DIR
 #   LIBCORE_PLUGIN_SEAL      a command that seals the plugin file given to it,

@@ -105,6 +105,8 @@ compile() {
     quick compile && has compile.guards_8_inputs compile.chain3.eager \
         compile.mlp_tiny_8-16-4_b1_step.compile_ms \
         compile.chain13_16M.compiled/t1 compile.chain13_16K.compiled/t1 \
+        compile.loop_chain13_item_16K.eager/t1 \
+        compile.loop_chain13_item_16K.lazy/t1 \
         compile.norm_gelu_residual_4096x1024.compiled/t1 \
         compile.softmax_mask_dropout_64x128x128.compiled/t1 \
         compile.cnn_step_b32.compile_ms/t1 \

@@ -74,6 +74,7 @@ assert backend["kernels_by_operator"]["add.Tensor"] > 0
 assert backend["devices"][0]["memory_kinds"] == ["unified", "host-visible"]
 assert len(info["settings"]) >= 10
 assert info["compile"]["compiled_calls"] == 1001, info["compile"]
+assert info["compile"]["lazy_found"] == 999, info["compile"]
 types = {s["name"]: s["type"] for s in info["settings"]}
 assert types["LIBCORE_THREADS"] == "integer", types
 assert types["LIBCORE_BLOCKING"] == "switch", types
@@ -165,7 +166,7 @@ not_sealed() {
         ends 2 'seal needs at least one file' --seal
 }
 
-echo 1..27
+echo 1..30
 ok 'the cpu plugin is loaded' shows '^ +cpu +loaded +0\.' --plugins
 ok 'the cpu device has memory' shows '^ +cpu +[0-9.]+ [KMGT]iB' --devices
 ok 'plugins and devices are shown without flags' shows '^ +cpu +loaded'
@@ -176,8 +177,18 @@ ok 'kernels are listed by operator' shows '[0-9] +add\.Tensor$' --kernels
 ok 'settings are listed' shows '^ +LIBCORE_FALLBACK is not set' --settings
 ok 'types and users of settings are shown' \
     shows '^ +Type: integer; used by: backend cpu\.$' --settings
+LIBCORE_CACHE=$work/cache
+export LIBCORE_CACHE
+ok 'the folder of kernels is shown' \
+    shows '^ +kernels on disk: .*/cache/kernels, 0 files, .*; 0 hits' --compile
+LIBCORE_CACHE=0
+ok 'without a folder the reason is shown' \
+    shows '^ +kernels are not kept on disk: LIBCORE_CACHE is 0' --compile
+unset LIBCORE_CACHE
 ok 'a compiled function is tried' \
     shows '^ +counters: 1001 calls, 1001 of them compiled, 1 recording in' --compile
+ok 'a lazy region is tried' \
+    shows 'counters: 1000 cuts, 1 segment compiled, 999 found again' --compile
 ok 'an invalid value is reported' wrong_setting 'Not accepted: .*"many".* 1 to 1024'
 ok 'an unknown name is reported' wrong_setting '^ +LIBCORE_THREDS=2$'
 ok 'settings without effect are shown without flags' misspelt_setting

@@ -93,7 +93,7 @@ int main(void)
 END
 }
 
-echo 1..15
+echo 1..16
 # Without them the other cases would be about nothing.
 ok 'modes.md has four examples' has_examples modes 4
 for program in 1 2 3 4; do
@@ -103,7 +103,7 @@ done
 ok 'transforms.md has one example' has_examples transforms 1
 ok 'the example of transforms.md prints what the page says' \
     prints_as_expected transforms-1
-ok 'compile.md has four examples' has_examples compile 4
+ok 'compile.md has five examples' has_examples compile 5
 calls_scale "$work/compile-2.c" >"$work/break.c"
 calls_scale "$work/compile-3.c" >"$work/mended.c"
 ok 'the first example of compile.md runs a program' \
@@ -112,6 +112,8 @@ ok 'the second has a graph break, which explain names' \
     prints break '"operator": "core_tensor_item"' '"count": 3'
 ok 'the third has mended it' prints mended '"compiled_calls": 3' '"breaks": []'
 ok 'the fourth, a loop, prints what the page says' prints_as_expected compile-4
+ok 'the fifth, a lazy region, prints what the page says' \
+    prints_as_expected compile-5
 ok 'expressions.md has two examples' has_examples expressions 2
 ok 'the first example prints a gradient, and the place of its error' \
     fails expressions-1 ' [6. 8.]]' 'matmul: ' \

@@ -358,9 +358,9 @@ rust_layout() {
         echo 'typedef core_backend Backend; typedef core_operand Operand;'
         echo 'typedef core_loop Loop; typedef core_call Call;'
         echo 'typedef core_kernel Kernel;'
-        # The header of an ELF note, its owner, its content.
-        echo 'typedef struct { uint32_t sizes[3]; char owner[8]; Note content; }'
-        echo 'NoteInFile;'
+        # The header of an ELF note, its owner, its content, a seal.
+        echo 'typedef struct { uint32_t sizes[3]; char owner[8]; Note content;'
+        echo 'core_plugin_seal seal; } NoteInFile;'
         while read -r type member bytes; do
             if [ "$member" = - ]; then
                 echo "_Static_assert(sizeof($type) == $bytes, \"\");"

@@ -93,7 +93,7 @@ refused() {
         refuses 2 'does not support --amp fp8' --amp fp8 &&
         refuses 2 '--compile fast: accepts default' --compile=fast &&
         refuses 2 '--compile "": accepts default' --compile= &&
-        refuses 2 'does not have this mode' --compile=max-autotune ||
+        refuses 2 'max-autotun: accepts default' --compile=max-autotun ||
         return
     mlp --steps 1 --amp fp16 --save "$work/scaled" || return
     refuses 1 'does not support --amp fp16' --resume "$work/scaled"

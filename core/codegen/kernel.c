@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/observe.h"
 #include "capture/capture.h"
+#include "codegen/kernel_cache.h"
 #include "codegen/loop_kernel.h"
 #include "codegen/saved_kernel.h"
 #include "device/stream.h"
@@ -193,7 +194,16 @@ core_status core__loop_kernel_make_shared(core_device *device,
                                           const core_loop_hints *hints,
                                           core__loop_kernel **out_kernel)
 {
-    CORE_TRY(core__loop_kernel_build(device, program, hints, out_kernel));
+    bool kept = device->interfaces.codegen.flags & CORE_CODEGEN_BUILDS_SLOWLY;
+
+    *out_kernel = NULL;
+    if (kept)
+        core__kernel_cache_load(device, program, hints, out_kernel);
+    if (!*out_kernel) {
+        CORE_TRY(core__loop_kernel_build(device, program, hints, out_kernel));
+        if (kept)
+            core__kernel_cache_store(*out_kernel, hints);
+    }
     add(*out_kernel, hints->flags);
     return CORE_OK;
 }

@@ -4,6 +4,7 @@
 /* Compiled functions: their options and calls. */
 
 #include "compile/compiled_node.h"
+#include "codegen/kernel_cache.h"
 #include "compile/fusion.h"
 #include "compile/varying_sizes.h"
 
@@ -105,6 +106,27 @@ core_status core_compile_get_counts(core_compile_counts *out_counts)
     return CORE_OK;
 }
 
+core_status core_compile_get_cache(core_compile_cache *out_cache, char *path,
+                                   size_t capacity)
+{
+    core__kernel_cache_counts counts = core__kernel_cache_get_counts();
+    core_compile_cache cache = {.limit = CORE__KERNEL_CACHE_SIZE,
+                                .loaded = counts.loaded,
+                                .stored = counts.stored,
+                                .refused = counts.refused,
+                                .failed = counts.failed};
+
+    CORE__NOT_NULL(out_cache);
+    CORE__CHECK_STRUCT_SIZE(out_cache, core_compile_cache);
+    CORE_TRY(
+        core__kernel_cache_measure(&cache.files, &cache.bytes, path, capacity));
+    cache.struct_size = out_cache->struct_size < sizeof cache
+                            ? out_cache->struct_size
+                            : sizeof cache;
+    memcpy(out_cache, &cache, cache.struct_size);
+    return CORE_OK;
+}
+
 /* -------------------------------------------------------------- options -- */
 
 static core_status __attribute__((cold)) unsupported(const char *what)
@@ -140,8 +162,6 @@ static core_status check_options(const core_compile_options *options)
                            options->limit);
     if (options->key_size && !options->key)
         return core__error_null("core_compile", "options.key");
-    if (options->mode == CORE_COMPILE_MAX_AUTOTUNE)
-        return unsupported("CORE_COMPILE_MAX_AUTOTUNE");
     return CORE_OK;
 }
 

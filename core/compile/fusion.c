@@ -78,13 +78,17 @@ void core__fusion_add_counts(core_compile_counts *counts)
 
 /* ------------------------------------------------------------- settings -- */
 
-/* CORE_COMPILE_CODEGEN_… */
+/* CORE_COMPILE_CODEGEN_…, or CORE__CODEGEN_MEASURED. */
 static core_status mode_of(const core_program *program, uint32_t *out_mode)
 {
-    *out_mode = program->codegen;
-    return *out_mode == CORE_COMPILE_CODEGEN_AUTO
-               ? core__setting_choice(CORE__SETTING_COMPILE_CODEGEN, out_mode)
-               : CORE_OK;
+    bool measured = program->codegen == CORE__CODEGEN_MEASURED;
+
+    *out_mode = measured ? CORE_COMPILE_CODEGEN_AUTO : program->codegen;
+    if (*out_mode == CORE_COMPILE_CODEGEN_AUTO)
+        CORE_TRY(core__setting_choice(CORE__SETTING_COMPILE_CODEGEN, out_mode));
+    if (*out_mode == CORE_COMPILE_CODEGEN_AUTO && measured)
+        *out_mode = CORE__CODEGEN_MEASURED;
+    return CORE_OK;
 }
 
 /* ---------------------------------------------------------------- cost -- */
@@ -203,6 +207,20 @@ static core_status build(const core_program *program, core_device *device,
     return status;
 }
 
+/* Drops the kernel of a group if its operators are faster. */
+static core_status choose(core_program *program, core_device *device,
+                          const uint32_t *nodes, core__fused_group *group)
+{
+    if (!group->kernel)
+        return CORE_OK;
+    CORE_TRY(core__fusion_measure(program, device, nodes, group));
+    if (group->fused_ns <= group->operators_ns)
+        return CORE_OK;
+    core__loop_kernel_release(group->kernel);
+    group->kernel = NULL;
+    return set_reason(group, "measured: its operators are faster");
+}
+
 /* What is outside of a group and reads its values. */
 typedef struct reading {
     const uint32_t *group;
@@ -261,11 +279,16 @@ static core_status make_group(core_program *program, core_device *device,
     if (status != CORE_OK)
         return status;
     group->bytes_saved = bytes_saved(program, nodes, group);
+    /* With streams, a call ends before its work. */
+    if (mode == CORE__CODEGEN_MEASURED && !device->synchronous)
+        mode = CORE_COMPILE_CODEGEN_AUTO;
     status = not_worth(group, mode)
                  ? set_reason(group, not_worth(group, mode))
                  : build(program, device, group, loop, &fusion->waits);
     core__loop_program_release(loop);
-    return status;
+    return status == CORE_OK && mode == CORE__CODEGEN_MEASURED
+               ? choose(program, device, nodes, group)
+               : status;
 }
 
 static uint64_t elements_of(const core__program_node *node,

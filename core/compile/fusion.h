@@ -24,7 +24,10 @@
 
 enum {
     /* Larger groups are divided. */
-    CORE__GROUP_MEMBERS = 96
+    CORE__GROUP_MEMBERS = 96,
+    /* core_program.codegen, besides CORE_COMPILE_CODEGEN_…: AUTO, with groups
+     * that are measured. */
+    CORE__CODEGEN_MEASURED = CORE_COMPILE_CODEGEN_ON + 1
 };
 
 typedef struct core__fused_group {
@@ -38,6 +41,8 @@ typedef struct core__fused_group {
     uint32_t noperands, noutputs;
     uint64_t elements;    /* of each result */
     uint64_t bytes_saved; /* that are not read and not written, in each call */
+    /* How long a call takes with the kernel, and without; 0: not measured. */
+    uint64_t fused_ns, operators_ns;
 } core__fused_group;
 
 typedef struct core__fusion {
@@ -95,6 +100,11 @@ typedef struct core__grouping {
     uint32_t nends;
 } core__grouping;
 core_status core__fusion_group(core__grouping *grouping);
+
+/* tune.c.  Measures calls of a group with its kernel, and without. */
+core_status core__fusion_measure(core_program *program, core_device *device,
+                                 const uint32_t *nodes,
+                                 core__fused_group *group);
 
 /* fusion_program.c.  *out_reason: why a node cannot be in a group, static;
  * NULL: it can. */

@@ -21,6 +21,10 @@ static void write_group(const core__fusion *fusion,
     } else {
         core__json_text(json, "reason", group->reason);
     }
+    if (group->operators_ns) {
+        core__json_unsigned(json, "fused_ns", group->fused_ns);
+        core__json_unsigned(json, "operators_ns", group->operators_ns);
+    }
     core__json_end(json);
 }
 

@@ -224,7 +224,8 @@ struct core_program {
     core__prepared_calls *_Atomic prepared; /* NULL until one is made */
     struct core__replay *_Atomic replay;    /* replay.h; NULL: none */
     bool recomputes;      /* prepared calls may (recompute.h) */
-    uint8_t codegen;      /* of its prepared calls: CORE_COMPILE_CODEGEN_… */
+    uint8_t codegen;      /* of its prepared calls: CORE_COMPILE_CODEGEN_…,
+                           * or CORE__CODEGEN_MEASURED */
     core_program *parent; /* whose arena has parts of this one, with a
                            * reference; NULL: none */
     core__program_block *blocks; /* of the arena */

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "compile/freeze.h"
+#include "compile/fusion.h"
 #include "compile/simplify.h"
 
 #include <libcore/autograd.h>
@@ -209,6 +210,9 @@ core_status core__compiled_trace(const core_compiled *compiled,
     CORE_TRY(core__joint_trace(call_function, &traced, inputs, ninputs,
                                noutputs, &described, &joint));
     joint->codegen = (uint8_t)compiled->options.codegen;
+    if (compiled->options.mode == CORE_COMPILE_MAX_AUTOTUNE &&
+        joint->codegen == CORE_COMPILE_CODEGEN_AUTO)
+        joint->codegen = CORE__CODEGEN_MEASURED;
     status = check_sources(joint, &described);
     if (status == CORE_OK)
         status = core__program_simplify(joint);

@@ -226,9 +226,12 @@ core_status core__queue_take_error(core__queue *queue, const char *reason)
                           : device->interfaces.stream_error.take(
                                 device->impl, queue->impl, &taken);
     if (status == CORE_OK && taken.code != CORE_OK) {
-        core__error(taken.code, "%.*s (found by %s)",
-                    (int)(taken.text.size < 512 ? taken.text.size : 512),
-                    taken.text.size ? taken.text.data : "", reason);
+        if (taken.text.size == 0)
+            core__error(taken.code, "found by %s", reason);
+        else
+            core__error(taken.code, "%.*s (found by %s)",
+                        (int)(taken.text.size < 512 ? taken.text.size : 512),
+                        taken.text.data, reason);
         pthread_mutex_unlock(&queue->lock);
         op = find_call(queue, taken.call_id);
         if (taken.call_id == 0) /* not a kernel's: of work that the stream

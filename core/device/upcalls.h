@@ -14,6 +14,8 @@ struct core__device_upcalls {
     core_status (*load_type)(const char *type, size_t size);
     /* The ABI minor that the core and the plugin negotiated. */
     uint32_t (*plugin_minor)(const core_plugin *plugin);
+    /* The seal of the plugin's file.  NULL: it is not sealed. */
+    const core_plugin_seal *(*plugin_seal)(const core_plugin *plugin);
     const char *(*operator_name)(const core_operator *op);
     /* Invalidates the stream's capture in progress. */
     void (*capture_invalidate)(core_stream *stream, const char *what);

@@ -10,12 +10,14 @@
 #include "comm/comm.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/structured.h"
+#include "io/cache_folder.h"
 #include "loader/loader.h"
 #include "tensor/tensor.h"
 
 #include <libcore/dispatch.h>
 #include <libcore/function.h>
 
+#include <limits.h>
 #include <string.h>
 
 /* A text without memory would be read all the same. */
@@ -369,6 +371,23 @@ static core_status host_backend_kernel(core_string type, uint32_t index,
 
 /* --------------------------------------------------------------- table -- */
 
+/* The path lives until the process ends. */
+static core_status cache_directory(core_string name, core_string *out_path)
+{
+    char path[PATH_MAX];
+    const char *interned;
+
+    *out_path = (core_string){0};
+    CORE_TRY(core__cache_folder_make(name, path, sizeof path));
+    core__loader_lock();
+    interned = core__loader_intern(path);
+    core__loader_unlock();
+    if (!*interned)
+        return core__error_memory(strlen(path) + 1);
+    *out_path = (core_string){interned, strlen(interned)};
+    return CORE_OK;
+}
+
 const core_host core__host = {
     .struct_size = sizeof(core_host),
     .abi_minor = CORE_ABI_MINOR,
@@ -400,7 +419,7 @@ const core_host core__host = {
     .context_set_state = core_context_set_state,
     .node_saved = core_node_saved,
     .node_needs_gradient = host_node_needs_gradient,
-    .cache_directory = core__cache_folder,
+    .cache_directory = cache_directory,
     .call_record_stream = core__call_record_stream,
     .tensor_record_stream = core__host_record_stream,
     .devices_changed = core__devices_changed,

@@ -27,6 +27,7 @@ struct core_plugin {
     uint64_t file_device; /* identifies the file, whatever its path */
     uint64_t file_inode;
     core_plugin_note note;
+    core_plugin_seal seal;     /* of the file when it was opened */
     const char *sha256;        /* required by a manifest, else NULL or "" */
     const core_plugin *behind; /* of the same name, which took precedence; or
                                 * NULL */
@@ -87,13 +88,8 @@ void core__host_fill(core_host *host, uint32_t abi_minor);
 /* CORRUPT: the file's hash is not that of its manifest. */
 core_status core__plugin_check_hash(const core_plugin *plugin, int file);
 
-/* For core_host.cache_directory: cache_folder.c. */
-core_status core__cache_folder(core_string name, core_string *out_path);
-
-/* Check the texts of LIBCORE_PLUGIN_PATH, LIBCORE_QUARANTINE and
- * LIBCORE_CACHE. */
+/* Check the texts of LIBCORE_PLUGIN_PATH and LIBCORE_QUARANTINE. */
 core_status core__plugin_path_check(const char *text);
 core_status core__quarantine_check(const char *text);
-core_status core__cache_folder_check(const char *text);
 
 #endif

@@ -107,6 +107,7 @@ static core_status check_image(core_plugin *plugin,
         return core__error(CORE_ERROR_REFUSED,
                            "has changed since it was found");
     plugin->information.seal = core__integrity_seal_state(&seal);
+    plugin->seal = seal.content;
     CORE_TRY(core__integrity_seal_check(image, &seal));
     CORE_TRY(core__elf_segments_check(image));
     return core__elf_symbols_check(image);

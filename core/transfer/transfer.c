@@ -503,6 +503,7 @@ core_status core__tensor_read_scalar(core_tensor *tensor,
 
     *out_value = (core_scalar){0};
     tensor = core__batched_shared(tensor);
+    CORE_TRY(core__thread_cut("core_tensor_item"));
     CORE_TRY(core__tensor_check_untraced("item", tensor));
     memory = core__tensor_memory(tensor);
     if (tensor->numel != 1)

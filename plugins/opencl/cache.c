@@ -70,6 +70,13 @@ static bool folder(const opencl_device *device, char *to, size_t size)
     return length > 0 && (size_t)length < size && to[0] == '/';
 }
 
+bool opencl_cache_keeps(const opencl_device *device)
+{
+    char path[PATH_MAX];
+
+    return folder(device, path, sizeof path);
+}
+
 void opencl_cache_key_make(opencl_cache_key *key, const opencl_device *device,
                            const char *source, const char *options)
 {

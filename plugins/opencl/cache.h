@@ -15,6 +15,8 @@ typedef struct opencl_cache_key {
     char folder[512];
 } opencl_cache_key;
 
+/* Whether programs are kept on disk.  PoCL's are only if that is asked for. */
+bool opencl_cache_keeps(const opencl_device *device);
 void opencl_cache_key_make(opencl_cache_key *key, const opencl_device *device,
                            const char *source, const char *options);
 /* Returns a built program, or NULL: missing, of another kind, or damaged. */

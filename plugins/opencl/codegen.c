@@ -3,6 +3,7 @@
 
 /* core.codegen: kernels of loop programs, compiled from OpenCL C. */
 
+#include "cache.h"
 #include "loop_source.h"
 
 #include <signal.h>
@@ -113,8 +114,11 @@ static cl_int set_arguments(const loop_kernel *self, cl_kernel kernel,
  * So it runs here, on one element; what fails here fails again, and is
  * reported, when the kernel is launched. */
 static void run_first(opencl_device *device, const loop_kernel *self,
-                      cl_kernel kernel, const core_loop_hints *hints)
+                      const core_loop_hints *hints)
 {
+    bool dense = self->dense != NULL && hints != NULL &&
+                 hints->flags & CORE_LOOP_HINT_CONTIGUOUS;
+    cl_kernel kernel = dense ? self->dense : self->spaced;
     static int64_t zeros[CORE_LOOP_MAX_OPERANDS];
     size_t local = GROUP, global = FIRST_RUN;
     cl_command_queue queue = NULL;
@@ -139,10 +143,8 @@ static void run_first(opencl_device *device, const loop_kernel *self,
 }
 
 static core_status make_kernels(opencl_device *device, loop_kernel *self,
-                                const core_loop_program *program,
-                                const core_loop_hints *hints)
+                                const core_loop_program *program)
 {
-    bool dense = program->ndim == 0;
     cl_int code = CL_SUCCESS;
 
     self->noperands = program->noperands;
@@ -150,14 +152,12 @@ static core_status make_kernels(opencl_device *device, loop_kernel *self,
     memcpy(self->hash, program->hash, sizeof self->hash);
     for (uint32_t k = 0; k < program->noperands; k++)
         self->flags[k] = program->operands[k].flags;
-    if (dense)
+    if (program->ndim == 0)
         self->dense = cl.CreateKernel(self->program, "dense", &code);
     if (code == CL_SUCCESS)
         self->spaced = cl.CreateKernel(self->program, "spaced", &code);
     if (code != CL_SUCCESS)
         return opencl_fail(device, code, name);
-    dense = dense && hints != NULL && hints->flags & CORE_LOOP_HINT_CONTIGUOUS;
-    run_first(device, self, dense ? self->dense : self->spaced, hints);
     return CORE_OK;
 }
 
@@ -177,7 +177,9 @@ static core_status make(opencl_device *device, const core_loop_program *program,
     pthread_sigmask(SIG_SETMASK, &all, &before);
     status = opencl_compile(device, text, name, &self->program);
     if (status == CORE_OK)
-        status = make_kernels(device, self, program, hints);
+        status = make_kernels(device, self, program);
+    if (status == CORE_OK)
+        run_first(device, self, hints);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     free(text);
     return status;
@@ -307,6 +309,78 @@ static core_status launch(void *handle, void *kernel,
     return opencl_run(&l, (uint64_t)loop->numel, GROUP);
 }
 
+/* ---------------------------------------------------------------- saved -- */
+
+/* Before the driver's binary. */
+typedef struct saved {
+    char magic[8];
+    uint8_t hash[32];
+} saved;
+
+static const char magic[8] = {'o', 'c', 'l', 'l', 'o', 'o', 'p', '1'};
+
+static core_status save(void *handle, void *kernel, void *data,
+                        uint64_t capacity, uint64_t *out_size)
+{
+    opencl_device *device = handle;
+    const loop_kernel *self = kernel;
+    unsigned char *binary = (unsigned char *)data + sizeof(saved);
+    saved head = {{0}, {0}};
+    size_t size = 0;
+    cl_int code;
+
+    *out_size = 0;
+    if (!opencl_cache_keeps(device))
+        return opencl_refuse(CORE_ERROR_UNSUPPORTED,
+                             "programs are not kept on disk");
+    code = cl.GetProgramInfo(self->program, CL_PROGRAM_BINARY_SIZES,
+                             sizeof size, &size, NULL);
+    if (code == CL_SUCCESS && size == 0)
+        return opencl_refuse(CORE_ERROR_UNSUPPORTED,
+                             "the driver has no binary of a program");
+    if (code == CL_SUCCESS && capacity >= sizeof head + size) {
+        memcpy(head.magic, magic, sizeof magic);
+        memcpy(head.hash, self->hash, sizeof head.hash);
+        memcpy(data, &head, sizeof head);
+        code = cl.GetProgramInfo(self->program, CL_PROGRAM_BINARIES,
+                                 sizeof binary, &binary, NULL);
+    }
+    *out_size = sizeof head + size;
+    return code == CL_SUCCESS ? CORE_OK
+                              : opencl_fail(device, code, "clGetProgramInfo");
+}
+
+static core_status load(void *handle, const core_loop_program *program,
+                        const void *data, uint64_t size, void **out_kernel)
+{
+    opencl_device *device = handle;
+    loop_kernel *self;
+    core_status status;
+    saved head;
+
+    *out_kernel = NULL;
+    if (size > sizeof head)
+        memcpy(&head, data, sizeof head);
+    if (size <= sizeof head || memcmp(head.magic, magic, sizeof magic) != 0 ||
+        memcmp(head.hash, program->hash, sizeof head.hash) != 0)
+        return opencl_refuse(CORE_ERROR_CORRUPT,
+                             "a saved kernel is damaged, or of another "
+                             "program");
+    self = calloc(1, sizeof *self);
+    if (self == NULL)
+        return no_memory();
+    status = opencl_load_binary(device, (const char *)data + sizeof head,
+                                size - sizeof head, &self->program);
+    if (status == CORE_OK)
+        status = make_kernels(device, self, program);
+    if (status != CORE_OK) {
+        destroy(device, self);
+        return status;
+    }
+    *out_kernel = self;
+    return CORE_OK;
+}
+
 const core_codegen_interface opencl_codegen = {
     .struct_size = sizeof(core_codegen_interface),
     .flags = CORE_CODEGEN_BUILDS_SLOWLY,
@@ -315,4 +389,6 @@ const core_codegen_interface opencl_codegen = {
     .build = build,
     .destroy = destroy,
     .launch = launch,
+    .save = save,
+    .load = load,
 };

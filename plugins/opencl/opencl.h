@@ -185,10 +185,13 @@ core_status opencl_run_3d(opencl_launch *launch, const size_t *global,
 
 void opencl_programs_close(opencl_device *device);
 
-/* Compiles a complete source, or takes it from the cache on disk.  name: for
- * messages.  Any thread may call it, without a lock. */
+/* Compiles a complete source.  name: for messages.  Any thread may call it,
+ * without a lock. */
 core_status opencl_compile(opencl_device *device, const char *source,
                            const char *name, cl_program *out_program);
+/* Makes a program of a binary.  CORRUPT: the driver does not accept it. */
+core_status opencl_load_binary(opencl_device *device, const void *data,
+                               size_t size, cl_program *out_program);
 /* Begins a launch of a kernel that no table contains; opencl_run ends it. */
 opencl_launch opencl_begin_kernel(opencl_stream *stream, cl_kernel kernel,
                                   const char *name);

@@ -177,46 +177,69 @@ static core_status build_failed(opencl_device *device, cl_program program,
 core_status opencl_compile(opencl_device *device, const char *source,
                            const char *name, cl_program *out_program)
 {
-    const char *options = options_of(device);
-    opencl_cache_key key;
     core_status status = CORE_OK;
     cl_program program;
     cl_int code;
 
     *out_program = NULL;
-    opencl_cache_key_make(&key, device, source, options);
-    program = opencl_cache_get(device, &key, options);
-    if (program != NULL) {
-        *out_program = program;
-        return CORE_OK;
-    }
     program =
         cl.CreateProgramWithSource(device->context, 1, &source, NULL, &code);
     if (code != CL_SUCCESS)
         return opencl_fail(device, code, "clCreateProgramWithSource");
-    code = cl.BuildProgram(program, 1, &device->id, options, NULL, NULL);
+    code = cl.BuildProgram(program, 1, &device->id, options_of(device), NULL,
+                           NULL);
     if (code != CL_SUCCESS) {
         status = build_failed(device, program, name, code);
         cl.ReleaseProgram(program);
         return status;
     }
-    opencl_cache_put(&key, program);
     *out_program = program;
     return CORE_OK;
+}
+
+core_status opencl_load_binary(opencl_device *device, const void *data,
+                               size_t size, cl_program *out_program)
+{
+    const unsigned char *binary = data;
+    cl_int code, state = CL_SUCCESS;
+    cl_program program = cl.CreateProgramWithBinary(
+        device->context, 1, &device->id, &size, &binary, &state, &code);
+
+    *out_program = NULL;
+    if (code == CL_SUCCESS && state == CL_SUCCESS)
+        code = cl.BuildProgram(program, 1, &device->id, options_of(device),
+                               NULL, NULL);
+    if (code == CL_SUCCESS && state == CL_SUCCESS) {
+        *out_program = program;
+        return CORE_OK;
+    }
+    if (program != NULL)
+        cl.ReleaseProgram(program);
+    return opencl_refuse(CORE_ERROR_CORRUPT,
+                         "%s does not accept the binary of a program",
+                         device->name);
 }
 
 static core_status build(opencl_device *device, const opencl_source *source,
                          const core_dtype *types, cl_program *out_program)
 {
     char *all = assemble_source(device, source, types);
-    core_status status;
+    const char *options = options_of(device);
+    opencl_cache_key key;
+    core_status status = CORE_OK;
 
     *out_program = NULL;
     if (all == NULL)
         return opencl_refuse(CORE_ERROR_OUT_OF_MEMORY,
                              "no host memory for the source of %s",
                              source->name);
-    status = opencl_compile(device, all, source->name, out_program);
+    opencl_cache_key_make(&key, device, all, options);
+    *out_program = opencl_cache_get(device, &key, options);
+    if (*out_program == NULL) {
+        status = opencl_compile(device, all, source->name, out_program);
+        if (status == CORE_OK)
+            opencl_cache_put(&key, *out_program);
+    }
     free(all);
     return status;
 }

@@ -243,6 +243,7 @@ pub struct NoteInFile {
     kind: u32,
     owner: [u8; 8],
     content: Note,
+    seal: [u8; 32], // which `core-info --seal` fills
 }
 
 // The offsets in the headers, and the sizes of structs that never grow.  Others
@@ -283,6 +284,7 @@ const _: () = {
     assert!(offset_of!(Note, name) == 32);
     assert!(offset_of!(Note, device_types) == 192);
     assert!(offset_of!(NoteInFile, content) == 20);
+    assert!(offset_of!(NoteInFile, seal) == 340);
 };
 
 const fn padded<const N: usize>(text: &[u8]) -> [u8; N] {
@@ -299,7 +301,7 @@ const fn padded<const N: usize>(text: &[u8]) -> [u8; N] {
 #[link_section = ".note.libcore"]
 pub static NOTE: NoteInFile = NoteInFile {
     owner_size: 8,
-    content_size: 320,
+    content_size: 352, // of the note and the seal
     kind: 0x434f_5245,
     owner: *b"libcore\0",
     content: Note {
@@ -317,6 +319,7 @@ pub static NOTE: NoteInFile = NoteInFile {
         device_types: padded(b"rust"),
         minimum_driver: padded(b""),
     },
+    seal: padded(b"UNSEALED"),
 };
 
 // ---------------------------------------------------------------- errors --

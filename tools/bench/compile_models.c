@@ -12,7 +12,12 @@
 
 /* ----------------------------------------------------------------- chain -- */
 
-enum { CHAIN = 1 << 24, CHAIN_IN_CACHE = 1 << 14, SHORT_CHAIN = 1 << 10 };
+enum {
+    CHAIN = 1 << 24,
+    CHAIN_IN_CACHE = 1 << 14,
+    SHORT_CHAIN = 1 << 10,
+    CHAIN_SHARE = 16
+};
 
 typedef core_status (*operation)(core_tensor *self, core_tensor **out);
 
@@ -58,6 +63,37 @@ static void chain(const char *name, int64_t size, uint32_t threads)
 
     bench_compiled_large(name, threads, &b);
     core_tensor_release(b.inputs[0]);
+}
+
+/* A step of a loop that reads a number. */
+static void read_sum(void *context)
+{
+    core_tensor *x = context, *y = NULL, *sum;
+    size_t count = 1;
+    double number;
+
+    must(chain13(NULL, &x, 1, &y, &count));
+    must(core_sum(y, CORE_DTYPE_NONE, &sum));
+    must(core_tensor_item_float(sum, &number));
+    core_tensor_release(y);
+    core_tensor_release(sum);
+}
+
+/* In a lazy region each step is a segment that is found again. */
+static void loop(const char *name, int64_t size, uint32_t threads)
+{
+    core_tensor *x = bench_full(&size, 1, .5F);
+    char full[96];
+
+    snprintf(full, sizeof full, "%s.eager", name);
+    bench_out_threads(full, threads, bench_seconds(read_sum, x, 0.02) * 1e6,
+                      "us");
+    must(core_lazy_begin(NULL));
+    snprintf(full, sizeof full, "%s.lazy", name);
+    bench_out_threads(full, threads, bench_seconds(read_sum, x, 0.02) * 1e6,
+                      "us");
+    must(core_lazy_end());
+    core_tensor_release(x);
 }
 
 /* ----------------------------------------------------------------- steps -- */
@@ -184,6 +220,10 @@ void bench_compiled_models(void)
         must(core_threads_set(threads));
         chain("compile.chain13_16M", trial ? SHORT_CHAIN : CHAIN, threads);
         chain("compile.chain13_16K", CHAIN_IN_CACHE, threads);
+        loop("compile.loop_chain13_item_16", 16, threads);
+        loop("compile.loop_chain13_item_16K", CHAIN_IN_CACHE, threads);
+        loop("compile.loop_chain13_item_1M",
+             trial ? SHORT_CHAIN : CHAIN / CHAIN_SHARE, threads);
         perceptron(threads);
         adam(threads);
         block(threads);

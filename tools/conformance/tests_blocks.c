@@ -119,17 +119,22 @@ static bool free_returns(plugin_tables *p, uint32_t count, uint64_t size,
                   device ? "the device's memory in" : "the process's memory");
 }
 
-/* Small blocks, and large ones, for which devices often have another way.  If
+/* Blocks of several sizes, of which a device may sub-allocate some, and large
+ * ones, for which devices often have another way.  If
  * none is returned they are a quarter of the device's memory. */
 static void free_returns_memory(suite *self, outcome *out, const test *one)
 {
     enum { SMALL = 1 << 16, LARGE = 72 << 20, MANY = 1000, FEW = 4 };
+    static const uint64_t smaller[] = {512, 8192};
     plugin_tables *p = plugin_tables_open(self, out);
     uint64_t size = LARGE, most, largest;
 
     (void)one;
     if (!p || !free_returns(p, MANY, SMALL, out))
         return;
+    for (int i = 0; i < 2; i++)
+        if (!free_returns(p, 16 * MANY, smaller[i], out))
+            return;
     most = p->properties.total_memory / (4 * ROUNDS * FEW);
     largest = p->properties.largest_allocation;
     size = most > 0 && size > most ? most : size;

@@ -173,6 +173,40 @@ static void add_float(elements *self, double value)
         is_float(self->to) && isnan(element_load(self->to, wanted));
 }
 
+/* NaN whose payload a rounding of the bits carries into the exponent or the sign,
+ * or whose high bits are all 0. */
+static const struct {
+    core_dtype dtype;
+    uint64_t bits[4];
+} payloads[] = {
+    {CORE_F64,
+     {0x7fffffffffffffff, 0xffffffffffffffff, 0x7ff0000000000001,
+      0xfff7ffffffffffff}},
+    {CORE_F32, {0x7fffffff, 0xffffffff, 0x7f800001, 0xffbfffff}},
+    {CORE_F16, {0x7fff, 0xffff, 0x7c01, 0xfdff}},
+    {CORE_BF16, {0x7fff, 0xffff, 0x7f81, 0xffbf}},
+};
+
+static void add_payloads(elements *self)
+{
+    size_t size = core_dtype_size(self->from), to = core_dtype_size(self->to);
+
+    for (size_t i = 0; i < sizeof payloads / sizeof *payloads; i++)
+        for (int k = 0; payloads[i].dtype == self->from &&
+                        float_defined(self->to, NAN) && k < 4;
+             k++) {
+            unsigned char *wanted = self->wanted + (size_t)self->count * to;
+
+            memcpy(self->source + (size_t)self->count * size,
+                   &payloads[i].bits[k], size);
+            if (self->to == CORE_BOOL)
+                *wanted = 1;
+            else
+                element_store(self->to, NAN, wanted);
+            self->nan[self->count++] = self->to != CORE_BOOL;
+        }
+}
+
 /* Integers keep their low bits; those that f16, bf16 and eight bits might round
  * twice are left out. */
 static void add_integer(elements *self, int64_t value)
@@ -212,6 +246,7 @@ static void collect(elements *self, core_dtype from, core_dtype to)
     self->count = 0;
     for (size_t i = 0; is_float(from) && i < FLOATS; i++)
         add_float(self, floats[i]);
+    add_payloads(self);
     for (size_t i = 0; !is_float(from) && i < INTEGERS; i++)
         add_integer(self, integers[i]);
 }

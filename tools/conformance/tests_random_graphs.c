@@ -116,7 +116,7 @@ static void compare(const sample_call *call, const draws *eager,
     if (out->verdict == VERDICT_FAIL) {
         char text[TEST_DETAIL];
 
-        snprintf(text, sizeof text, "%s: %.450s", core_op_name(call->op),
+        snprintf(text, sizeof text, "%s of f32: %.450s", core_op_name(call->op),
                  out->detail);
         snprintf(out->detail, sizeof out->detail, "%s", text);
     }

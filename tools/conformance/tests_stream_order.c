@@ -134,20 +134,40 @@ static bool enqueue(order *o, late_call *one)
                            ""));
 }
 
+/* Whether a failed call is wrong without work before it, too. */
+static bool is_wrong_at_once(order *o, late_call *one, sample_call *call,
+                             uint32_t result)
+{
+    outcome again = {.verdict = VERDICT_PASS};
+
+    return o->out->verdict == VERDICT_FAIL &&
+           core_stream_synchronize(o->stream) == CORE_OK &&
+           sample_call_run(call, &one->fresh) == CORE_OK &&
+           core_stream_synchronize(o->stream) == CORE_OK &&
+           result < one->fresh.nflat &&
+           !operators_check_result(o->self, call, &one->wanted, result,
+                                   one->fresh.flat[result], &again);
+}
+
 static void compare(order *o, late_call *one)
 {
     sample_call *call;
 
     if (!parse(o, one, &call))
         return;
-    for (uint32_t r = 0; r < one->on.nflat && r < one->wanted.nresults; r++)
-        if (!passed(o, one,
-                    operators_check_result(o->self, call, &one->wanted, r,
-                                           one->on.flat[r], o->out),
-                    "behind copies that its stream has not reached, the kernel "
-                    "does not wait for the stream of its call "
-                    "(core_call.stream): "))
+    for (uint32_t r = 0; r < one->on.nflat && r < one->wanted.nresults; r++) {
+        bool good = operators_check_result(o->self, call, &one->wanted, r,
+                                           one->on.flat[r], o->out);
+
+        if (!passed(o, one, good,
+                    is_wrong_at_once(o, one, call, r)
+                        ? "the order is not the cause, the call is also wrong "
+                          "on an idle stream: "
+                        : "behind copies that its stream has not reached, the "
+                          "kernel does not wait for the stream of its call "
+                          "(core_call.stream): "))
             return;
+    }
 }
 
 static void add_waiting(order *o, const late_call *one)

@@ -351,8 +351,9 @@ static void loads_and_unloads(suite *self, outcome *out, const test *one)
            "loading leaks descriptors: %u before, %u after", descriptors,
            process_descriptors());
     expect(out, process_heap() < heap + (TIMES - SETTLED) * SPARE,
-           "%d loads leak %lld bytes on the heap", TIMES - SETTLED,
-           (long long)(process_heap() - heap));
+           "%d loads leak %lld bytes on the heap, %lld each", TIMES - SETTLED,
+           (long long)(process_heap() - heap),
+           (long long)(process_heap() - heap) / (TIMES - SETTLED));
 }
 
 bool suite_add_stress(suite *self)

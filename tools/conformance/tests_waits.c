@@ -194,16 +194,22 @@ static void destroyed_event_keeps_waiters(suite *self, outcome *out,
 
 /* ------------------------------------------------------------- streams -- */
 
+/* Drivers often make small copies in another way. */
+static const uint64_t copy_sizes[] = {BYTES, 1, 4, 16, 64};
+static uint64_t copied; /* one of them */
+
 static bool all_are(bench *self, const plugin_block *block, int byte,
                     const char *what)
 {
     unsigned char got[BYTES];
 
-    if (!plugin_read(self->plugin, self->out, got, block->memory, BYTES))
+    if (!plugin_read(self->plugin, self->out, got, block->memory, copied))
         return false;
-    for (int i = 0; i < BYTES; i++)
-        if (!expect(self->out, got[i] == byte, "%s: byte %d is %d, expected %d",
-                    what, i, got[i], byte))
+    for (uint64_t i = 0; i < copied; i++)
+        if (!expect(self->out, got[i] == byte,
+                    "%s, %llu bytes each: byte %llu is %d, expected %d", what,
+                    (unsigned long long)copied, (unsigned long long)i, got[i],
+                    byte))
             return false;
     return true;
 }
@@ -216,19 +222,19 @@ static bool enqueue_copies(bench *self, const unsigned char *fours)
 
     return expect_plugin_ok(
                self->out,
-               p->memory.fill(p->device, on, self->a.memory, BYTES, 2, 1),
+               p->memory.fill(p->device, on, self->a.memory, copied, 2, 1),
                "fill") &&
            expect_plugin_ok(self->out,
                             p->memory.copy(p->device, on, self->b.memory,
-                                           self->a.memory, BYTES),
+                                           self->a.memory, copied),
                             "copy") &&
            expect_plugin_ok(
                self->out,
-               p->memory.fill(p->device, on, self->a.memory, BYTES, 3, 1),
+               p->memory.fill(p->device, on, self->a.memory, copied, 3, 1),
                "fill") &&
            expect_plugin_ok(self->out,
                             p->memory.copy_from_host(
-                                p->device, on, self->a.memory, fours, BYTES),
+                                p->device, on, self->a.memory, fours, copied),
                             "copy_from_host");
 }
 
@@ -269,7 +275,12 @@ done:
 static void copies_use_their_stream(suite *self, outcome *out, const test *one)
 {
     (void)one;
-    stream_gate_test(copy_behind_gate, self, out);
+    for (size_t i = 0; i < sizeof copy_sizes / sizeof *copy_sizes &&
+                       out->verdict == VERDICT_PASS;
+         i++) {
+        copied = copy_sizes[i];
+        stream_gate_test(copy_behind_gate, self, out);
+    }
 }
 
 static void unknown_flags_are_refused(suite *self, outcome *out,

@@ -185,8 +185,10 @@ sanitizer_options() {
     GPU_EMULATED_OPTIMIZATION=-Og
     export GPU_EMULATED_OPTIMIZATION
     # Links a test program in half of the time.
-    linker=
-    ! have ld.gold || linker=LDFLAGS=-fuse-ld=gold
+    if have ld.gold; then
+        PROGRAM_LINKER=gold
+        export PROGRAM_LINKER
+    fi
     # Nothing is seen twice that differs in a setting alone, and the generated
     # kernels of the emulated GPU, which index as the others do, are the first
     # build's: with sanitizers they compile for four minutes.

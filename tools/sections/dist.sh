@@ -6,8 +6,8 @@
 # apart from its sources, which may not be written, without Python and without
 # rebuilding what it brings, is installed and uninstalled, and cleans up.  That
 # has the objects of the first build (ccache).  What runs there are the tests
-# that build something from the tarball; check has run the others, and --full
-# runs all.
+# that build something from the tarball, with the libraries that they load; check
+# has built and run the others, and --full builds and runs all.
 #
 # Users build where they unpacked it, which has other include paths: the thread
 # sanitizer's tree is built so.  With --full everything is, from the tarball.
@@ -15,7 +15,9 @@ section_dist() {
     flags='--without-python --without-cuda --without-hip'
     [ $full = no ] || flags=--without-python
     set -- AM_DISTCHECK_CONFIGURE_FLAGS="$flags CFLAGS='$optimized'"
+    # shellcheck disable=SC2016 # make expands it
     [ $full = yes ] || set -- "$@" check_PROGRAMS=tests/first_result \
+        check_LTLIBRARIES='$(fixture_plugins) tests/fixtures/libdependency.la' \
         TESTS='tests/core-info.sh tests/template.sh'
     rm -rf "$main"/libcore-*
     # shellcheck disable=SC2046 # empty or one option
@@ -34,12 +36,15 @@ section_dist() {
     [ $full = no ] || tarball_builds
 }
 
-# All files under version control but .gitignore.
+# All files under version control but .gitignore, and the generated kernels,
+# from which only tests build something here.
 tarball_is_whole() {
     if ! git ls-files >"$logs/tracked.txt" 2>"$logs/git.txt"; then
         skip "tarball has every file" "this is not a clone of the repository"
         return
     fi
+    (cd "$main" && find backends/gpu/generated -type f) \
+        >>"$logs/tracked.txt"
     for folder in "$work"/tarball/libcore-*; do
         while IFS= read -r name; do
             [ "${name##*/}" = .gitignore ] || [ -e "$folder/$name" ] ||

@@ -24,9 +24,9 @@ section_sanitize() {
     opencl=
     [ $full = yes ] || opencl=--disable-opencl
     [ $full = yes ] || tools='core-info core-conformance core-train'
-    # shellcheck disable=SC2086 # lists, and empty or one option
+    # shellcheck disable=SC2086 # a list, and empty or one option
     build "address and undefined sanitizers" "$work/asan" \
-        --enable-sanitize=address,undefined $opencl $unoptimized $linker || return
+        --enable-sanitize=address,undefined $opencl $unoptimized || return
     check "address and undefined sanitizers" "$work/asan" TESTS="$tests" \
         check_PROGRAMS="tests/first_result $(programs "$tests")" \
         ${kernels:+"$kernels"}

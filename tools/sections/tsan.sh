@@ -14,9 +14,9 @@ section_tsan() {
     kernel_sets=
     [ $full = yes ] || kernel_sets=--disable-x86-isa
     tools='core-info core-train'
-    # shellcheck disable=SC2086 # lists, and empty or one option
+    # shellcheck disable=SC2086 # a list, and empty or one option
     build "thread sanitizer" "$work/tsan" --enable-sanitize=thread \
-        --disable-opencl $kernel_sets $unoptimized $linker || return
+        --disable-opencl $kernel_sets $unoptimized || return
     use_build "$work/tsan"
     try "core-info runs in the folder of the sources" sh -c \
         "'$work/tsan/core-info' | grep -w sim"

@@ -169,8 +169,8 @@ static T divide(T a, T b, int *bad)
         *bad = 1;
         return 0;
     }
-    /* The only quotient that overflows. */
-    return (T)(b == (T)-1 ? (T)(0 - a) : a / b);
+    /* The only quotient that overflows; of u8, (T)-1 is 255. */
+    return (T)((T)-1 < 0 && b == (T)-1 ? (T)(0 - a) : a / b);
 }
 
 static T modulo(T a, T b, int *bad)
@@ -179,7 +179,7 @@ static T modulo(T a, T b, int *bad)
         *bad = 1;
         return 0;
     }
-    return (T)(b == (T)-1 ? (T)0 : a % b);
+    return (T)((T)-1 < 0 && b == (T)-1 ? (T)0 : a % b);
 }
 
 static T floor_divide(T a, T b, int *bad)
@@ -213,7 +213,7 @@ static T power(T a, T b)
 static T gcd(T a, T b)
 {
     while (b != 0) {
-        T rest = (T)(b == (T)-1 ? 0 : a % b);
+        T rest = (T)((T)-1 < 0 && b == (T)-1 ? 0 : a % b);
 
         a = b;
         b = rest;

@@ -115,24 +115,11 @@ END_TEST
 
 /* ------------------------------------------------------------- options -- */
 
-START_TEST(what_is_not_supported_yet_is_refused_by_name)
+START_TEST(invalid_options_are_refused)
 {
-    const struct {
-        core_compile_options options;
-        const char *name;
-    } cases[] = {
-        {{.mode = CORE_COMPILE_MAX_AUTOTUNE}, "MAX_AUTOTUNE"},
-    };
     core_compile_options options;
     core_compiled *compiled;
 
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        options = cases[i].options;
-        options.struct_size = sizeof options;
-        FAILS(core_compile(arithmetic, NULL, &options, &compiled),
-              CORE_ERROR_UNSUPPORTED, cases[i].name);
-        ck_assert_ptr_null(compiled);
-    }
     options = (core_compile_options){sizeof options, .mode = 3};
     FAILS(core_compile(arithmetic, NULL, &options, &compiled),
           CORE_ERROR_INVALID_ARGUMENT, "options.mode is 3");
@@ -950,8 +937,7 @@ END_TEST
 SUITE_ON_CPU_AND_SIM(
     "compile/compiled", detached_results_have_no_base,
     a_function_is_recorded_at_its_first_call, arguments_are_checked,
-    too_many_outputs_are_refused_and_released,
-    what_is_not_supported_yet_is_refused_by_name,
+    too_many_outputs_are_refused_and_released, invalid_options_are_refused,
     a_function_that_cannot_be_recorded_runs_as_it_is,
     an_error_without_a_message_gets_one, with_fullgraph_a_break_is_an_error,
     what_reads_or_changes_a_generator_is_a_break,

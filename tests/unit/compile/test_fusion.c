@@ -313,6 +313,61 @@ START_TEST(options_and_the_setting_choose)
 }
 END_TEST
 
+/* A number of explain; 0 if it is not there. */
+static uint64_t number_of(core_compiled *compiled, const char *name)
+{
+    unsigned long long number = 0;
+    char *json;
+    const char *at;
+
+    OK(core_compiled_explain(compiled, &json));
+    at = strstr(json, name);
+    if (at)
+        sscanf(at + strlen(name), "\": %llu", &number);
+    core_text_free(json);
+    return number;
+}
+
+/* Which one is faster depends on the machine; the choice follows from it. */
+static void choose_for(int64_t elements)
+{
+    world eager = {.device = program_device, .ninputs = 2}, traced = eager;
+    core_compiled *compiled =
+        compile_with(chain, &traced,
+                     (core_compile_options){.mode = CORE_COMPILE_MAX_AUTOTUNE,
+                                            .flags = CORE_COMPILE_FULLGRAPH});
+    uint64_t fused, operators;
+
+    for (size_t i = 0; i < 2; i++) {
+        OK(core_randn(&elements, 1, NULL, CORE_F32, program_device,
+                      &eager.inputs[i]));
+        keep(eager.inputs[i]);
+        traced.inputs[i] = eager.inputs[i];
+    }
+    for (int i = 0; i < 2; i++)
+        same_call(chain, &eager, compiled, &traced);
+    fused = number_of(compiled, "fused_ns");
+    operators = number_of(compiled, "operators_ns");
+    if (strcmp(core_device_name(program_device), "cpu") == 0) {
+        ck_assert_uint_gt(fused, 0);
+        ck_assert_uint_gt(operators, 0);
+        ck_assert_uint_eq(facts_of(compiled)->launches,
+                          fused <= operators ? 1 : 4);
+        ck_assert(explains(compiled, "its operators are faster") ==
+                  (fused > operators));
+    } else {
+        ck_assert_uint_eq(operators, 0);
+    }
+    core_compiled_release(compiled);
+}
+
+START_TEST(groups_are_measured_if_that_is_asked_for)
+{
+    choose_for(16);
+    choose_for(100000);
+}
+END_TEST
+
 START_TEST(large_chains_are_fused_without_being_asked_for)
 {
     const int64_t sizes[] = {1 << 20};
@@ -415,6 +470,7 @@ int main(void)
         equal_groups_share_a_kernel,
         forward_and_backward_have_fused_kernels,
         options_and_the_setting_choose,
+        groups_are_measured_if_that_is_asked_for,
     };
     const TTest *const cpu_tests[] = {
         large_chains_are_fused_without_being_asked_for,

@@ -202,6 +202,28 @@ START_TEST(wrong_options_fail)
 }
 END_TEST
 
+/* A part that does not know what it is a part of is changed; then the whole is
+ * read. */
+static core_tensor *read_after_part(core_tensor *whole)
+{
+    core_tensor *part =
+        CALL(detach, CALL(slice, whole, 0, &(int64_t){3}, &(int64_t){9}, 1));
+
+    OK(core_neg_(part));
+    return CALL(tanh, whole);
+}
+
+START_TEST(the_whole_is_read_after_a_part_was_changed)
+{
+    core_tensor *expected = read_after_part(some(1)), *y;
+
+    begin();
+    y = read_after_part(some(1));
+    end();
+    same_bits("result", 0, expected, y);
+}
+END_TEST
+
 /* ----------------------------------------------------------------- cuts -- */
 
 /* Calls that need content, or whose effect depends on what was called before.
@@ -361,7 +383,7 @@ static const struct {
     const char *by;
     cutting_call call;
 } cutting[] = {
-    {"item", read_item},
+    {"core_tensor_item", read_item},
     {"core_tensor_read", read_content},
     {"core_tensor_write", write_content},
     {"", print},
@@ -554,6 +576,29 @@ START_TEST(a_call_that_cannot_fail_leaves_its_error_to_the_next_cut)
 }
 END_TEST
 
+START_TEST(a_failed_segment_leaves_no_cached_casts)
+{
+    world w = {.device = program_device};
+    core_tensor *x = NUMBERS(&w, 1, 4, 4), *weight = leaf(NUMBERS(&w, 9, 4, 4));
+    core_tensor *y, *expected;
+    uint64_t region;
+
+    if (!reports_at_once())
+        return;
+    OK(core_autocast_begin(program_device, CORE_BF16, 0, &region));
+    expected = CALL(mm, x, weight);
+    core_autocast_clear_cache();
+    begin();
+    CALL(mm, x, weight);
+    gather_beyond(some(1));
+    FAILS(core_lazy_sync(), CORE_ERROR_INDEX);
+    y = CALL(mm, x, weight);
+    end();
+    OK(core_autocast_end(region));
+    same_bits("product", 0, expected, y);
+}
+END_TEST
+
 /* -------------------------------------------------------------- regions -- */
 
 START_TEST(regions_nest)
@@ -627,11 +672,21 @@ static core_status square_and_tanh(void *context, core_tensor *const *x,
     return status;
 }
 
+/* Something is pending before the call, and nothing after it. */
+#define RUNS_BESIDE(call)                                 \
+    do {                                                  \
+        uint64_t cuts_ = lazy_counts().cuts;              \
+        OK(call);                                         \
+        OK(core_lazy_sync());                             \
+        ck_assert_uint_eq(lazy_counts().cuts, cuts_ + 1); \
+    } while (0)
+
 START_TEST(compiled_functions_and_programs_run_beside_a_region)
 {
     core_compile_options options = {.struct_size = sizeof options,
                                     .flags = CORE_COMPILE_FULLGRAPH};
     core_tensor *x = some(1), *y, *z, *negative, *expected;
+    uint64_t calls = compile_counts().compiled_calls;
     core_compiled *compiled;
     core_program *program;
     size_t count = 1;
@@ -643,19 +698,23 @@ START_TEST(compiled_functions_and_programs_run_beside_a_region)
     begin();
     for (int i = 0; i < 2; i++) {
         OK(core_neg(x, &y)); /* pending */
-        OK(core_compiled_call(compiled, &y, 1, &z, 1));
+        RUNS_BESIDE(core_compiled_call(compiled, &y, 1, &z, 1));
         same_bits("compiled", 0, expected, z);
         core_tensor_release(z);
         OK(core_neg(x, &z));
-        OK(core_program_trace(square_and_tanh, NULL, &z, 1, 1, &program));
+        RUNS_BESIDE(
+            core_program_trace(square_and_tanh, NULL, &z, 1, 1, &program));
         core_tensor_release(y);
-        OK(core_program_run(program, &z, 1, &y, 1));
+        core_tensor_release(z);
+        OK(core_neg(x, &z));
+        RUNS_BESIDE(core_program_run(program, &z, 1, &y, 1));
         same_bits("program", 0, expected, y);
         core_program_release(program);
         core_tensor_release(y);
         core_tensor_release(z);
     }
     end();
+    ck_assert_uint_eq(compile_counts().compiled_calls, calls + 2);
     core_compiled_release(compiled);
 }
 END_TEST
@@ -811,7 +870,7 @@ START_TEST(training_is_as_without_a_region)
     OK(core_sgd_create(lazy.hidden, 4, &options, &b));
     for (uint64_t i = 0; i < 4; i++) {
         core_tensor *from_a[2] = {NULL}, *from_b[2] = {NULL};
-        uint64_t offset;
+        uint64_t offset, cuts;
 
         core_seed(i);
         train(&eager, a, from_a);
@@ -819,6 +878,9 @@ START_TEST(training_is_as_without_a_region)
         begin();
         core_seed(i);
         train(&lazy, b, from_b);
+        cuts = lazy_counts().cuts;
+        OK(core_lazy_sync()); /* the step has run */
+        ck_assert_uint_eq(lazy_counts().cuts, cuts);
         ck_assert_uint_eq(random_offset(), offset);
         end();
         for (uint32_t k = 0; k < 2; k++)
@@ -964,17 +1026,39 @@ START_TEST(modes_see_each_call_once)
 }
 END_TEST
 
+START_TEST(mapped_functions_are_recorded)
+{
+    world w = {.device = program_device};
+    core_tensor *x = NUMBERS(&w, 1, 4, 16), *expected, *y;
+    core_lazy_counts before;
+
+    OK(core_vmap(square_and_tanh, NULL, NULL, &x, 1, &expected, 1));
+    keep(expected);
+    before = lazy_counts();
+    begin();
+    OK(core_vmap(square_and_tanh, NULL, NULL, &x, 1, &y, 1));
+    keep(y);
+    ck_assert_uint_eq(lazy_counts().cuts, before.cuts);
+    end();
+    same_bits("result", 0, expected, y);
+}
+END_TEST
+
 START_TEST(inference_tensors_are_computed_after_the_mode)
 {
-    core_tensor *x = some(1), *expected = chain(x), *y;
-    uint64_t before;
+    core_tensor *x = some(1), *expected = chain(x), *y, *z;
+    uint64_t before = core_inference_begin();
 
+    z = CALL(clone, expected, -1);
+    core_inference_end(before);
     begin();
     before = core_inference_begin();
     y = chain(x);
     OK(core_mul_scalar_(y, core_float(2)));
+    OK(core_mul_scalar_(z, core_float(2))); /* only possible in the mode */
     core_inference_end(before);
     end();
+    same_bits("result", 1, CALL(mul_scalar, expected, core_float(2)), z);
     same_bits("result", 0, CALL(mul_scalar, expected, core_float(2)), y);
 }
 END_TEST
@@ -982,7 +1066,7 @@ END_TEST
 START_TEST(captured_work_contains_what_is_recorded)
 {
     core_tensor *x, *y, *expected;
-    core_stream *stream;
+    core_stream *stream, *usual;
     core_graph *graph;
     core_device *cpu;
 
@@ -1005,21 +1089,24 @@ START_TEST(captured_work_contains_what_is_recorded)
     end();
     same_bits("result", 0, expected, y);
     core_graph_release(graph);
-    OK(core_stream_default(program_device, &stream));
-    OK(core_stream_set_current(stream));
+    OK(core_stream_default(program_device, &usual));
+    OK(core_stream_set_current(usual));
+    core_stream_release(stream);
 }
 END_TEST
 
 SUITE_ON_CPU_AND_SIM(
     "compile/lazy", operators_do_not_run_before_a_cut, segments_are_found_again,
     what_differs_is_another_segment, unused_results_are_not_computed,
-    few_segments_are_kept, a_region_is_cut_after_its_limit, wrong_options_fail,
+    few_segments_are_kept, a_region_is_cut_after_its_limit,
+    the_whole_is_read_after_a_part_was_changed, wrong_options_fail,
     what_needs_content_cuts, a_loop_with_reads_runs_one_segment,
     branches_read_their_predicate,
     an_error_of_a_branch_without_a_message_gets_one,
     wrong_arguments_are_reported_by_the_call,
     an_error_of_a_segment_is_reported_by_the_cut,
-    a_call_that_cannot_fail_leaves_its_error_to_the_next_cut, regions_nest,
+    a_call_that_cannot_fail_leaves_its_error_to_the_next_cut,
+    a_failed_segment_leaves_no_cached_casts, regions_nest,
     a_region_in_a_recording_is_a_part_of_the_program,
     compiled_functions_and_programs_run_beside_a_region,
     other_threads_use_tensors_after_a_cut, a_region_ends_with_its_thread,
@@ -1027,5 +1114,6 @@ SUITE_ON_CPU_AND_SIM(
     training_is_as_without_a_region, a_checkpoint_draws_the_same_numbers_again,
     hooks_run_while_the_region_is_paused,
     a_saved_tensor_that_changes_is_an_error, autocast_casts_once,
-    modes_see_each_call_once, inference_tensors_are_computed_after_the_mode,
+    modes_see_each_call_once, mapped_functions_are_recorded,
+    inference_tensors_are_computed_after_the_mode,
     captured_work_contains_what_is_recorded)

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The folder where plugins keep files between processes. */
+/* Finds, and creates, the folder of files that are kept between processes. */
 
 #define _GNU_SOURCE /* secure_getenv */
 
-#include "base/memory.h"
+#include "io/cache_folder.h"
+
+#include "base/error.h"
 #include "base/settings.h"
-#include "loader/loader.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -69,6 +71,18 @@ static core_status base_folder(char *to, size_t capacity)
     return CORE_OK;
 }
 
+bool core__cache_folder_is_wanted(void)
+{
+    core__error_record before;
+    char path[PATH_MAX];
+    core_status status;
+
+    core__error_save(&before);
+    status = base_folder(path, sizeof path);
+    core__error_restore(&before);
+    return status == CORE_OK;
+}
+
 /* Creates the folder and its parents, where they do not exist. */
 static core_status make_folder(char *path)
 {
@@ -101,30 +115,26 @@ static core_status make_folder(char *path)
     return CORE_OK;
 }
 
-core_status core__cache_folder(core_string name, core_string *out_path)
+core_status core__cache_folder_make(core_string name, char *to, size_t capacity)
 {
     char path[PATH_MAX];
-    const char *interned;
     size_t size;
+    int length;
 
-    *out_path = (core_string){0};
     if (!name_good(name))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "the name of a cache folder is \"%.*s\"; it must "
                            "consist of [a-z0-9_]+",
                            (int)(name.size < 64 ? name.size : 64),
                            name.data ? name.data : "");
-    CORE_TRY(base_folder(path, sizeof path - 66));
+    CORE_TRY(base_folder(path, sizeof path));
     size = strlen(path);
     while (size > 1 && path[size - 1] == '/')
         size--;
-    sprintf(path + size, "/%.*s", (int)name.size, name.data);
-    CORE_TRY(make_folder(path));
-    core__loader_lock();
-    interned = core__loader_intern(path);
-    core__loader_unlock();
-    if (!*interned)
-        return core__error_memory(strlen(path) + 1);
-    *out_path = (core_string){interned, strlen(interned)};
-    return CORE_OK;
+    length = snprintf(to, capacity, "%.*s/%.*s", (int)size, path,
+                      (int)name.size, name.data);
+    if (length < 0 || (size_t)length >= capacity)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "the path of the cache folder is too long");
+    return make_folder(to);
 }

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Collectives, by the nonblocking ones of MPI, which can be waited for with a
+ * deadline. */
+
+#include "mpi_engine.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+/* Elements of one call of MPI, whose counts are int. */
+enum { COUNT_MOST = 1 << 30, TAG_PAIR = 1 };
+
+static bool is_half(core_dtype dtype)
+{
+    return dtype == CORE_F16 || dtype == CORE_BF16;
+}
+
+/* The type in which MPI computes. */
+static MPI_Datatype number_type(core_dtype dtype)
+{
+    switch (dtype) {
+    case CORE_F64:
+        return mpi.DOUBLE;
+    case CORE_F32:
+    case CORE_F16:
+    case CORE_BF16:
+        return mpi.FLOAT;
+    case CORE_I64:
+        return mpi.INT64_T;
+    case CORE_I32:
+        return mpi.INT32_T;
+    case CORE_I16:
+        return mpi.INT16_T;
+    case CORE_I8:
+        return mpi.INT8_T;
+    default:
+        return mpi.UINT8_T;
+    }
+}
+
+/* A type of the same size, for what is only moved. */
+static MPI_Datatype item_type(core_dtype dtype)
+{
+    switch (dtype) {
+    case CORE_F64:
+    case CORE_I64:
+        return mpi.INT64_T;
+    case CORE_F32:
+    case CORE_I32:
+        return mpi.INT32_T;
+    case CORE_F16:
+    case CORE_BF16:
+    case CORE_I16:
+        return mpi.INT16_T;
+    default:
+        return mpi.UINT8_T;
+    }
+}
+
+static uint64_t item_size(core_dtype dtype)
+{
+    MPI_Datatype type = item_type(dtype);
+
+    return type == mpi.INT64_T   ? 8
+           : type == mpi.INT32_T ? 4
+           : type == mpi.INT16_T ? 2
+                                 : 1;
+}
+
+static MPI_Op operation(uint32_t reduction)
+{
+    return reduction == CORE_REDUCE_PROD  ? mpi.PROD
+           : reduction == CORE_REDUCE_MIN ? mpi.MIN
+           : reduction == CORE_REDUCE_MAX ? mpi.MAX
+                                          : mpi.SUM;
+}
+
+/* Finishes what was begun with this code.  A quarter of the timeout is left to
+ * find out which rank does not respond. */
+static core_status finish(mpi_comm *comm, int code, MPI_Request *request,
+                          int64_t timeout_ns)
+{
+    int64_t reserve = timeout_ns / 4;
+    core_status status;
+    bool done;
+
+    if (code != MPI_SUCCESS)
+        return mpi_error(code, "the collective cannot begin");
+    if (reserve > 2000000000)
+        reserve = 2000000000;
+    status =
+        mpi_wait(comm, request, 1, mpi_now_ns() + timeout_ns - reserve, &done);
+    return status == CORE_OK && !done ? mpi_late(comm, reserve) : status;
+}
+
+/* ---------------------------------------------------------- reductions -- */
+
+static core_status scratch(mpi_comm *comm, size_t size, void **out)
+{
+    if (comm->scratch_size < size) {
+        free(comm->scratch);
+        comm->scratch = malloc(size);
+        comm->scratch_size = comm->scratch != NULL ? size : 0;
+    }
+    *out = comm->scratch;
+    return *out != NULL
+               ? CORE_OK
+               : core_sdk_error(mpi_host, CORE_ERROR_OUT_OF_MEMORY, MPI_TITLE,
+                                "%zu bytes of host memory", size);
+}
+
+static void widen(core_dtype dtype, const uint16_t *from, float *to,
+                  uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        to[i] = dtype == CORE_F16 ? core_sdk_f16_to_f32(from[i])
+                                  : core_sdk_bf16_to_f32(from[i]);
+}
+
+static void narrow(core_dtype dtype, const float *from, uint16_t *to,
+                   uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        to[i] = dtype == CORE_F16 ? core_sdk_f32_to_f16(from[i])
+                                  : core_sdk_f32_to_bf16(from[i]);
+}
+
+static void divide(core_dtype dtype, void *data, uint64_t count, int by)
+{
+    for (uint64_t i = 0; i < count; i++)
+        if (dtype == CORE_F64)
+            ((double *)data)[i] /= by;
+        else
+            ((float *)data)[i] /= (float)by;
+}
+
+static core_status reduce_numbers(mpi_comm *comm, const core_collective *call,
+                                  const void *input, void *output)
+{
+    bool scatter = call->kind == CORE_COLLECTIVE_REDUCE_SCATTER;
+    MPI_Datatype type = number_type(call->dtype);
+    uint64_t bytes = is_half(call->dtype) ? 4 : item_size(call->dtype);
+
+    for (uint64_t done = 0; done < call->count; done += COUNT_MOST) {
+        uint64_t left = call->count - done;
+        int count = (int)(left < COUNT_MOST ? left : COUNT_MOST);
+        const char *from = (const char *)input + done * bytes;
+        char *to = (char *)output + done * bytes;
+        MPI_Request request = mpi.REQUEST_NULL;
+        core_status status;
+        int code;
+
+        mpi_lock();
+        code = scatter ? mpi.Ireduce_scatter_block(from, to, count, type,
+                                                   operation(call->reduction),
+                                                   comm->data, &request)
+                       : mpi.Iallreduce(from == to ? MPI_IN_PLACE : from, to,
+                                        count, type, operation(call->reduction),
+                                        comm->data, &request);
+        mpi_unlock();
+        status = finish(comm, code, &request, call->timeout_ns);
+        if (status != CORE_OK)
+            return status;
+    }
+    return CORE_OK;
+}
+
+static core_status reduce(mpi_comm *comm, const core_collective *call)
+{
+    bool scatter = call->kind == CORE_COLLECTIVE_REDUCE_SCATTER;
+    uint64_t parts = scatter ? (uint64_t)comm->size : 1;
+    const void *input = call->input;
+    void *output = call->output, *wide = NULL;
+    core_status status = CORE_OK;
+
+    if (scatter && call->count > COUNT_MOST / parts)
+        return core_sdk_error(mpi_host, CORE_ERROR_UNSUPPORTED, MPI_TITLE,
+                              "a reduce_scatter of more than %d elements",
+                              COUNT_MOST);
+    if (is_half(call->dtype)) {
+        status =
+            scratch(comm, (parts + 1) * call->count * sizeof(float), &wide);
+        if (status != CORE_OK)
+            return status;
+        widen(call->dtype, call->input, wide, parts * call->count);
+        input = wide;
+        output = scatter ? (float *)wide + parts * call->count : wide;
+    }
+    status = reduce_numbers(comm, call, input, output);
+    if (status == CORE_OK && call->reduction == CORE_REDUCE_AVG)
+        divide(call->dtype, output, call->count, comm->size);
+    if (status == CORE_OK && is_half(call->dtype))
+        narrow(call->dtype, output, call->output, call->count);
+    return status;
+}
+
+/* ------------------------------------------------------------ movement -- */
+
+static int begin(mpi_comm *comm, const core_collective *call, int count,
+                 uint64_t offset, MPI_Request *request)
+{
+    MPI_Datatype type = item_type(call->dtype);
+    const char *input = (const char *)call->input + offset;
+    char *output = (char *)call->output + offset;
+    int peer = (int)call->peer;
+
+    switch (call->kind) {
+    case CORE_COLLECTIVE_BROADCAST:
+        return mpi.Ibcast(output, count, type, peer, comm->data, request);
+    case CORE_COLLECTIVE_ALL_GATHER:
+        return mpi.Iallgather(input, count, type, output, count, type,
+                              comm->data, request);
+    case CORE_COLLECTIVE_ALL_TO_ALL:
+        return mpi.Ialltoall(input, count, type, output, count, type,
+                             comm->data, request);
+    case CORE_COLLECTIVE_SEND:
+        return mpi.Isend(input, count, type, peer, TAG_PAIR, comm->data,
+                         request);
+    case CORE_COLLECTIVE_RECV:
+        return mpi.Irecv(output, count, type, peer, TAG_PAIR, comm->data,
+                         request);
+    default:
+        return mpi.Ibarrier(comm->data, request);
+    }
+}
+
+/* One message has no other rank to ask. */
+static core_status finish_pair(mpi_comm *comm, const core_collective *call,
+                               int code, MPI_Request *request)
+{
+    core_status status;
+    bool done;
+
+    if (code != MPI_SUCCESS)
+        return mpi_error(code, "the message cannot begin");
+    status = mpi_wait(comm, request, 1, mpi_now_ns() + call->timeout_ns, &done);
+    if (status == CORE_OK && !done)
+        return core_sdk_error(mpi_host, CORE_ERROR_CANCELLED, MPI_TITLE,
+                              "the timeout passed while waiting for rank %u",
+                              call->peer);
+    return status;
+}
+
+static core_status move(mpi_comm *comm, const core_collective *call)
+{
+    bool pair = call->kind == CORE_COLLECTIVE_SEND ||
+                call->kind == CORE_COLLECTIVE_RECV;
+    bool divisible = pair || call->kind == CORE_COLLECTIVE_BROADCAST;
+    uint64_t done = 0;
+
+    if (!divisible && call->count > COUNT_MOST)
+        return core_sdk_error(mpi_host, CORE_ERROR_UNSUPPORTED, MPI_TITLE,
+                              "parts of more than %d elements", COUNT_MOST);
+    do {
+        uint64_t left = call->count - done;
+        int code, count = (int)(left < COUNT_MOST ? left : COUNT_MOST);
+        MPI_Request request = mpi.REQUEST_NULL;
+        core_status status;
+
+        mpi_lock();
+        code =
+            begin(comm, call, count, done * item_size(call->dtype), &request);
+        mpi_unlock();
+        status = pair ? finish_pair(comm, call, code, &request)
+                      : finish(comm, code, &request, call->timeout_ns);
+        if (status != CORE_OK)
+            return status;
+        done += (uint64_t)count;
+    } while (done < call->count);
+    return CORE_OK;
+}
+
+core_status mpi_run(void *handle, const core_collective *call)
+{
+    mpi_comm *comm = handle;
+
+    if (call->kind < CORE_COLLECTIVE_ALL_REDUCE ||
+        call->kind > CORE_COLLECTIVE_BARRIER)
+        return core_sdk_error(mpi_host, CORE_ERROR_UNSUPPORTED, MPI_TITLE,
+                              "collective %u", call->kind);
+    if (call->kind == CORE_COLLECTIVE_ALL_REDUCE ||
+        call->kind == CORE_COLLECTIVE_REDUCE_SCATTER)
+        return reduce(comm, call);
+    return move(comm, call);
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* mpi_engine.h: what the files of this plugin share. */
+
+#ifndef PLUGINS_MPI_MPI_ENGINE_H
+#define PLUGINS_MPI_MPI_ENGINE_H
+
+#include <libcore/sdk.h>
+
+#include <mpi.h>
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#ifdef OPEN_MPI
+#define MPI_NAME "openmpi"
+#define MPI_TITLE "Open MPI"
+#else
+#define MPI_NAME "mpich"
+#define MPI_TITLE "MPICH"
+#endif
+
+/* clang-format off */
+/* The functions of MPI that the plugin calls. */
+#define MPI_FUNCTIONS(X)                                              \
+    X(Init_thread)                                                    \
+    X(Initialized)                                                    \
+    X(Finalized)                                                      \
+    X(Finalize) X(Comm_rank) X(Comm_size) X(Comm_dup) X(Comm_split)   \
+        X(Comm_free) X(Comm_set_errhandler) X(Isend) X(Irecv) X(Test) \
+            X(Testall) X(Iallreduce) X(Ibcast) X(Iallgather)          \
+                X(Ireduce_scatter_block) X(Ialltoall) X(Ibarrier)     \
+                    X(Error_string) X(Get_library_version)
+
+/* The handles of MPI that it uses, with their names in Open MPI, where they
+ * are addresses of variables in the library. */
+#define MPI_HANDLES(X)                                       \
+    X(MPI_Comm, COMM_WORLD, ompi_mpi_comm_world)             \
+    X(MPI_Errhandler, ERRORS_RETURN, ompi_mpi_errors_return) \
+    X(MPI_Request, REQUEST_NULL, ompi_request_null)          \
+    X(MPI_Datatype, DOUBLE, ompi_mpi_double)                 \
+    X(MPI_Datatype, FLOAT, ompi_mpi_float)                   \
+    X(MPI_Datatype, INT64_T, ompi_mpi_int64_t)               \
+    X(MPI_Datatype, INT32_T, ompi_mpi_int32_t)               \
+    X(MPI_Datatype, INT16_T, ompi_mpi_int16_t)               \
+    X(MPI_Datatype, INT8_T, ompi_mpi_int8_t)                 \
+    X(MPI_Datatype, UINT8_T, ompi_mpi_uint8_t)               \
+    X(MPI_Op, SUM, ompi_mpi_op_sum)                          \
+    X(MPI_Op, PROD, ompi_mpi_op_prod)                        \
+    X(MPI_Op, MIN, ompi_mpi_op_min) X(MPI_Op, MAX, ompi_mpi_op_max)
+
+/* clang-format on */
+
+typedef struct mpi_library {
+#define MEMBER(name) __typeof__(MPI_##name) *name;
+    MPI_FUNCTIONS(MEMBER)
+#undef MEMBER
+#define MEMBER(type, name, symbol) type name;
+    MPI_HANDLES(MEMBER)
+#undef MEMBER
+#ifdef MPICH_VERSION
+    int (*Comm_shrink)(MPI_Comm, MPI_Comm *); /* MPIX_; NULL: not there */
+    int (*Comm_revoke)(MPI_Comm);
+#endif
+} mpi_library;
+
+extern const core_host *mpi_host;
+extern mpi_library mpi;
+
+/* Opens the library and initialises MPI, once.  UNSUPPORTED with a reason. */
+core_status mpi_probe(void *user);
+core_status mpi_start(void);
+/* From now on the process does not wait for others at its end. */
+void mpi_never_finalize(void);
+/* At its end, the process waits that long for the others. */
+void mpi_set_patience(int64_t timeout_ns);
+
+/* The library is called by one thread at a time. */
+void mpi_lock(void);
+void mpi_unlock(void);
+
+core_status mpi_error(int code, const char *what);
+
+enum { MPI_EXCHANGE_MOST = 128 };
+
+typedef struct mpi_comm {
+    MPI_Comm data;    /* collectives */
+    MPI_Comm control; /* exchange, and whether the ranks respond */
+    int rank, size;
+    atomic_bool aborted;
+    MPI_Request *requests; /* of exchange, 2 * size */
+    MPI_Status *statuses;
+    /* Of exchange; kept after a failure, because messages may be unfinished. */
+    char *inbox;
+    char outbox[MPI_EXCHANGE_MOST];
+    void *scratch; /* f16 and bf16 as f32 */
+    size_t scratch_size;
+} mpi_comm;
+
+int64_t mpi_now_ns(void);
+
+/* Waits for requests; *out_done says whether they completed by the deadline. */
+core_status mpi_wait(mpi_comm *comm, MPI_Request *requests, int count,
+                     int64_t deadline, bool *out_done);
+
+core_status mpi_exchange(void *comm, const void *mine, uint32_t bytes,
+                         void *out_all, int64_t timeout_ns);
+/* CANCELLED, naming the ranks that do not respond. */
+core_status mpi_late(mpi_comm *comm, int64_t timeout_ns);
+core_status mpi_run(void *comm, const core_collective *call);
+
+extern const core_collectives_interface mpi_collectives;
+
+#endif

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* The engine "mpi": communicators, and the plugin. */
+
+#include "mpi_engine.h"
+
+#include <stdlib.h>
+
+CORE_SDK_NOTE_SINCE(6, MPI_NAME, "libcore", "0.1", "Apache-2.0", "", "");
+
+const core_host *mpi_host;
+
+static core_status world(void *user, uint32_t *out_rank, uint32_t *out_size)
+{
+    core_status status = mpi_start();
+    int rank = 0, size = 0;
+
+    (void)user;
+    if (status != CORE_OK)
+        return status;
+    mpi_lock();
+    mpi.Comm_rank(mpi.COMM_WORLD, &rank);
+    mpi.Comm_size(mpi.COMM_WORLD, &size);
+    mpi_unlock();
+    *out_rank = (uint32_t)rank;
+    *out_size = (uint32_t)size;
+    return CORE_OK;
+}
+
+static void comm_free(mpi_comm *comm)
+{
+    if (comm == NULL)
+        return;
+    free(comm->requests);
+    free(comm->statuses);
+    free(comm->inbox);
+    free(comm->scratch);
+    free(comm);
+}
+
+/* failed: messages may be unfinished, and freeing would wait for the others. */
+static void destroy(void *handle, uint32_t failed)
+{
+    mpi_comm *comm = handle;
+
+    if (failed) {
+        mpi_never_finalize();
+        return; /* unfinished calls use the memory */
+    }
+    mpi_lock();
+    mpi.Comm_free(&comm->data);
+    mpi.Comm_free(&comm->control);
+    mpi_unlock();
+    comm_free(comm);
+}
+
+/* Takes over `data` and makes the other communicator of it. */
+static core_status comm_of(MPI_Comm data, void **out_comm)
+{
+    mpi_comm *comm = calloc(1, sizeof *comm);
+    int code = MPI_SUCCESS;
+
+    if (comm != NULL) {
+        comm->data = data;
+        mpi_lock();
+        mpi.Comm_set_errhandler(data, mpi.ERRORS_RETURN);
+        mpi.Comm_rank(data, &comm->rank);
+        mpi.Comm_size(data, &comm->size);
+        code = mpi.Comm_dup(data, &comm->control);
+        if (code == MPI_SUCCESS)
+            mpi.Comm_set_errhandler(comm->control, mpi.ERRORS_RETURN);
+        mpi_unlock();
+        comm->requests = calloc(2 * (size_t)comm->size, sizeof(MPI_Request));
+        comm->statuses = calloc(2 * (size_t)comm->size, sizeof(MPI_Status));
+        comm->inbox = calloc((size_t)comm->size, MPI_EXCHANGE_MOST);
+    }
+    if (code != MPI_SUCCESS) {
+        comm_free(comm);
+        return mpi_error(code, "MPI_Comm_dup");
+    }
+    if (comm == NULL || comm->requests == NULL || comm->statuses == NULL ||
+        comm->inbox == NULL) {
+        comm_free(comm);
+        return core_sdk_error(mpi_host, CORE_ERROR_OUT_OF_MEMORY, MPI_TITLE,
+                              "host memory for a communicator");
+    }
+    *out_comm = comm;
+    return CORE_OK;
+}
+
+/* MPI has connected the processes, so the timeout does not matter. */
+static core_status create(void *user, uint32_t rank, uint32_t size,
+                          const void *id, int64_t timeout_ns, void **out_comm)
+{
+    MPI_Comm data;
+    int code;
+
+    (void)user;
+    (void)rank;
+    (void)size;
+    (void)id;
+    *out_comm = NULL;
+    mpi_set_patience(timeout_ns);
+    mpi_lock();
+    code = mpi.Comm_dup(mpi.COMM_WORLD, &data);
+    mpi_unlock();
+    if (code != MPI_SUCCESS)
+        return mpi_error(code, "MPI_Comm_dup");
+    return comm_of(data, out_comm);
+}
+
+static core_status split(void *handle, uint32_t color, uint32_t rank,
+                         uint32_t size, int64_t timeout_ns, void **out_comm)
+{
+    mpi_comm *comm = handle;
+    MPI_Comm data;
+    int code;
+
+    (void)size;
+    (void)timeout_ns;
+    *out_comm = NULL;
+    if (color > INT32_MAX)
+        return core_sdk_error(mpi_host, CORE_ERROR_INVALID_ARGUMENT, MPI_TITLE,
+                              "the color is %u; accepted: 0 to %d", color,
+                              INT32_MAX);
+    mpi_lock();
+    code = mpi.Comm_split(comm->data, (int)color, (int)rank, &data);
+    mpi_unlock();
+    if (code != MPI_SUCCESS)
+        return mpi_error(code, "MPI_Comm_split");
+    return comm_of(data, out_comm);
+}
+
+static void abort_comm(void *handle)
+{
+    mpi_comm *comm = handle;
+
+    atomic_store(&comm->aborted, true);
+#ifdef MPICH_VERSION
+    if (mpi.Comm_revoke != NULL) {
+        mpi_lock();
+        mpi.Comm_revoke(comm->data);
+        mpi.Comm_revoke(comm->control);
+        mpi_unlock();
+    }
+#endif
+}
+
+const core_collectives_interface mpi_collectives = {
+    .struct_size = sizeof mpi_collectives,
+    .dtypes = CORE_DTYPE_MASK(CORE_F64) | CORE_DTYPE_MASK(CORE_F32) |
+              CORE_DTYPE_MASK(CORE_F16) | CORE_DTYPE_MASK(CORE_BF16) |
+              CORE_DTYPE_MASK(CORE_I64) | CORE_DTYPE_MASK(CORE_I32) |
+              CORE_DTYPE_MASK(CORE_I16) | CORE_DTYPE_MASK(CORE_I8) |
+              CORE_DTYPE_MASK(CORE_U8),
+    .reductions =
+        CORE_REDUCE_MASK(CORE_REDUCE_SUM) | CORE_REDUCE_MASK(CORE_REDUCE_PROD) |
+        CORE_REDUCE_MASK(CORE_REDUCE_MIN) | CORE_REDUCE_MASK(CORE_REDUCE_MAX) |
+        CORE_REDUCE_MASK(CORE_REDUCE_AVG),
+    .engine = {"mpi", 3},
+    .probe = mpi_probe,
+    .world = world,
+    .create = create,
+    .destroy = destroy,
+    .split = split,
+    .exchange = mpi_exchange,
+    .run = mpi_run,
+    .abort = abort_comm,
+};
+
+static core_status init(const core_host *host, core_registry *registry,
+                        void **out_plugin)
+{
+    *out_plugin = NULL;
+    mpi_host = host;
+    return host->register_interface(registry,
+                                    core_sdk_string("core.collectives"), 1,
+                                    &mpi_collectives, NULL);
+}
+
+CORE_SDK_EXPORT core_status core_plugin_entry(const core_plugin_offer *offer,
+                                              core_plugin_answer *answer);
+
+core_status core_plugin_entry(const core_plugin_offer *offer,
+                              core_plugin_answer *answer)
+{
+    return core_sdk_negotiate(offer, answer, 6, 0, init, NULL);
+}

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* comm_ranks: one rank of a test of an engine of core.collectives, for mpirun;
+ * or all of them, for an engine without a launcher.
+ *
+ *     comm_ranks ENGINE DEVICE TEST [RANKS [PLUGIN]]
+ *
+ * With RANKS it starts that many processes.  TEST is `results`, or what the
+ * last rank does wrong: kill, stop, leave, size, dtype, order, root.  The
+ * others then print the error that they get.  Exits with 0 if a rank passes;
+ * SIGALRM ends it if it hangs. */
+
+#include <libcore/core.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { RANKS_MOST = 16, COUNT = 12, WATCHDOG_SECONDS = 60, TIMEOUT = 2 };
+
+static core_comm *comm;
+static core_device *device;
+static uint32_t rank, size;
+
+#define OK(call)                                             \
+    do {                                                     \
+        if ((call) != CORE_OK) {                             \
+            printf("rank %u: line %d: %s\n", rank, __LINE__, \
+                   core_error_message());                    \
+            exit(1);                                         \
+        }                                                    \
+    } while (0)
+
+#define CHECK(condition, ...)                             \
+    do {                                                  \
+        if (!(condition)) {                               \
+            printf("rank %u: line %d: ", rank, __LINE__); \
+            printf(__VA_ARGS__);                          \
+            printf("\n");                                 \
+            exit(1);                                      \
+        }                                                 \
+    } while (0)
+
+/* -------------------------------------------------------------- results -- */
+
+/* Small whole numbers, whose sums and products every dtype has. */
+static double value_of(uint32_t of, int64_t i)
+{
+    return (double)((i + (int64_t)of) % 3 + 1);
+}
+
+static core_tensor *make(core_dtype dtype, int64_t count)
+{
+    double *values = malloc((size_t)count * sizeof *values);
+    core_tensor *wide, *there, *made;
+
+    for (int64_t i = 0; i < count; i++)
+        values[i] = value_of(rank, i);
+    OK(core_tensor_from_data(values, CORE_F64, &count, 1, NULL, &wide));
+    OK(core_to_copy(wide, dtype, NULL, false, -1, &there));
+    OK(core_to_copy(there, dtype, device, false, -1, &made));
+    core_tensor_release(wide);
+    core_tensor_release(there);
+    free(values);
+    return made;
+}
+
+static void expect(core_tensor *found, const double *values, int64_t count,
+                   const char *what)
+{
+    core_device *cpu;
+    core_tensor *here, *wide;
+    double *numbers = malloc((size_t)count * sizeof *numbers);
+
+    OK(core_device_find("cpu", &cpu));
+    CHECK(core_tensor_numel(found) == count, "%s has %lld elements", what,
+          (long long)core_tensor_numel(found));
+    OK(core_to_copy(found, core_tensor_dtype(found), cpu, false, -1, &here));
+    OK(core_to_copy(here, CORE_F64, NULL, false, -1, &wide));
+    OK(core_tensor_read(wide, numbers, (size_t)count * sizeof *numbers));
+    for (int64_t i = 0; i < count; i++)
+        CHECK(numbers[i] == values[i], "%s in %s: element %lld is %g, not %g",
+              what, core_dtype_name(core_tensor_dtype(found)), (long long)i,
+              numbers[i], values[i]);
+    core_tensor_release(here);
+    core_tensor_release(wide);
+    free(numbers);
+}
+
+static double reduced(uint32_t reduction, int64_t i)
+{
+    double result = value_of(0, i);
+
+    for (uint32_t r = 1; r < size; r++) {
+        double next = value_of(r, i);
+
+        result =
+            reduction == CORE_REDUCE_PROD  ? result * next
+            : reduction == CORE_REDUCE_MIN ? (next < result ? next : result)
+            : reduction == CORE_REDUCE_MAX ? (next > result ? next : result)
+                                           : result + next;
+    }
+    return result;
+}
+
+static void reductions(core_dtype dtype)
+{
+    static const char *const names[] = {"", "sum", "prod", "min", "max"};
+    int64_t count = COUNT * size;
+
+    for (uint32_t reduction = CORE_REDUCE_SUM; reduction <= CORE_REDUCE_MAX;
+         reduction++) {
+        core_tensor *x = make(dtype, count), *all, *part;
+        double values[COUNT * RANKS_MOST];
+
+        for (int64_t i = 0; i < count; i++)
+            values[i] = reduced(reduction, i);
+        OK(core_all_reduce(comm, x, reduction, &all));
+        OK(core_reduce_scatter(comm, x, reduction, &part));
+        expect(all, values, count, names[reduction]);
+        expect(part, values + COUNT * rank, COUNT, names[reduction]);
+        OK(core_all_reduce_(comm, x, reduction));
+        expect(x, values, count, names[reduction]);
+        core_tensor_release(x);
+        core_tensor_release(all);
+        core_tensor_release(part);
+    }
+}
+
+static void averages(core_dtype dtype)
+{
+    core_tensor *x = make(dtype, COUNT), *scaled, *mean;
+    double values[COUNT];
+
+    /* A multiple of the number of ranks, so that the average is exact. */
+    for (int64_t i = 0; i < COUNT; i++)
+        values[i] = reduced(CORE_REDUCE_SUM, i);
+    OK(core_mul_scalar(x, core_float(size), &scaled));
+    OK(core_all_reduce(comm, scaled, CORE_REDUCE_AVG, &mean));
+    expect(mean, values, COUNT, "avg");
+    core_tensor_release(x);
+    core_tensor_release(scaled);
+    core_tensor_release(mean);
+}
+
+static void movements(core_dtype dtype)
+{
+    core_tensor *x = make(dtype, COUNT), *y = make(dtype, size * 2);
+    core_tensor *all, *exchanged;
+    double values[COUNT * RANKS_MOST];
+
+    OK(core_all_gather(comm, x, &all));
+    for (int64_t i = 0; i < COUNT * size; i++)
+        values[i] = value_of((uint32_t)(i / COUNT), i % COUNT);
+    expect(all, values, COUNT * size, "all_gather");
+    OK(core_all_to_all(comm, y, &exchanged));
+    for (int64_t i = 0; i < 2 * size; i++)
+        values[i] = value_of((uint32_t)(i / 2), 2 * rank + i % 2);
+    expect(exchanged, values, 2 * size, "all_to_all");
+    for (uint32_t root = 0; root < size; root++) {
+        core_tensor *copy = make(dtype, COUNT);
+
+        OK(core_broadcast(comm, copy, root));
+        for (int64_t i = 0; i < COUNT; i++)
+            values[i] = value_of(root, i);
+        expect(copy, values, COUNT, "broadcast");
+        core_tensor_release(copy);
+    }
+    core_tensor_release(x);
+    core_tensor_release(y);
+    core_tensor_release(all);
+    core_tensor_release(exchanged);
+}
+
+static void messages(void)
+{
+    core_tensor *x = make(CORE_F32, COUNT), *y = make(CORE_F32, COUNT);
+    double values[COUNT];
+
+    if (size == 1)
+        return;
+    if (rank > 0)
+        OK(core_recv(comm, y, rank - 1));
+    OK(core_send(comm, x, (rank + 1) % size));
+    if (rank == 0)
+        OK(core_recv(comm, y, size - 1));
+    for (int64_t i = 0; i < COUNT; i++)
+        values[i] = value_of((rank + size - 1) % size, i);
+    expect(y, values, COUNT, "recv");
+    core_tensor_release(x);
+    core_tensor_release(y);
+}
+
+/* A sum of f32 whose bits depend on the order of the additions. */
+static void same_bits(void)
+{
+    float values[1000];
+    int64_t count = 1000;
+    core_tensor *x, *sum, *sums;
+    float *all = malloc(sizeof(float) * 1000 * size);
+
+    for (int i = 0; i < 1000; i++)
+        values[i] = 1.0f / (float)(i + 1 + 7 * (int)rank);
+    OK(core_tensor_from_data(values, CORE_F32, &count, 1, device, &x));
+    OK(core_all_reduce(comm, x, CORE_REDUCE_SUM, &sum));
+    OK(core_all_gather(comm, sum, &sums));
+    OK(core_tensor_read(sums, all, sizeof(float) * 1000 * size));
+    for (uint32_t r = 1; r < size; r++)
+        CHECK(memcmp(all, all + 1000 * r, sizeof values) == 0,
+              "the sums of ranks 0 and %u have different bits", r);
+    core_tensor_release(x);
+    core_tensor_release(sum);
+    core_tensor_release(sums);
+    free(all);
+}
+
+/* 1 + 2^-7 is a bf16 and 1 + 2^-8 is not: the sum of 1, 1 + 2^-7 and 1 + 2^-7
+ * is the bf16 3 + 2^-6 only without rounding in between. */
+static void rounded_once(void)
+{
+    float value = rank == 0 ? 1 : 1.0078125f;
+    double expected = rank < 3 ? 3.015625 : 0;
+    core_tensor *x, *half, *sum;
+
+    if (size != 3)
+        return;
+    OK(core_tensor_from_data(&value, CORE_F32, NULL, 0, device, &x));
+    OK(core_to_copy(x, CORE_BF16, NULL, false, -1, &half));
+    OK(core_all_reduce(comm, half, CORE_REDUCE_SUM, &sum));
+    expect(sum, &expected, 1, "sum that is rounded once");
+    core_tensor_release(x);
+    core_tensor_release(half);
+    core_tensor_release(sum);
+}
+
+static void parts(void)
+{
+    core_comm *whole = comm, *part;
+    core_tensor *x = make(CORE_F32, COUNT);
+    double values[COUNT] = {0};
+
+    OK(core_comm_split(comm, rank % 2, rank, &part));
+    for (uint32_t r = rank % 2; r < size; r += 2)
+        for (int64_t i = 0; i < COUNT; i++)
+            values[i] += value_of(r, i);
+    OK(core_all_reduce_(part, x, CORE_REDUCE_SUM));
+    expect(x, values, COUNT, "sum in a part");
+    core_tensor_release(x);
+    core_comm_release(part);
+    comm = whole;
+}
+
+static void results(void)
+{
+    static const core_dtype dtypes[] = {CORE_F64,  CORE_F32, CORE_F16,
+                                        CORE_BF16, CORE_I64, CORE_I32,
+                                        CORE_I16,  CORE_I8,  CORE_U8};
+
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+        reductions(dtypes[i]);
+        movements(dtypes[i]);
+        if (core_dtype_is_floating(dtypes[i]))
+            averages(dtypes[i]);
+    }
+    messages();
+    same_bits();
+    rounded_once();
+    parts();
+    OK(core_barrier(comm));
+    OK(core_comm_synchronize(comm));
+}
+
+/* --------------------------------------------------------------- faults -- */
+
+/* The collective that the last rank does differently, or not at all. */
+static core_status differ(const char *fault)
+{
+    int64_t count = strcmp(fault, "size") == 0 ? COUNT + 1 : COUNT;
+    core_tensor *x =
+        make(strcmp(fault, "dtype") == 0 ? CORE_F64 : CORE_F32, count);
+    core_status status;
+
+    if (strcmp(fault, "order") == 0)
+        status = core_barrier(comm);
+    else
+        status = core_broadcast(comm, x, strcmp(fault, "root") == 0);
+    core_tensor_release(x);
+    return status;
+}
+
+static int faults(const char *fault)
+{
+    bool wrong = rank == size - 1;
+    core_status status;
+
+    OK(core_barrier(comm));
+    OK(core_comm_synchronize(comm));
+    if (wrong && strcmp(fault, "kill") == 0)
+        raise(SIGKILL);
+    if (wrong && strcmp(fault, "leave") == 0)
+        return 0;
+    if (wrong && strcmp(fault, "stop") == 0) {
+        sleep(3 * TIMEOUT);
+        _exit(0);
+    }
+    status = differ(wrong ? fault : "");
+    if (status == CORE_OK)
+        status = core_comm_synchronize(comm);
+    CHECK(status != CORE_OK, "there was no error");
+    printf("error: %s\n", core_error_message());
+    CHECK(core_barrier(comm) == status, "the communicator has not failed");
+    return 0;
+}
+
+/* ----------------------------------------------------------------- main -- */
+
+static int run(char **arguments, const char *store)
+{
+    core_comm_options options = {.struct_size = sizeof options,
+                                 .engine = arguments[1],
+                                 .store = store,
+                                 .rank = rank,
+                                 .size = size,
+                                 .timeout = TIMEOUT};
+    int result = 0;
+
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    alarm(WATCHDOG_SECONDS);
+    if (strcmp(arguments[3], "results") == 0)
+        options.timeout = WATCHDOG_SECONDS / 2;
+    OK(core_device_find(arguments[2], &device));
+    OK(core_comm_create(device, &options, &comm));
+    rank = core_comm_rank(comm);
+    size = core_comm_size(comm);
+    if (strcmp(arguments[3], "results") == 0)
+        results();
+    else
+        result = faults(arguments[3]);
+    core_comm_release(comm);
+    return result;
+}
+
+static int start_all(char **arguments, uint32_t count, const char *plugin)
+{
+    char store[64] = "file:/tmp/libcore-comm-XXXXXX";
+    int failed = 0, file = mkstemp(store + 5);
+
+    if (file < 0 || unlink(store + 5) != 0 || close(file) != 0)
+        return 1;
+    for (uint32_t r = 0; r < count; r++) {
+        if (fork() != 0)
+            continue;
+        rank = r;
+        size = count;
+        if (plugin != NULL)
+            OK(core_plugin_load(plugin, NULL));
+        exit(run(arguments, store));
+    }
+    for (uint32_t r = 0; r < count; r++) {
+        int state = 0;
+
+        wait(&state);
+        failed += !WIFEXITED(state) ? WTERMSIG(state) != SIGKILL
+                                    : WEXITSTATUS(state) != 0;
+    }
+    return failed > 0;
+}
+
+int main(int count, char **arguments)
+{
+    if (count < 4)
+        return 2;
+    if (count == 4)
+        return run(arguments, NULL);
+    return start_all(arguments, (uint32_t)atoi(arguments[4]), arguments[5]);
+}
