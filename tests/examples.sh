@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# The programs in docs/modes.md, docs/transforms.md, docs/compile.md and
-# docs/expressions.md compile without warnings from the public headers and do what
+# The programs in docs/modes.md, docs/transforms.md, docs/compile.md,
+# docs/expressions.md and docs/modules.md compile without warnings from the public headers and do what
 # the pages say.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -93,7 +93,34 @@ int main(void)
 END
 }
 
-echo 1..16
+# A program with a module that has the function `residual` of a file.
+calls_residual() { # file
+    printf '#include <libcore/core.h>\n#include <libcore/expressions.h>\n'
+    printf '#include <stdio.h>\n'
+    cat "$1"
+    cat <<'END'
+int main(void)
+{
+    core_module *module = NULL, *inner = NULL;
+    core_tensor *x = NULL, *y = NULL;
+
+    core_module_create("Residual", residual, NULL, NULL, &module);
+    core_nn_linear(3, 3, true, NULL, &inner);
+    core_module_add_child(module, "inner", inner);
+    core_module_release(inner);
+    core_ones((const int64_t[]){2, 3}, 2, CORE_F32, NULL, &x);
+    if (core_module_call(module, x, &y) != CORE_OK)
+        puts(core_error_message());
+    printf("out of place: %d\n", y != NULL && y != x);
+    core_tensor_release(x);
+    core_tensor_release(y);
+    core_module_release(module);
+    return 0;
+}
+END
+}
+
+echo 1..19
 # Without them the other cases would be about nothing.
 ok 'modes.md has four examples' has_examples modes 4
 for program in 1 2 3 4; do
@@ -120,3 +147,9 @@ ok 'the first example prints a gradient, and the place of its error' \
     '(at ' '/expressions-1.c:18)'
 ok 'the second, a network, prints what the page says' \
     prints_as_expected expressions-2
+ok 'modules.md has two examples' has_examples modules 2
+cd "$work" || exit
+ok 'the first, a network, prints what the page says' \
+    prints_as_expected modules-1
+calls_residual "$work/modules-2.c" >"$work/residual.c"
+ok 'the second, a module, computes' prints residual 'out of place: 1'

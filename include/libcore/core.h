@@ -27,6 +27,7 @@
 #include "memory.h"
 #include "mode.h"
 #include "ops.h"
+#include "nn.h"
 #include "optim.h"
 #include "plugins.h"
 #include "profiler.h"

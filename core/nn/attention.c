@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Self-attention of several heads. */
+
+#include "nn/module.h"
+
+#include "base/error.h"
+#include "tensor/tensor.h"
+
+#include <libcore/expressions.h>
+#include <libcore/ops.h>
+
+/* x projected, as heads: [N, heads, L, size] */
+static core_tensor *heads_of(core_module *module, const char *child,
+                             core_tensor *x, int64_t heads)
+{
+    core_tensor *y = core_x_module(core_module_child(module, child), x);
+
+    if (!y)
+        return NULL;
+    y = core_x_reshape(
+        y, CORE_SIZES(y->sizes[0], y->sizes[1], heads, y->sizes[2] / heads));
+    return core_x_transpose(y, 1, 2);
+}
+
+static core_status attention_forward(core_module *module, void *context,
+                                     core_tensor *const *inputs, size_t ninputs,
+                                     core_tensor **outputs, size_t *noutputs)
+{
+    const core_nn_attention_options *o = context;
+    core_tensor *x = ninputs > 0 ? inputs[0] : NULL;
+    core_tensor *q, *k, *v, *y = NULL;
+    core_scope scope;
+
+    if (!x || ninputs > 2 || x->ndim != 3)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "an Attention was called with %zu inputs; it has "
+                           "one of 3 dimensions, and a mask or none",
+                           ninputs);
+    scope = core_scope_begin();
+    q = heads_of(module, "q_proj", x, o->heads);
+    k = heads_of(module, "k_proj", x, o->key_heads);
+    v = heads_of(module, "v_proj", x, o->key_heads);
+    core_scope_own(core_scaled_dot_product_attention(
+                       q, k, v, ninputs == 2 ? inputs[1] : NULL,
+                       core_module_is_training(module) ? o->dropout : 0,
+                       o->causal && ninputs == 1, NULL,
+                       o->heads != o->key_heads, &y),
+                   &y);
+    y = core_x_transpose(y, 1, 2);
+    y = core_x_reshape(y, CORE_SIZES(x->sizes[0], x->sizes[1], o->size));
+    y = core_x_module(core_module_child(module, "o_proj"), y);
+    x = NULL;
+    return core__module_one_output(core_scope_end_with(scope, y, &x), &x,
+                                   outputs, noutputs);
+}
+
+static core_status add(core_module *module, const char *name, int64_t inputs,
+                       int64_t outputs, bool bias,
+                       const core_nn_options *options)
+{
+    core_module *child;
+    core_status status;
+
+    CORE_TRY(core_nn_linear(inputs, outputs, bias, options, &child));
+    status = core_module_add_child(module, name, child);
+    core_module_release(child);
+    return status;
+}
+
+static core_status attention_made(core_module *module,
+                                  const core_nn_attention_options *o,
+                                  const core_nn_options *options)
+{
+    int64_t keys = o->size / o->heads * o->key_heads;
+
+    CORE_TRY(add(module, "q_proj", o->size, o->size, o->bias, options));
+    CORE_TRY(add(module, "k_proj", o->size, keys, o->bias, options));
+    CORE_TRY(add(module, "v_proj", o->size, keys, o->bias, options));
+    return add(module, "o_proj", o->size, o->size, o->bias, options);
+}
+
+core_status core_nn_attention(const core_nn_attention_options *attention,
+                              const core_nn_options *options,
+                              core_module **out_module)
+{
+    core_nn_attention_options own;
+    core_module *module;
+
+    CORE__NOT_NULL(out_module);
+    *out_module = NULL;
+    CORE__NOT_NULL(attention);
+    if (attention->struct_size < sizeof own)
+        return core__error_struct_size(__func__, "core_nn_attention_options",
+                                       attention->struct_size, sizeof own);
+    own = *attention;
+    if (own.key_heads == 0)
+        own.key_heads = own.heads;
+    if (own.heads < 1 || own.size < 1 || own.size % own.heads ||
+        own.heads % own.key_heads || !(own.dropout >= 0 && own.dropout <= 1))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: size is %lld, heads %u, key_heads %u and "
+                           "dropout %g; heads must divide size, key_heads "
+                           "heads, and dropout be from 0 to 1",
+                           __func__, (long long)own.size, own.heads,
+                           own.key_heads, own.dropout);
+    CORE_TRY(core__module_create("Attention", attention_forward, &own,
+                                 sizeof own, &module));
+    return core__module_finish(attention_made(module, &own, options), module,
+                               out_module);
+}

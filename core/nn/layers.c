@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Linear layers, embeddings, dropout, functions and sequences. */
+
+#include "nn/module.h"
+
+#include "base/error.h"
+#include "dispatch/inference.h"
+#include "tensor/tensor.h"
+
+#include <libcore/ops.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ----------------------------------------------------------- parameters -- */
+
+static core_status options_of(const core_nn_options *options, core_dtype *dtype,
+                              core_device **device)
+{
+    *dtype = CORE_F32;
+    *device = NULL;
+    if (!options)
+        return CORE_OK;
+    if (options->struct_size < sizeof *options)
+        return core__error_struct_size("core_nn", "core_nn_options",
+                                       options->struct_size, sizeof *options);
+    if (options->dtype != CORE_DTYPE_NONE)
+        *dtype = options->dtype;
+    *device = options->device;
+    return CORE_OK;
+}
+
+core_status core__module_parameter(core_module *module, const char *name,
+                                   const int64_t *sizes, size_t ndim,
+                                   const core_nn_options *options,
+                                   core_tensor **out_tensor)
+{
+    core_device *device;
+    core_dtype dtype;
+    core_tensor *tensor = NULL;
+    core_status status;
+
+    CORE_TRY(options_of(options, &dtype, &device));
+    for (size_t i = 0; i < ndim; i++)
+        if (sizes[i] < 1)
+            return core__error(
+                CORE_ERROR_INVALID_ARGUMENT,
+                "%s: size %zu of %s is %lld; it must be positive", module->type,
+                i, name, (long long)sizes[i]);
+    CORE_TRY(core_empty(sizes, ndim, dtype, device, -1, &tensor));
+    status = core_module_add_parameter(module, name, tensor);
+    core__tensor_release(tensor);
+    if (status == CORE_OK)
+        *out_tensor = tensor; /* the module's reference */
+    return status;
+}
+
+core_status core__module_filled(core_module *module, const char *name,
+                                const int64_t *sizes, size_t ndim, double value,
+                                const core_nn_options *options)
+{
+    core_tensor *tensor;
+    core_status status;
+    bool before;
+
+    CORE_TRY(
+        core__module_parameter(module, name, sizes, ndim, options, &tensor));
+    before = core_grad_mode_set(false);
+    status = core_fill_(tensor, core_float(value));
+    core_grad_mode_set(before);
+    return status;
+}
+
+/* --------------------------------------------------------------- linear -- */
+
+static core_status linear_forward(core_module *module, void *context,
+                                  core_tensor *const *inputs, size_t ninputs,
+                                  core_tensor **outputs, size_t *noutputs)
+{
+    core_tensor *x, *y = NULL;
+
+    (void)context;
+    CORE_TRY(core__module_one_input(module, inputs, ninputs, &x));
+    return core__module_one_output(
+        core_linear(x, core__module_tensor(module, "weight"),
+                    core__module_tensor(module, "bias"), &y),
+        &y, outputs, noutputs);
+}
+
+static core_status linear_made(core_module *module, int64_t inputs,
+                               int64_t outputs, bool bias,
+                               const core_nn_options *options)
+{
+    const int64_t sizes[2] = {outputs, inputs};
+    core_tensor *tensor;
+
+    CORE_TRY(
+        core__module_parameter(module, "weight", sizes, 2, options, &tensor));
+    CORE_TRY(core__init_uniform(tensor, 1 / sqrt((double)inputs)));
+    if (!bias)
+        return CORE_OK;
+    CORE_TRY(
+        core__module_parameter(module, "bias", sizes, 1, options, &tensor));
+    return core__init_uniform(tensor, 1 / sqrt((double)inputs));
+}
+
+core_status core_nn_linear(int64_t inputs, int64_t outputs, bool bias,
+                           const core_nn_options *options,
+                           core_module **out_module)
+{
+    core_module *module;
+
+    CORE__NOT_NULL(out_module);
+    *out_module = NULL;
+    CORE_TRY(core_module_create("Linear", linear_forward, NULL, NULL, &module));
+    return core__module_finish(
+        linear_made(module, inputs, outputs, bias, options), module,
+        out_module);
+}
+
+/* ------------------------------------------------------------ embedding -- */
+
+static core_status embedding_forward(core_module *module, void *context,
+                                     core_tensor *const *inputs, size_t ninputs,
+                                     core_tensor **outputs, size_t *noutputs)
+{
+    const int64_t *padding = context;
+    core_tensor *x, *y = NULL;
+
+    CORE_TRY(core__module_one_input(module, inputs, ninputs, &x));
+    return core__module_one_output(
+        core_embedding(core__module_tensor(module, "weight"), x, *padding,
+                       false, false, &y),
+        &y, outputs, noutputs);
+}
+
+static core_status row_to_zero(core_tensor *weight, int64_t row)
+{
+    core_tensor *view = NULL;
+    core_status status = core_select(weight, 0, row, &view);
+
+    if (status == CORE_OK)
+        status = core_zero_(view);
+    core__tensor_release(view);
+    return status;
+}
+
+static core_status embedding_made(core_module *module, int64_t count,
+                                  int64_t size, int64_t padding,
+                                  const core_nn_options *options)
+{
+    const int64_t sizes[2] = {count, size};
+    core_tensor *weight;
+    core_status status;
+    bool before;
+
+    if (padding < -1 || padding >= count)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_nn_embedding: padding is %lld of %lld rows",
+                           (long long)padding, (long long)count);
+    CORE_TRY(
+        core__module_parameter(module, "weight", sizes, 2, options, &weight));
+    before = core_grad_mode_set(false);
+    status = core_normal_(weight, 0, 1, NULL);
+    if (status == CORE_OK && padding >= 0)
+        status = row_to_zero(weight, padding);
+    core_grad_mode_set(before);
+    return status;
+}
+
+core_status core_nn_embedding(int64_t count, int64_t size, int64_t padding,
+                              const core_nn_options *options,
+                              core_module **out_module)
+{
+    core_module *module;
+
+    CORE__NOT_NULL(out_module);
+    *out_module = NULL;
+    CORE_TRY(core__module_create("Embedding", embedding_forward, &padding,
+                                 sizeof padding, &module));
+    return core__module_finish(
+        embedding_made(module, count, size, padding, options), module,
+        out_module);
+}
+
+/* -------------------------------------------------- without parameters -- */
+
+static core_status dropout_forward(core_module *module, void *context,
+                                   core_tensor *const *inputs, size_t ninputs,
+                                   core_tensor **outputs, size_t *noutputs)
+{
+    const double *p = context;
+    core_tensor *x, *y = NULL;
+
+    CORE_TRY(core__module_one_input(module, inputs, ninputs, &x));
+    return core__module_one_output(
+        core_dropout(x, *p, core_module_is_training(module), &y), &y, outputs,
+        noutputs);
+}
+
+core_status core_nn_dropout(double p, core_module **out_module)
+{
+    CORE__NOT_NULL(out_module);
+    *out_module = NULL;
+    if (!(p >= 0 && p <= 1))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: p is %g; a probability must be from 0 to 1",
+                           __func__, p);
+    return core__module_create("Dropout", dropout_forward, &p, sizeof p,
+                               out_module);
+}
+
+typedef core_status (*tensor_function)(core_tensor *input, core_tensor **out);
+
+static core_status function_forward(core_module *module, void *context,
+                                    core_tensor *const *inputs, size_t ninputs,
+                                    core_tensor **outputs, size_t *noutputs)
+{
+    const tensor_function *function = context;
+    core_tensor *x, *y = NULL;
+
+    CORE_TRY(core__module_one_input(module, inputs, ninputs, &x));
+    return core__module_one_output((*function)(x, &y), &y, outputs, noutputs);
+}
+
+core_status core_nn_function(core_status (*function)(core_tensor *input,
+                                                     core_tensor **out),
+                             core_module **out_module)
+{
+    CORE__NOT_NULL(out_module);
+    *out_module = NULL;
+    CORE__NOT_NULL(function);
+    return core__module_create("Function", function_forward, &function,
+                               sizeof function, out_module);
+}
+
+/* -------------------------------------------------------------- sequence -- */
+
+static core_status sequential_forward(core_module *module, void *context,
+                                      core_tensor *const *inputs,
+                                      size_t ninputs, core_tensor **outputs,
+                                      size_t *noutputs)
+{
+    core_tensor *x, *y = NULL;
+    core_status status = CORE_OK;
+
+    (void)context;
+    CORE_TRY(core__module_one_input(module, inputs, ninputs, &x));
+    core__tensor_retain(x);
+    for (size_t i = 0; status == CORE_OK && i < module->count; i++) {
+        if (module->members[i].kind != CORE__MEMBER_CHILD)
+            continue;
+        status = core_module_call(module->members[i].u.child, x, &y);
+        core__tensor_release(x);
+        x = y;
+    }
+    return core__module_one_output(status, &x, outputs, noutputs);
+}
+
+static core_status sequential_made(core_module *module,
+                                   core_module *const *modules, size_t count)
+{
+    char name[24];
+
+    for (size_t i = 0; i < count; i++) {
+        if (!modules[i])
+            return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                               "core_nn_sequential: modules[%zu] is NULL", i);
+        snprintf(name, sizeof name, "%zu", i);
+        CORE_TRY(core_module_add_child(module, name, modules[i]));
+    }
+    return CORE_OK;
+}
+
+core_status core_nn_sequential(core_module *const *modules, size_t count,
+                               core_module **out_module)
+{
+    core_module *module = NULL;
+    core_status status;
+
+    CORE__NOT_NULL(out_module);
+    *out_module = NULL;
+    if (count > 0)
+        CORE__NOT_NULL(modules);
+    status = core_module_create("Sequential", sequential_forward, NULL, NULL,
+                                &module);
+    if (status == CORE_OK)
+        status = core__module_finish(sequential_made(module, modules, count),
+                                     module, out_module);
+    for (size_t i = 0; i < count; i++)
+        core_module_release(modules[i]);
+    return status;
+}

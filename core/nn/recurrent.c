@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Recurrent layers. */
+
+#include "nn/module.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "tensor/tensor.h"
+
+#include <libcore/ops.h>
+
+#include <math.h>
+#include <stdio.h>
+
+typedef core_nn_recurrent_options recurrent;
+
+static int64_t rows_of(const recurrent *r)
+{
+    static const int64_t gates[] = {4, 3, 1, 1};
+
+    return gates[r->kind] * r->hidden_size;
+}
+
+static int64_t output_size(const recurrent *r)
+{
+    return r->projection_size ? r->projection_size : r->hidden_size;
+}
+
+/* ------------------------------------------------------------- creation -- */
+
+static core_status add(core_module *module, const recurrent *r,
+                       const char *what, int64_t layer, bool reverse,
+                       const int64_t *sizes, size_t ndim,
+                       const core_nn_options *options)
+{
+    core_tensor *tensor;
+    char name[64];
+
+    snprintf(name, sizeof name, "%s_l%lld%s", what, (long long)layer,
+             reverse ? "_reverse" : "");
+    CORE_TRY(
+        core__module_parameter(module, name, sizes, ndim, options, &tensor));
+    return core__init_uniform(tensor, 1 / sqrt((double)r->hidden_size));
+}
+
+static core_status add_layer(core_module *module, const recurrent *r,
+                             int64_t layer, bool reverse,
+                             const core_nn_options *options)
+{
+    int64_t outputs = output_size(r), rows = rows_of(r);
+    int64_t inputs =
+        layer == 0 ? r->input_size : outputs * (r->bidirectional ? 2 : 1);
+
+    CORE_TRY(add(module, r, "weight_ih", layer, reverse,
+                 (const int64_t[]){rows, inputs}, 2, options));
+    CORE_TRY(add(module, r, "weight_hh", layer, reverse,
+                 (const int64_t[]){rows, outputs}, 2, options));
+    if (!r->no_bias) {
+        CORE_TRY(add(module, r, "bias_ih", layer, reverse, &rows, 1, options));
+        CORE_TRY(add(module, r, "bias_hh", layer, reverse, &rows, 1, options));
+    }
+    return r->projection_size
+               ? add(module, r, "weight_hr", layer, reverse,
+                     (const int64_t[]){outputs, r->hidden_size}, 2, options)
+               : CORE_OK;
+}
+
+static core_status add_layers(core_module *module, const recurrent *r,
+                              const core_nn_options *options)
+{
+    for (int64_t i = 0; i < r->layers; i++) {
+        CORE_TRY(add_layer(module, r, i, false, options));
+        if (r->bidirectional)
+            CORE_TRY(add_layer(module, r, i, true, options));
+    }
+    return CORE_OK;
+}
+
+static core_status check(const recurrent *r)
+{
+    if ((unsigned)r->kind > CORE_NN_RNN_RELU || r->input_size < 1 ||
+        r->hidden_size < 1 || r->layers < 1 || r->layers > 1000)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_nn_recurrent: kind is %d, input_size %lld, "
+                           "hidden_size %lld and layers %lld; sizes must be "
+                           "positive, and layers 1 to 1000",
+                           (int)r->kind, (long long)r->input_size,
+                           (long long)r->hidden_size, (long long)r->layers);
+    if (r->projection_size < 0 ||
+        (r->projection_size > 0 &&
+         (r->kind != CORE_NN_LSTM || r->projection_size >= r->hidden_size)))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_nn_recurrent: projection_size is %lld; an "
+                           "LSTM can have one below hidden_size",
+                           (long long)r->projection_size);
+    if (!(r->dropout >= 0 && r->dropout <= 1))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_nn_recurrent: dropout is %g; it must be from "
+                           "0 to 1",
+                           r->dropout);
+    return CORE_OK;
+}
+
+/* ---------------------------------------------------------------- calls -- */
+
+/* States of zeros for a sequence. */
+static core_status zero_states(const recurrent *r, core_tensor *x,
+                               core_tensor *states[2])
+{
+    int64_t sizes[3] = {r->layers * (r->bidirectional ? 2 : 1),
+                        x->sizes[r->batch_first ? 0 : 1], output_size(r)};
+
+    CORE_TRY(core_new_zeros(x, sizes, 3, CORE_DTYPE_NONE, NULL, &states[0]));
+    if (r->kind != CORE_NN_LSTM)
+        return CORE_OK;
+    sizes[2] = r->hidden_size;
+    return core_new_zeros(x, sizes, 3, CORE_DTYPE_NONE, NULL, &states[1]);
+}
+
+static core_status run(const core_module *module, const recurrent *r,
+                       core_tensor *x, core_tensor *const *states,
+                       core_tensor *const *params, core_tensor *out[3])
+{
+    bool biases = !r->no_bias, training = core_module_is_training(module);
+
+    switch (r->kind) {
+    case CORE_NN_LSTM:
+        return core_lstm(x, states, 2, params, module->count, biases, r->layers,
+                         r->dropout, training, r->bidirectional, r->batch_first,
+                         &out[0], &out[1], &out[2]);
+    case CORE_NN_GRU:
+        return core_gru(x, states[0], params, module->count, biases, r->layers,
+                        r->dropout, training, r->bidirectional, r->batch_first,
+                        &out[0], &out[1]);
+    case CORE_NN_RNN_TANH:
+        return core_rnn_tanh(x, states[0], params, module->count, biases,
+                             r->layers, r->dropout, training, r->bidirectional,
+                             r->batch_first, &out[0], &out[1]);
+    default:
+        return core_rnn_relu(x, states[0], params, module->count, biases,
+                             r->layers, r->dropout, training, r->bidirectional,
+                             r->batch_first, &out[0], &out[1]);
+    }
+}
+
+/* Runs with the parameters, which are the module's only members. */
+static core_status run_with(const core_module *module, const recurrent *r,
+                            core_tensor *x, core_tensor *const *states,
+                            core_tensor *out[3])
+{
+    core_tensor **params = core__alloc(module->count * sizeof *params);
+    core_status status;
+
+    if (!params)
+        return core__error_memory(module->count * sizeof *params);
+    for (size_t i = 0; i < module->count; i++)
+        params[i] = module->members[i].u.tensor;
+    status = run(module, r, x, states, params, out);
+    core__free(params);
+    return status;
+}
+
+static core_status recurrent_forward(core_module *module, void *context,
+                                     core_tensor *const *inputs, size_t ninputs,
+                                     core_tensor **outputs, size_t *noutputs)
+{
+    const recurrent *r = context;
+    size_t nstates = r->kind == CORE_NN_LSTM ? 2 : 1, given = 0;
+    core_tensor *zeros[2] = {NULL, NULL}, *out[3] = {NULL, NULL, NULL};
+    core_status status;
+
+    while (given < ninputs && inputs[given])
+        given++;
+    if (given != ninputs || (ninputs != 1 && ninputs != 1 + nstates) ||
+        inputs[0]->ndim != 3)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "a %s was called with %zu inputs; it has a sequence "
+                           "of 3 dimensions, and %zu state%s or none",
+                           module->type, ninputs, nstates,
+                           nstates == 1 ? "" : "s");
+    status = ninputs == 1 ? zero_states(r, inputs[0], zeros) : CORE_OK;
+    if (status == CORE_OK)
+        status = run_with(module, r, inputs[0],
+                          ninputs == 1 ? zeros : inputs + 1, out);
+    core__tensor_release(zeros[0]);
+    core__tensor_release(zeros[1]);
+    if (status != CORE_OK)
+        return status;
+    if (*noutputs > 1 + nstates)
+        *noutputs = 1 + nstates;
+    for (size_t i = 0; i < 3; i++)
+        if (i < *noutputs)
+            outputs[i] = out[i];
+        else
+            core__tensor_release(out[i]);
+    return CORE_OK;
+}
+
+core_status core_nn_recurrent(const core_nn_recurrent_options *options,
+                              const core_nn_options *where,
+                              core_module **out_module)
+{
+    static const char *const types[] = {"LSTM", "GRU", "RNN", "RNN"};
+    core_module *module;
+    recurrent own;
+
+    CORE__NOT_NULL(out_module);
+    *out_module = NULL;
+    CORE__NOT_NULL(options);
+    if (options->struct_size < sizeof own)
+        return core__error_struct_size(__func__, "core_nn_recurrent_options",
+                                       options->struct_size, sizeof own);
+    own = *options;
+    if (own.layers == 0)
+        own.layers = 1;
+    CORE_TRY(check(&own));
+    CORE_TRY(core__module_create(types[own.kind], recurrent_forward, &own,
+                                 sizeof own, &module));
+    return core__module_finish(add_layers(module, &own, where), module,
+                               out_module);
+}

@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* The state of modules: lists of tensors, files, conversion. */
+
+#include "nn/module.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "dispatch/inference.h"
+#include "tensor/dtype.h"
+#include "tensor/tensor.h"
+
+#include <libcore/ops.h>
+#include <libcore/safetensors.h>
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---------------------------------------------------------------- lists -- */
+
+/* A list that is being made; the first pass only counts. */
+typedef struct listing {
+    const char *prefix;
+    uint32_t flags;
+    core_module_tensors *out;
+    size_t count, bytes; /* tensors, and their names */
+    char *names;         /* where the next name goes */
+    char path[512];
+} listing;
+
+static bool is_listed(const listing *l, core_tensor *tensor)
+{
+    for (size_t i = 0; i < l->count; i++)
+        if (l->out->tensors[i] == tensor)
+            return true;
+    return false;
+}
+
+static void list_tensor(listing *l, const core__member *m)
+{
+    uint32_t kind = m->kind == CORE__MEMBER_PARAMETER ? CORE_MODULE_PARAMETERS
+                                                      : CORE_MODULE_BUFFERS;
+    size_t size = strlen(l->path) + 1;
+
+    if (!(l->flags & kind) ||
+        strncmp(l->path, l->prefix, strlen(l->prefix)) != 0)
+        return;
+    if (l->names) {
+        if (l->flags & CORE_MODULE_ONCE && is_listed(l, m->u.tensor))
+            return;
+        memcpy(l->names, l->path, size);
+        core__tensor_retain(m->u.tensor);
+        l->out->tensors[l->count] = m->u.tensor;
+        l->out->names[l->count] = l->names;
+        l->names += size;
+    }
+    l->count++;
+    l->bytes += size;
+}
+
+static core_status list_members(listing *l, const core_module *module)
+{
+    size_t at = strlen(l->path);
+
+    for (size_t i = 0; i < module->count; i++) {
+        const core__member *m = &module->members[i];
+
+        if (at + strlen(m->name) + 2 > sizeof l->path)
+            return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                               "core_module_list: the path of \"%s\" has more "
+                               "than %zu bytes",
+                               m->name, sizeof l->path - 2);
+        strcpy(l->path + at, m->name);
+        if (m->kind == CORE__MEMBER_CHILD) {
+            strcat(l->path, ".");
+            CORE_TRY(list_members(l, m->u.child));
+        } else {
+            list_tensor(l, m);
+        }
+        l->path[at] = '\0';
+    }
+    return CORE_OK;
+}
+
+core_status core_module_list(const core_module *module, const char *prefix,
+                             uint32_t flags, core_module_tensors *out_list)
+{
+    listing l = {
+        .prefix = prefix ? prefix : "", .flags = flags, .out = out_list};
+    size_t n;
+
+    CORE__NOT_NULL(out_list);
+    *out_list = (core_module_tensors){0};
+    CORE__NOT_NULL(module);
+    if (flags & ~(uint32_t)(CORE_MODULE_STATE | CORE_MODULE_ONCE))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: flags has unknown bits, 0x%x", __func__, flags);
+    CORE_TRY(list_members(&l, module));
+    n = l.count;
+    out_list->tensors = core__alloc(2 * n * sizeof(void *) + l.bytes + 1);
+    if (!out_list->tensors)
+        return core__error_memory(2 * n * sizeof(void *) + l.bytes);
+    out_list->names = (const char **)(void *)(out_list->tensors + n);
+    l.names = (char *)(out_list->names + n);
+    l.count = 0;
+    (void)list_members(&l, module);
+    out_list->count = l.count;
+    return CORE_OK;
+}
+
+void core_module_tensors_free(core_module_tensors *list)
+{
+    if (!list)
+        return;
+    for (size_t i = 0; i < list->count; i++)
+        core__tensor_release(list->tensors[i]);
+    core__free(list->tensors);
+    *list = (core_module_tensors){0};
+}
+
+/* ---------------------------------------------------------------- files -- */
+
+core_status core_module_save(const core_module *module, const char *path)
+{
+    core_module_tensors list;
+    core_named_tensor *named;
+    core_status status;
+
+    CORE__NOT_NULL(path);
+    CORE_TRY(core_module_list(module, NULL, CORE_MODULE_STATE, &list));
+    named = core__alloc(list.count * sizeof *named + 1);
+    status = named ? CORE_OK : core__error_memory(list.count * sizeof *named);
+    for (size_t i = 0; status == CORE_OK && i < list.count; i++)
+        named[i] = (core_named_tensor){list.names[i], list.tensors[i]};
+    if (status == CORE_OK)
+        status = core_safetensors_save(path, named, list.count, NULL, 0);
+    core__free(named);
+    core_module_tensors_free(&list);
+    return status;
+}
+
+/* A file that is read into a module. */
+typedef struct loading {
+    core_safetensors *file;
+    core_module_tensors list;
+    const char *prefix;
+    uint32_t flags;
+    core_module_report report;
+    char text[256]; /* the first names that are missing or unexpected */
+    char name[768];
+} loading;
+
+static void note(loading *l, const char *what, const char *name)
+{
+    size_t at = strlen(l->text);
+
+    if (at + strlen(name) + strlen(what) + 8 < sizeof l->text)
+        snprintf(l->text + at, sizeof l->text - at, "%s%s %s", at ? ", " : "",
+                 what, name);
+}
+
+/* The name in the file of a tensor of the list. */
+static core_status name_in_file(loading *l, size_t i)
+{
+    int n =
+        snprintf(l->name, sizeof l->name, "%s%s", l->prefix, l->list.names[i]);
+
+    if (n >= 0 && (size_t)n < sizeof l->name)
+        return CORE_OK;
+    return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                       "core_module_load: the prefix has more than 255 bytes");
+}
+
+static core_status check_entry(const loading *l, size_t i,
+                               const core_safetensors_entry *entry)
+{
+    const core_tensor *tensor = l->list.tensors[i];
+    char own[128], other[128];
+
+    if (entry->ndim != tensor->ndim ||
+        memcmp(entry->sizes, tensor->sizes,
+               tensor->ndim * sizeof *tensor->sizes) != 0)
+        return core__error(
+            CORE_ERROR_SHAPE,
+            "core_module_load: \"%s\" has sizes %s in the file and %s in the "
+            "module",
+            entry->name,
+            core__sizes_text(entry->ndim, entry->sizes, other, sizeof other),
+            core__sizes_text(tensor->ndim, tensor->sizes, own, sizeof own));
+    if (entry->dtype != tensor->dtype &&
+        !(entry->dtype != CORE_DTYPE_NONE &&
+          core__dtype_is_floating(entry->dtype) &&
+          core__dtype_is_floating(tensor->dtype)))
+        return core__error(CORE_ERROR_DTYPE,
+                           "core_module_load: \"%s\" is %s in the file and %s "
+                           "in the module",
+                           entry->name, entry->dtype_name,
+                           core__dtype_name(tensor->dtype));
+    return CORE_OK;
+}
+
+/* Whether a name of the file is one of the module. */
+static bool is_wanted(const loading *l, const char *name)
+{
+    for (size_t i = 0; i < l->list.count; i++)
+        if (strcmp(l->list.names[i], name) == 0)
+            return true;
+    return false;
+}
+
+static core_status find_unexpected(loading *l)
+{
+    size_t skip = strlen(l->prefix);
+
+    for (size_t i = 0; i < core_safetensors_count(l->file); i++) {
+        core_safetensors_entry entry = {.struct_size = sizeof entry};
+
+        CORE_TRY(core_safetensors_describe(l->file, i, &entry));
+        if (strncmp(entry.name, l->prefix, skip) != 0 ||
+            is_wanted(l, entry.name + skip))
+            continue;
+        l->report.unexpected++;
+        if (!(l->flags & CORE_MODULE_ALLOW_UNEXPECTED))
+            note(l, "unexpected", entry.name);
+    }
+    return CORE_OK;
+}
+
+/* Checks all names, sizes and dtypes. */
+static core_status check_file(loading *l)
+{
+    for (size_t i = 0; i < l->list.count; i++) {
+        CORE_TRY(name_in_file(l, i));
+        if (core_safetensors_has(l->file, l->name))
+            continue;
+        l->report.missing++;
+        if (!(l->flags & CORE_MODULE_ALLOW_MISSING))
+            note(l, "missing", l->name);
+    }
+    CORE_TRY(find_unexpected(l));
+    if (*l->text)
+        return core__error(CORE_ERROR_NOT_FOUND,
+                           "core_module_load: %u names are missing and %u "
+                           "unexpected: %s",
+                           l->report.missing, l->report.unexpected, l->text);
+    for (size_t k = 0; k < core_safetensors_count(l->file); k++) {
+        core_safetensors_entry entry = {.struct_size = sizeof entry};
+
+        CORE_TRY(core_safetensors_describe(l->file, k, &entry));
+        for (size_t i = 0; i < l->list.count; i++) {
+            CORE_TRY(name_in_file(l, i));
+            if (strcmp(l->name, entry.name) == 0)
+                CORE_TRY(check_entry(l, i, &entry));
+        }
+    }
+    return CORE_OK;
+}
+
+static core_status read_one(loading *l, core_tensor *tensor)
+{
+    core_tensor *content = NULL;
+    bool before;
+    core_status status;
+
+    if (core_safetensors_load_into(l->file, l->name, tensor) == CORE_OK)
+        return CORE_OK;
+    status = core_safetensors_load(l->file, l->name, core_tensor_device(tensor),
+                                   &content);
+    before = core_grad_mode_set(false);
+    if (status == CORE_OK)
+        status = core_copy_(tensor, content, false);
+    core_grad_mode_set(before);
+    core__tensor_release(content);
+    return status;
+}
+
+static core_status load_all(loading *l)
+{
+    CORE_TRY(check_file(l));
+    for (size_t i = 0; i < l->list.count; i++) {
+        CORE_TRY(name_in_file(l, i));
+        if (!core_safetensors_has(l->file, l->name))
+            continue;
+        CORE_TRY(read_one(l, l->list.tensors[i]));
+        l->report.loaded++;
+    }
+    return CORE_OK;
+}
+
+core_status core_module_load(core_module *module, const char *path,
+                             const char *prefix, uint32_t flags,
+                             core_module_report *out_report)
+{
+    loading l = {.prefix = prefix ? prefix : "", .flags = flags};
+    core_status status;
+
+    CORE__NOT_NULL(module);
+    CORE__NOT_NULL(path);
+    if (out_report && out_report->struct_size < sizeof *out_report)
+        return core__error_struct_size(__func__, "core_module_report",
+                                       out_report->struct_size,
+                                       sizeof *out_report);
+    if (flags &
+        ~(uint32_t)(CORE_MODULE_ALLOW_MISSING | CORE_MODULE_ALLOW_UNEXPECTED))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: flags has unknown bits, 0x%x", __func__, flags);
+    l.report.struct_size = sizeof l.report;
+    CORE_TRY(core_module_list(module, NULL, CORE_MODULE_STATE, &l.list));
+    status = core_safetensors_open(path, &l.file);
+    if (status == CORE_OK)
+        status = load_all(&l);
+    core_safetensors_close(l.file);
+    core_module_tensors_free(&l.list);
+    if (out_report)
+        *out_report = l.report;
+    return status;
+}
+
+/* ------------------------------------------------------------ conversion -- */
+
+static core_status converted(core_tensor *tensor, core_dtype dtype,
+                             core_device *device, core_tensor **out)
+{
+    bool floating = core__dtype_is_floating(tensor->dtype);
+
+    CORE_TRY(core_to(tensor, floating ? dtype : CORE_DTYPE_NONE, device, false,
+                     false, -1, out));
+    if (*out == tensor || !core_tensor_requires_grad(tensor))
+        return CORE_OK;
+    return core_tensor_set_requires_grad(*out, true);
+}
+
+/* Puts made[i] in the place of each tensor of the list. */
+static void replace(core_module *module, const core_module_tensors *list,
+                    core_tensor *const *made)
+{
+    for (size_t i = 0; i < module->count; i++) {
+        core__member *m = &module->members[i];
+        size_t at = 0;
+
+        if (m->kind == CORE__MEMBER_CHILD) {
+            replace(m->u.child, list, made);
+            continue;
+        }
+        while (at < list->count && list->tensors[at] != m->u.tensor)
+            at++;
+        if (at == list->count)
+            continue; /* a module with two parents */
+        core__tensor_retain(made[at]);
+        core__tensor_release(m->u.tensor);
+        m->u.tensor = made[at];
+    }
+}
+
+/* All are converted before one takes the place of another. */
+core_status core_module_to(core_module *module, core_dtype dtype,
+                           core_device *device)
+{
+    core_module_tensors list;
+    core_tensor **made;
+    core_status status;
+    bool before;
+
+    CORE__NOT_NULL(module);
+    if (dtype != CORE_DTYPE_NONE && !core__dtype_is_floating(dtype))
+        return core__error(CORE_ERROR_DTYPE,
+                           "%s: dtype is %s; it must be floating", __func__,
+                           core__dtype_name(dtype));
+    CORE_TRY(core_module_list(module, NULL,
+                              CORE_MODULE_STATE | CORE_MODULE_ONCE, &list));
+    made = core__alloc_zero(list.count * sizeof(core_tensor *) + 1);
+    status =
+        made ? CORE_OK : core__error_memory(list.count * sizeof(core_tensor *));
+    before = core_grad_mode_set(false);
+    for (size_t i = 0; status == CORE_OK && i < list.count; i++)
+        status = converted(list.tensors[i], dtype, device, &made[i]);
+    core_grad_mode_set(before);
+    if (status == CORE_OK)
+        replace(module, &list, made);
+    for (size_t i = 0; made && i < list.count; i++)
+        core__tensor_release(made[i]);
+    core__free(made);
+    core_module_tensors_free(&list);
+    return status;
+}

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Layers compute what their operators do with their parameters; initialization
+ * has the promised distribution. */
+
+#include "support/autograd.h"
+
+#include <libcore/expressions.h>
+#include <libcore/nn.h>
+#include <libcore/random.h>
+
+#include <math.h>
+
+static const core_nn_options f64 = {.struct_size = sizeof f64,
+                                    .dtype = CORE_F64};
+
+static core_tensor *random_of(int64_t a, int64_t b, int64_t c)
+{
+    return CALL(randn, (const int64_t[]){a, b, c}, 3, NULL, CORE_F64, NULL);
+}
+
+/* The output of a module, and that it has the values of `want`. */
+static void computes(core_module *module, core_tensor *x, core_tensor *want)
+{
+    core_tensor *y;
+    bool same = false;
+
+    OK(core_module_call(module, x, &y));
+    keep(y);
+    OK(core_allclose(y, want, 1e-9, 1e-9, false, &same));
+    ck_assert_msg(same, "the output of the module is not its operator's");
+    core_module_release(module);
+}
+
+static core_tensor *of(core_module *module, const char *name)
+{
+    core_tensor *tensor = core_module_tensor(module, name);
+
+    ck_assert_msg(tensor != NULL, "there is no %s", name);
+    return tensor;
+}
+
+/* ---------------------------------------------------------------- layers -- */
+
+START_TEST(linear_and_embedding)
+{
+    core_tensor *x = random_of(2, 3, 4);
+    core_tensor *at = CALL(arange, core_int(3), CORE_I64, NULL);
+    core_module *m;
+
+    OK(core_nn_linear(4, 5, true, &f64, &m));
+    computes(m, x, CALL(linear, x, of(m, "weight"), of(m, "bias")));
+    OK(core_nn_linear(4, 5, false, &f64, &m));
+    ck_assert_ptr_null(core_module_tensor(m, "bias"));
+    computes(m, x, CALL(linear, x, of(m, "weight"), NULL));
+    OK(core_nn_embedding(5, 2, 1, &f64, &m));
+    HOLDS(CALL(select, of(m, "weight"), 0, 1), 2, 0, 0);
+    computes(m, at, CALL(embedding, of(m, "weight"), at, 1, false, false));
+    FAILS(core_nn_linear(4, 0, true, &f64, &m), CORE_ERROR_INVALID_ARGUMENT,
+          "size 0 of weight is 0");
+    ck_assert_ptr_null(m);
+    FAILS(core_nn_embedding(5, 2, 5, &f64, &m), CORE_ERROR_INVALID_ARGUMENT,
+          "padding is 5 of 5 rows");
+}
+END_TEST
+
+START_TEST(convolutions)
+{
+    core_nn_conv_options o = {.struct_size = sizeof o,
+                              .dims = 1,
+                              .in_channels = 4,
+                              .out_channels = 6,
+                              .kernel_size = {3},
+                              .padding = {1},
+                              .groups = 2};
+    core_tensor *x = random_of(2, 4, 7), *one = CALL(select, x, 0, 0);
+    const int64_t n = 1, two = 2;
+    core_module *m;
+
+    OK(core_nn_conv(&o, &f64, &m));
+    core_module_retain(m);
+    computes(m, x,
+             CALL(conv1d, x, of(m, "weight"), of(m, "bias"), &n, 1, &n, 1, &n,
+                  1, 2));
+    computes(m, one,
+             CALL(conv1d, one, of(m, "weight"), of(m, "bias"), &n, 1, &n, 1, &n,
+                  1, 2));
+    o.transposed = true;
+    o.stride[0] = 2;
+    o.output_padding[0] = 1;
+    OK(core_nn_conv(&o, &f64, &m));
+    computes(m, x,
+             CALL(conv_transpose1d, x, of(m, "weight"), of(m, "bias"), &two, 1,
+                  &n, 1, &n, 1, 2, &n, 1));
+    o.groups = 3;
+    FAILS(core_nn_conv(&o, &f64, &m), CORE_ERROR_INVALID_ARGUMENT,
+          "groups must divide both");
+    o.dims = 4;
+    FAILS(core_nn_conv(&o, &f64, &m), CORE_ERROR_INVALID_ARGUMENT, "dims is 4");
+}
+END_TEST
+
+START_TEST(normalizations)
+{
+    core_tensor *x = random_of(3, 4, 5);
+    const int64_t size = 5;
+    const double eps = 1e-3;
+    core_module *m;
+    core_tensor *y;
+
+    OK(core_nn_layer_norm(&size, 1, eps, true, &f64, &m));
+    computes(
+        m, x,
+        CALL(layer_norm, x, &size, 1, of(m, "weight"), of(m, "bias"), eps));
+    OK(core_nn_rms_norm(&size, 1, eps, true, &f64, &m));
+    ck_assert_ptr_null(core_module_tensor(m, "bias"));
+    computes(m, x, CALL(rms_norm, x, &size, 1, of(m, "weight"), &eps));
+    OK(core_nn_group_norm(2, 4, eps, false, &f64, &m));
+    computes(m, x, CALL(group_norm, x, 2, NULL, NULL, eps));
+    OK(core_nn_batch_norm(4, eps, .5, true, &f64, &m));
+    OK(core_module_call(m, x, &y));
+    keep(y);
+    HOLDS(of(m, "num_batches_tracked"), 1, 1);
+    core_module_set_training(m, false);
+    OK(core_module_call(m, x, &y));
+    keep(y);
+    HOLDS(of(m, "num_batches_tracked"), 1, 1);
+    computes(m, x,
+             CALL(batch_norm, x, of(m, "weight"), of(m, "bias"),
+                  of(m, "running_mean"), of(m, "running_var"), false, .5, eps));
+    FAILS(core_nn_group_norm(3, 4, eps, true, &f64, &m),
+          CORE_ERROR_INVALID_ARGUMENT, "groups must divide channels");
+}
+END_TEST
+
+START_TEST(dropout_depends_on_training)
+{
+    core_tensor *x = CALL(ones, (const int64_t[]){1000}, 1, CORE_F64, NULL);
+    core_module *m, *inner;
+    core_tensor *y;
+    core_scalar sum;
+
+    OK(core_nn_dropout(.5, &inner));
+    OK(core_nn_sequential(&inner, 1, &m));
+    core_seed(3);
+    OK(core_module_call(m, x, &y));
+    keep(y);
+    OK(core_item(CALL(sum, y, CORE_DTYPE_NONE), &sum));
+    ck_assert(sum.u.f > 800 && sum.u.f < 1200 && sum.u.f != 1000);
+    ck_assert(core_module_is_training(m));
+    core_module_set_training(m, false);
+    computes(m, x, x);
+}
+END_TEST
+
+START_TEST(recurrent_layers)
+{
+    core_nn_recurrent_options o = {.struct_size = sizeof o,
+                                   .kind = CORE_NN_LSTM,
+                                   .input_size = 3,
+                                   .hidden_size = 4,
+                                   .layers = 2,
+                                   .projection_size = 2,
+                                   .batch_first = true,
+                                   .bidirectional = true};
+    core_tensor *x = random_of(2, 5, 3), *out[3], *states[3], *y;
+    core_module_tensors list;
+    size_t count = 3;
+    core_module *m;
+    bool same = false;
+
+    OK(core_nn_recurrent(&o, &f64, &m));
+    OK(core_module_list(m, NULL, CORE_MODULE_PARAMETERS, &list));
+    ck_assert_uint_eq(list.count, 20);
+    ck_assert_str_eq(list.names[5], "weight_ih_l0_reverse");
+    ck_assert_str_eq(list.names[4], "weight_hr_l0");
+    OK(core_module_forward(m, &x, 1, out, &count));
+    ck_assert_uint_eq(count, 3);
+    states[0] = x;
+    keep(out[1]);
+    keep(out[2]);
+    states[1] = CALL(zeros_like, out[1], CORE_DTYPE_NONE, NULL, -1);
+    states[2] = CALL(zeros_like, out[2], CORE_DTYPE_NONE, NULL, -1);
+    y = keep(out[0]);
+    count = 1;
+    OK(core_module_forward(m, states, 3, out, &count));
+    ck_assert_uint_eq(count, 1);
+    ck_assert_int_eq(core_tensor_sizes(keep(out[0]))[2], 4);
+    OK(core_equal(out[0], y, &same));
+    ck_assert(same);
+    FAILS(core_module_forward(m, states, 2, out, &count),
+          CORE_ERROR_INVALID_ARGUMENT, "2 states or none");
+    core_module_tensors_free(&list);
+    core_module_release(m);
+    for (o.kind = CORE_NN_GRU; o.kind <= CORE_NN_RNN_RELU; o.kind++) {
+        o.projection_size = 0;
+        OK(core_nn_recurrent(&o, &f64, &m));
+        count = 3;
+        OK(core_module_forward(m, &x, 1, out, &count));
+        ck_assert_uint_eq(count, 2);
+        keep(out[0]);
+        keep(out[1]);
+        core_module_release(m);
+    }
+    o.kind = CORE_NN_GRU;
+    o.projection_size = 2;
+    FAILS(core_nn_recurrent(&o, &f64, &m), CORE_ERROR_INVALID_ARGUMENT,
+          "an LSTM can have one");
+}
+END_TEST
+
+/* Of each position, attention with one head is softmax(q k^T / sqrt(n)) v. */
+START_TEST(attention)
+{
+    core_nn_attention_options o = {.struct_size = sizeof o,
+                                   .heads = 1,
+                                   .bias = true,
+                                   .causal = true,
+                                   .size = 4};
+    core_tensor *x = random_of(2, 3, 4), *q, *k, *v, *want = NULL, *mask;
+    core_tensor *inputs[2] = {x, NULL}, *y;
+    core_scope scope = core_scope_begin();
+    size_t count = 1;
+    core_module *m;
+
+    OK(core_nn_attention(&o, &f64, &m));
+    q = core_x_linear(x, of(m, "q_proj.weight"), of(m, "q_proj.bias"));
+    k = core_x_linear(x, of(m, "k_proj.weight"), of(m, "k_proj.bias"));
+    v = core_x_linear(x, of(m, "v_proj.weight"), of(m, "v_proj.bias"));
+    mask = core_x_tril(core_x_ones(CORE_SIZES(3, 3), CORE_F64));
+    k = core_x_div_scalar(core_x_bmm(q, core_x_transpose(k, 1, 2)),
+                          core_float(2));
+    k = core_x_masked_fill(k, core_x_eq_scalar(mask, core_int(0)),
+                           core_float(-INFINITY));
+    v = core_x_bmm(core_x_softmax(k, -1), v);
+    v = core_x_linear(v, of(m, "o_proj.weight"), of(m, "o_proj.bias"));
+    OK(core_scope_end_with(scope, v, &want));
+    keep(want);
+    computes(m, x, want);
+    o.heads = 4;
+    o.key_heads = 2;
+    OK(core_nn_attention(&o, &f64, &m));
+    ck_assert_int_eq(core_tensor_sizes(of(m, "k_proj.weight"))[0], 2);
+    inputs[1] = CALL(ones, (const int64_t[]){3, 3}, 2, CORE_BOOL, NULL);
+    OK(core_module_forward(m, inputs, 2, &y, &count));
+    keep(y);
+    core_module_release(m);
+    o.heads = 3;
+    FAILS(core_nn_attention(&o, &f64, &m), CORE_ERROR_INVALID_ARGUMENT,
+          "heads must divide size");
+}
+END_TEST
+
+/* -------------------------------------------------------- initialization -- */
+
+/* The deviation and the greatest absolute value. */
+static void measure(core_tensor *x, double *deviation, double *most)
+{
+    core_scalar a, b;
+
+    OK(core_item(CALL(mean, CALL(mul, x, x), CORE_DTYPE_NONE), &a));
+    OK(core_item(CALL(max, CALL(abs, x)), &b));
+    *deviation = sqrt(a.u.f);
+    *most = b.u.f;
+}
+
+START_TEST(initialization_has_the_promised_distribution)
+{
+    core_tensor *x =
+        CALL(empty, (const int64_t[]){40, 20, 5}, 3, CORE_F64, NULL, -1);
+    double deviation, most;
+
+    core_seed(11);
+    OK(core_init_kaiming_uniform(x, core_init_gain("relu", 0), CORE_FAN_IN));
+    measure(x, &deviation, &most);
+    ck_assert_double_eq_tol(deviation, sqrt(2. / 100), .005);
+    ck_assert_double_le(most, sqrt(6. / 100));
+    OK(core_init_kaiming_normal(x, 1, CORE_FAN_OUT));
+    measure(x, &deviation, &most);
+    ck_assert_double_eq_tol(deviation, sqrt(1. / 200), .005);
+    OK(core_init_xavier_uniform(x, 2));
+    measure(x, &deviation, &most);
+    ck_assert_double_eq_tol(deviation, 2 * sqrt(2. / 300), .01);
+    ck_assert_double_le(most, 2 * sqrt(6. / 300));
+    OK(core_init_xavier_normal(x, 1));
+    measure(x, &deviation, &most);
+    ck_assert_double_eq_tol(deviation, sqrt(2. / 300), .005);
+    OK(core_init_truncated_normal(x, 0, 1, -1, 1));
+    measure(x, &deviation, &most);
+    ck_assert_double_eq_tol(deviation, .5396, .02);
+    ck_assert_double_le(most, 1);
+    ck_assert_double_eq_tol(core_init_gain("leaky_relu", 1), 1, 1e-12);
+    ck_assert(isnan(core_init_gain("unknown", 0)));
+}
+END_TEST
+
+START_TEST(orthogonal_rows_or_columns)
+{
+    for (int wide = 0; wide < 2; wide++) {
+        core_tensor *x =
+            CALL(empty, (const int64_t[]){wide ? 3 : 6, wide ? 6 : 3}, 2,
+                 CORE_F64, NULL, -1);
+        core_tensor *t = CALL(t, x), *product, *want;
+        bool same = false;
+
+        OK(core_init_orthogonal(x, 2));
+        product = wide ? CALL(mm, x, t) : CALL(mm, t, x);
+        want = CALL(mul_scalar, CALL(eye, 3, CORE_F64, NULL), core_float(4));
+        OK(core_allclose(product, want, 1e-9, 1e-9, false, &same));
+        ck_assert(same);
+    }
+}
+END_TEST
+
+START_TEST(initialization_refuses_what_it_cannot_fill)
+{
+    core_tensor *x = VECTOR(3, 1, 2, 3);
+    core_tensor *whole =
+        CALL(zeros, (const int64_t[]){2, 2}, 2, CORE_I64, NULL);
+
+    FAILS(core_init_xavier_normal(x, 1), CORE_ERROR_SHAPE,
+          "must have at least 2");
+    FAILS(core_init_orthogonal(whole, 1), CORE_ERROR_DTYPE, "i64");
+    FAILS(core_init_truncated_normal(x, 0, 1, 2, 1),
+          CORE_ERROR_INVALID_ARGUMENT, "low must be below high");
+    FAILS(core_init_kaiming_normal(NULL, 1, CORE_FAN_IN),
+          CORE_ERROR_INVALID_ARGUMENT, "NULL");
+    HOLDS(x, 3, 1, 2, 3);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        linear_and_embedding,
+        convolutions,
+        normalizations,
+        dropout_depends_on_training,
+        recurrent_layers,
+        attention,
+        initialization_has_the_promised_distribution,
+        orthogonal_rows_or_columns,
+        initialization_refuses_what_it_cannot_fill,
+    };
+    const test_suite suite = {
+        .name = "nn/layers", .teardown = drop_all, SUITE_TESTS(tests)};
+
+    return suite_run(&suite, 1);
+}
