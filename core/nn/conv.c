@@ -48,6 +48,20 @@ static core_status conv_forward(core_module *module, void *context,
     return core__module_one_output(status, &y, outputs, noutputs);
 }
 
+/* Numbers of each dimension, and the least that they may be. */
+static core_status check_least(const core_nn_conv_options *o, const char *name,
+                               const int64_t *numbers, int64_t least)
+{
+    for (uint32_t i = 0; i < o->dims; i++)
+        if (numbers[i] < least)
+            return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                               "core_nn_conv: %s[%u] is %lld; it must be at "
+                               "least %lld",
+                               name, i, (long long)numbers[i],
+                               (long long)least);
+    return CORE_OK;
+}
+
 static core_status check(const core_nn_conv_options *o)
 {
     if (o->dims < 1 || o->dims > 3)
@@ -61,7 +75,11 @@ static core_status check(const core_nn_conv_options *o)
                            "out_channels %lld; groups must divide both",
                            (long long)o->groups, (long long)o->in_channels,
                            (long long)o->out_channels);
-    return CORE_OK;
+    CORE_TRY(check_least(o, "kernel_size", o->kernel_size, 1));
+    CORE_TRY(check_least(o, "stride", o->stride, 1));
+    CORE_TRY(check_least(o, "padding", o->padding, 0));
+    CORE_TRY(check_least(o, "dilation", o->dilation, 1));
+    return check_least(o, "output_padding", o->output_padding, 0);
 }
 
 /* Fills in what is 0. */

@@ -114,11 +114,15 @@ static core_status create(const char *type, const norm *n, bool affine,
 {
     core_module *module;
 
-    if (!(n->eps >= 0) || n->sizes[0] < 1)
+    if (!(n->eps >= 0))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "%s: eps is %g and the first size %lld; eps must "
-                           "not be negative, and sizes positive",
-                           type, n->eps, (long long)n->sizes[0]);
+                           "%s: eps is %g; it must not be negative", type,
+                           n->eps);
+    for (size_t i = 0; i < n->count; i++)
+        if (n->sizes[i] < 1)
+            return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                               "%s: size %zu is %lld; it must be positive",
+                               type, i, (long long)n->sizes[i]);
     CORE_TRY(core__module_create(type, norm_forward, n, sizeof *n, &module));
     return core__module_finish(norm_made(module, n, affine, options), module,
                                out_module);

@@ -102,6 +102,10 @@ START_TEST(convolutions)
     computes(m, x,
              CALL(conv2d, x, of(m, "weight"), of(m, "bias"), &n, 1,
                   ((const int64_t[]){1, 0}), 2, &n, 1, 2));
+    o.stride[1] = -1;
+    FAILS(core_nn_conv(&o, &f64, &m), CORE_ERROR_INVALID_ARGUMENT,
+          "stride[1] is -1");
+    o.stride[1] = 1;
     o.groups = 3;
     FAILS(core_nn_conv(&o, &f64, &m), CORE_ERROR_INVALID_ARGUMENT,
           "groups must divide both");
@@ -122,6 +126,8 @@ START_TEST(normalizations)
     computes(
         m, x,
         CALL(layer_norm, x, &size, 1, of(m, "weight"), of(m, "bias"), eps));
+    FAILS(core_nn_layer_norm((const int64_t[]){5, -1}, 2, eps, false, &f64, &m),
+          CORE_ERROR_INVALID_ARGUMENT, "size 1 is -1");
     OK(core_nn_rms_norm(&size, 1, eps, true, &f64, &m));
     ck_assert_ptr_null(core_module_tensor(m, "bias"));
     computes(m, x, CALL(rms_norm, x, &size, 1, of(m, "weight"), &eps));
