@@ -186,6 +186,7 @@ CORE__COMPOSITE(rnn_relu_cell)
 /* The states while a layer runs, each owned. */
 typedef struct states {
     core_tensor *hidden, *cell; /* of the samples that run now */
+    core_tensor **in;           /* the input's part of each step's gates */
     core_tensor **out;          /* what each step returned */
     core_tensor **ended[2];     /* states of samples that have ended */
     int64_t nended;
@@ -196,11 +197,12 @@ static void states_release(states *s, int64_t steps)
     core__tensor_release(s->hidden);
     core__tensor_release(s->cell);
     for (int64_t i = 0; i < steps; i++) {
+        core__tensor_release(s->in[i]);
         core__tensor_release(s->out[i]);
         core__tensor_release(s->ended[0][i]);
         core__tensor_release(s->ended[1][i]);
     }
-    core__free(s->out);
+    core__free(s->in);
 }
 
 /* The first `count` samples of states [layers, batch, n] of a layer. */
@@ -222,11 +224,12 @@ static core_status states_begin(const network *net, int64_t index,
     size_t n = (size_t)net->steps;
     core_status status;
 
-    *s = (states){.out = core__alloc_zero(3 * n * sizeof(core_tensor *))};
-    if (!s->out)
-        return core__error_memory(3 * n * sizeof(core_tensor *));
-    s->ended[0] = s->out + n;
-    s->ended[1] = s->out + 2 * n;
+    *s = (states){.in = core__alloc_zero(4 * n * sizeof(core_tensor *))};
+    if (!s->in)
+        return core__error_memory(4 * n * sizeof(core_tensor *));
+    s->out = s->in + n;
+    s->ended[0] = s->in + 2 * n;
+    s->ended[1] = s->in + 3 * n;
     status = first_states(net->hidden, index, count, &s->hidden);
     if (status == CORE_OK && net->cell)
         status = first_states(net->cell, index, count, &s->cell);
@@ -271,17 +274,44 @@ static core_status resize(const network *net, int64_t index, states *s,
     return core__scope_end(&scope);
 }
 
+/* Stores the rows of each of the steps from `first` to `end` in out; `rows` has
+ * those of them all.  The gradient of a slice is as large as what it was taken
+ * from, so slices are taken from slices of a few steps: else the backward's time
+ * would grow with the square of the number of steps. */
+static core_status split_rows(const network *net, core_tensor *rows,
+                              int64_t first, int64_t end, core_tensor **out)
+{
+    enum { PARTS = 8 };
+    int64_t each = (end - first + PARTS - 1) / PARTS, row = 0;
+    core_status status = CORE_OK;
+
+    if (end - first == 1) {
+        core__tensor_retain(rows);
+        out[first] = rows;
+        return CORE_OK;
+    }
+    for (int64_t t = first; status == CORE_OK && t < end; t += each) {
+        int64_t last = t + each < end ? t + each : end, from = row;
+        core_tensor *part = NULL;
+
+        for (int64_t i = t; i < last; i++)
+            row += net->sizes[i];
+        status = core_slice(rows, 0, &from, &row, 1, &part);
+        if (status == CORE_OK)
+            status = split_rows(net, part, t, last, out);
+        core__tensor_release(part);
+    }
+    return status;
+}
+
 static core_status one_step(const network *net, const weights *w,
-                            core_tensor *gates, int64_t row, int64_t count,
-                            states *s)
+                            core_tensor *gates, states *s)
 {
     core__scope scope;
     core_tensor *hidden, *cell = s->cell;
 
     core__scope_begin(&scope);
-    hidden = step(&scope, net->kind, w,
-                  core__x_slice(&scope, gates, 0, row, row + count), s->hidden,
-                  &cell);
+    hidden = step(&scope, net->kind, w, gates, s->hidden, &cell);
     if (scope.status == CORE_OK) {
         core__tensor_retain(hidden);
         core__tensor_release(s->hidden);
@@ -297,10 +327,8 @@ static core_status one_step(const network *net, const weights *w,
 
 /* All steps of a layer in one direction. */
 static core_status run_steps(const network *net, const weights *w,
-                             core_tensor *gates, int64_t index, bool backward,
-                             states *s)
+                             int64_t index, bool backward, states *s)
 {
-    int64_t row = backward ? gates->sizes[0] : 0;
     int64_t running = net->sizes[backward ? net->steps - 1 : 0];
 
     for (int64_t i = 0; i < net->steps; i++) {
@@ -310,9 +338,7 @@ static core_status run_steps(const network *net, const weights *w,
         if (count != running)
             CORE_TRY(resize(net, index, s, running, count));
         running = count;
-        row -= backward ? count : 0;
-        CORE_TRY(one_step(net, w, gates, row, count, s));
-        row += backward ? 0 : count;
+        CORE_TRY(one_step(net, w, s->in[t], s));
         core__tensor_retain(s->hidden);
         s->out[t] = s->hidden;
     }
@@ -357,7 +383,9 @@ static core_status run_direction(const network *net, core_tensor *rows,
     if (status == CORE_OK)
         status = core_linear(rows, w->w_ih, w->b_ih, &gates);
     if (status == CORE_OK)
-        status = run_steps(net, w, gates, index, backward, &s);
+        status = split_rows(net, gates, 0, net->steps, s.in);
+    if (status == CORE_OK)
+        status = run_steps(net, w, index, backward, &s);
     if (status == CORE_OK)
         status = core_cat(s.out, (size_t)net->steps, 0, &out[0]);
     if (status == CORE_OK)
@@ -365,7 +393,7 @@ static core_status run_direction(const network *net, core_tensor *rows,
     if (status == CORE_OK && net->cell)
         status = last_states(&s, 1, net->steps, &out[2]);
     core__tensor_release(gates);
-    if (s.out)
+    if (s.in)
         states_release(&s, net->steps);
     return status;
 }
