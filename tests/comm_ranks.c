@@ -7,9 +7,11 @@
  *     comm_ranks ENGINE DEVICE TEST [RANKS [PLUGIN]]
  *
  * With RANKS it starts that many processes.  TEST is `results`, or what the
- * last rank does wrong: kill, stop, leave, size, dtype, order, root.  The
- * others then print the error that they get.  Exits with 0 if a rank passes;
- * SIGALRM ends it if it hangs. */
+ * last rank does wrong: kill, stop, leave, size, dtype, order, root, or absent
+ * (from the creation of a second communicator); or `unchecked`, which is stop in
+ * a barrier whose calls are not compared.  The others then print the error that
+ * they get.  `fork`: a child of each rank ends by exit.  Exits with 0 if a rank
+ * passes; SIGALRM ends it if it hangs for COMM_WATCHDOG seconds (60). */
 
 #include <libcore/core.h>
 
@@ -47,10 +49,11 @@ static uint32_t rank, size;
 
 /* -------------------------------------------------------------- results -- */
 
-/* Small whole numbers, whose sums and products every dtype has. */
+/* Small whole numbers, whose sums and products every dtype has.  They and their
+ * sums differ between ranks, elements and parts. */
 static double value_of(uint32_t of, int64_t i)
 {
-    return (double)((i + (int64_t)of) % 3 + 1);
+    return (double)((i / COUNT + i * ((int64_t)of + 1)) % 3 + 1);
 }
 
 static core_tensor *make(core_dtype dtype, int64_t count)
@@ -292,6 +295,41 @@ static core_status differ(const char *fault)
     return status;
 }
 
+/* One rank does not create the second communicator. */
+static int absent(core_comm_options options)
+{
+    core_comm *second = NULL;
+    core_status status;
+
+    OK(core_barrier(comm));
+    OK(core_comm_synchronize(comm));
+    if (rank == size - 1) {
+        sleep(3 * TIMEOUT);
+        _exit(0);
+    }
+    options.rank = rank;
+    options.size = size;
+    status = core_comm_create(device, &options, &second);
+    CHECK(status == CORE_ERROR_CANCELLED, "there was no timeout");
+    printf("error: %s\n", core_error_message());
+    return 0;
+}
+
+/* A child that ends does not end what its parent uses. */
+static void fork_child(void)
+{
+    pid_t child = fork();
+    int state = 1;
+
+    CHECK(child >= 0, "fork fails");
+    if (child == 0)
+        exit(0);
+    CHECK(waitpid(child, &state, 0) == child && state == 0,
+          "the child ends with state %d", state);
+    OK(core_barrier(comm));
+    OK(core_comm_synchronize(comm));
+}
+
 static int faults(const char *fault)
 {
     bool wrong = rank == size - 1;
@@ -303,11 +341,13 @@ static int faults(const char *fault)
         raise(SIGKILL);
     if (wrong && strcmp(fault, "leave") == 0)
         return 0;
-    if (wrong && strcmp(fault, "stop") == 0) {
+    if (wrong &&
+        (strcmp(fault, "stop") == 0 || strcmp(fault, "unchecked") == 0)) {
         sleep(3 * TIMEOUT);
         _exit(0);
     }
-    status = differ(wrong ? fault : "");
+    status = strcmp(fault, "unchecked") == 0 ? core_barrier(comm)
+                                             : differ(wrong ? fault : "");
     if (status == CORE_OK)
         status = core_comm_synchronize(comm);
     CHECK(status != CORE_OK, "there was no error");
@@ -318,6 +358,13 @@ static int faults(const char *fault)
 
 /* ----------------------------------------------------------------- main -- */
 
+/* Tests whose errors come with the timeout, which is therefore short. */
+static bool waits_for_the_timeout(const char *test)
+{
+    return strcmp(test, "stop") == 0 || strcmp(test, "leave") == 0 ||
+           strcmp(test, "unchecked") == 0 || strcmp(test, "absent") == 0;
+}
+
 static int run(char **arguments, const char *store)
 {
     core_comm_options options = {.struct_size = sizeof options,
@@ -326,11 +373,14 @@ static int run(char **arguments, const char *store)
                                  .rank = rank,
                                  .size = size,
                                  .timeout = TIMEOUT};
+    const char *watchdog = getenv("COMM_WATCHDOG");
     int result = 0;
 
+    if (strcmp(arguments[3], "unchecked") == 0)
+        options.flags = CORE_COMM_UNCHECKED;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    alarm(WATCHDOG_SECONDS);
-    if (strcmp(arguments[3], "results") == 0)
+    alarm(watchdog != NULL ? (unsigned)atoi(watchdog) : WATCHDOG_SECONDS);
+    if (!waits_for_the_timeout(arguments[3]))
         options.timeout = WATCHDOG_SECONDS / 2;
     OK(core_device_find(arguments[2], &device));
     OK(core_comm_create(device, &options, &comm));
@@ -338,6 +388,10 @@ static int run(char **arguments, const char *store)
     size = core_comm_size(comm);
     if (strcmp(arguments[3], "results") == 0)
         results();
+    else if (strcmp(arguments[3], "fork") == 0)
+        fork_child();
+    else if (strcmp(arguments[3], "absent") == 0)
+        result = absent(options);
     else
         result = faults(arguments[3]);
     core_comm_release(comm);
@@ -364,9 +418,14 @@ static int start_all(char **arguments, uint32_t count, const char *plugin)
         int state = 0;
 
         wait(&state);
-        failed += !WIFEXITED(state) ? WTERMSIG(state) != SIGKILL
-                                    : WEXITSTATUS(state) != 0;
+        if (WIFSIGNALED(state))
+            printf("a rank ended by signal %d (%s)\n", WTERMSIG(state),
+                   strsignal(WTERMSIG(state)));
+        failed += WIFSIGNALED(state) ? strcmp(arguments[3], "kill") != 0 ||
+                                           WTERMSIG(state) != SIGKILL
+                                     : WEXITSTATUS(state) != 0;
     }
+    unlink(store + 5); /* rank 0 may have ended before it could */
     return failed > 0;
 }
 

@@ -10,6 +10,8 @@ LIBCORE_PLUGIN_PATH=$LIBCORE_BUILD/.libs:$LIBCORE_BUILD/plugins/mpi/.libs
 export LIBCORE_PLUGIN_PATH
 work=$(mktemp -d "${TMPDIR:-/tmp}/libcore-mpi-XXXXXX")
 trap 'rm -rf "$work"' EXIT
+# What an MPI library leaves of a job that is ended is removed, too.
+export TMPDIR="$work" OMPI_MCA_btl_vader_backing_directory="$work"
 number=0
 
 # shellcheck source=tests/support/tap.sh
@@ -50,6 +52,11 @@ fault() { # MPI FAULT TEXT: both other ranks report the text
     [ "$(grep '^error' "$work/out" | grep -c "$3")" -ge 2 ]
 }
 
+ends() { # MPI: a killed rank ends the job, before the watchdog of launch does
+    launch "$1" cpu kill >"$work/out" 2>&1
+    [ $? -ne 124 ]
+}
+
 for mpi in sockets openmpi mpich; do
     if ! present "$mpi"; then
         number=$((number + 1))
@@ -68,6 +75,12 @@ for mpi in sockets openmpi mpich; do
         fault "$mpi" stop 'collective 2.*waiting for rank 2'
     ok "$mpi: a rank that leaves is named" \
         fault "$mpi" leave 'collective 2.*rank 2'
+    ok "$mpi: a rank that stops is named if the calls are not compared" \
+        fault "$mpi" unchecked 'collective 2.*rank 2'
+    ok "$mpi: a child of fork can exit" launch "$mpi" cpu fork
+    ok "$mpi: a killed rank ends the job" ends "$mpi"
+    [ "$mpi" = sockets ] || ok "$mpi: creation ends by its timeout" \
+        fault "$mpi" absent 'before all ranks created the communicator'
 done
 
 echo "1..$number"

@@ -36,6 +36,9 @@ typedef struct core__comm_header {
 
 struct core_comm {
     _Atomic uint32_t references;
+    /* Of the memory: the callers', counted as one, and one of each job on the
+     * stream. */
+    _Atomic uint32_t holds;
     core__comm_engine *engine;
     void *impl;          /* the engine's handle */
     core_device *device; /* with a reference */
@@ -43,11 +46,11 @@ struct core_comm {
     uint32_t rank, size;
     uint32_t flags;
     int64_t timeout_ns;
-    uint8_t process;      /* core__fork_mark of its process */
-    _Atomic bool in_call; /* a thread is making a call */
-    uint64_t sequence;    /* of collectives; changed by the thread in a call */
-    pthread_mutex_t lock; /* guards the rest */
-    core_error *error;    /* the first; NULL: none */
+    uint8_t process;           /* core__fork_mark of its process */
+    _Atomic bool in_call;      /* a thread is making a call */
+    _Atomic uint64_t sequence; /* of collectives */
+    pthread_mutex_t lock;      /* guards the rest */
+    core_error *error;         /* the first; NULL: none */
     core__comm_header *all; /* headers of all ranks, for comparison; used by the
                              * running collective alone */
 };
@@ -66,7 +69,7 @@ core_status core__comm_engine_find(const char *name,
 /* Passes the id of rank 0 to the others; store: as in core_comm_options. */
 core_status core__store_share_id(const char *store, uint32_t rank,
                                  uint32_t size, int64_t timeout_ns, void *id);
-/* After all ranks have the id: removes what rank 0 left in the store. */
+/* After all ranks have the id: removes what rank 0 stored. */
 void core__store_end(const char *store, uint32_t rank);
 
 /* Begins and ends a call of a thread: fails for a comm that is used by another
@@ -80,6 +83,11 @@ core_status core__comm_submit(core_comm *comm, core_collective *call,
                               core_tensor *input, core_tensor *output);
 /* Runs it at once on host memory, in the calling thread. */
 core_status core__comm_run(core_comm *comm, const core_collective *call);
+
+/* For a job on the stream, which must not end the communicator: that waits for
+ * the stream. */
+void core__comm_hold(core_comm *comm);
+void core__comm_let_go(core_comm *comm);
 
 /* Stores the thread's error as the comm's, unless it has one. */
 void core__comm_fail(core_comm *comm);

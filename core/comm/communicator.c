@@ -184,6 +184,7 @@ static core_status connect_ranks(core_comm *comm,
     uint8_t id[CORE_COLLECTIVES_ID_SIZE] = {0};
     const char *store = NULL;
     char text[512];
+    bool shared;
     core_status status = CORE_OK;
 
     if (!table->unique_id)
@@ -196,10 +197,11 @@ static core_status connect_ranks(core_comm *comm,
     if (comm->size > 1)
         status = core__store_share_id(store, comm->rank, comm->size,
                                       comm->timeout_ns, id);
+    shared = comm->size > 1 && status == CORE_OK;
     if (status == CORE_OK)
         status = table->create(comm->engine->user, comm->rank, comm->size, id,
                                comm->timeout_ns, &comm->impl);
-    if (comm->size > 1)
+    if (shared)
         core__store_end(store, comm->rank);
     return status;
 }
@@ -233,6 +235,7 @@ static core_status comm_new(core_device *device, core__comm_engine *engine,
     if (!comm)
         return core__error_memory(sizeof *comm);
     atomic_init(&comm->references, 1);
+    atomic_init(&comm->holds, 1);
     pthread_mutex_init(&comm->lock, NULL);
     comm->process = core__fork_mark;
     comm->device = core_device_retain(device);
@@ -241,22 +244,35 @@ static core_status comm_new(core_device *device, core__comm_engine *engine,
     return CORE_OK;
 }
 
+void core__comm_hold(core_comm *comm)
+{
+    atomic_fetch_add_explicit(&comm->holds, 1, memory_order_relaxed);
+}
+
+void core__comm_let_go(core_comm *comm)
+{
+    if (atomic_fetch_sub(&comm->holds, 1) != 1)
+        return;
+    core_error_release(comm->error);
+    pthread_mutex_destroy(&comm->lock);
+    core__free(comm->all);
+    core__free(comm);
+}
+
 static void comm_destroy(core_comm *comm)
 {
     bool own = comm->process == core__fork_mark;
 
-    if (own && comm->stream)
-        core_stream_synchronize(comm->stream);
+    /* After a failure, jobs that did not run must not use the engine. */
+    if (own && comm->stream && core_stream_synchronize(comm->stream) != CORE_OK)
+        core__comm_fail(comm);
     if (own && comm->impl)
         comm->engine->table.destroy(comm->impl, comm->error != NULL);
     if (own)
         core_stream_release(comm->stream);
     atomic_fetch_sub(&comm->engine->comms, 1);
-    core_error_release(comm->error);
     core_device_release(comm->device);
-    pthread_mutex_destroy(&comm->lock);
-    core__free(comm->all);
-    core__free(comm);
+    core__comm_let_go(comm);
 }
 
 static core_status check_options(const core_comm_options *options)

@@ -49,6 +49,18 @@ static core_status check_table(const core_collectives_interface *table)
     return CORE_OK;
 }
 
+static core_status check_first(const core_plugin *plugin, core_string name)
+{
+    for (core__comm_engine *engine = engines; engine; engine = engine->next)
+        if (engine->plugin == plugin && strlen(engine->name) == name.size &&
+            memcmp(engine->name, name.data, name.size) == 0)
+            return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                               "core.collectives of the engine \"%s\" is "
+                               "registered twice",
+                               engine->name);
+    return CORE_OK;
+}
+
 core_status core__comm_engine_add(core_plugin *plugin, const void *table,
                                   void *user)
 {
@@ -57,6 +69,7 @@ core_status core__comm_engine_add(core_plugin *plugin, const void *table,
     size_t size = given->struct_size;
 
     CORE_TRY(check_table(given));
+    CORE_TRY(check_first(plugin, given->engine));
     engine = core__alloc_zero(sizeof *engine);
     if (!engine)
         return core__error_memory(sizeof *engine);

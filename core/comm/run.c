@@ -219,7 +219,7 @@ static core_status staging(core_comm *comm, const core_tensor *like,
 
 /* On the host, one tensor stands for both if they are the same. */
 typedef struct staged {
-    core_comm *comm; /* with a reference */
+    core_comm *comm; /* held */
     core_collective call;
     core_tensor *input, *output; /* NULL: none; with references */
 } staged;
@@ -228,7 +228,7 @@ static void staged_free(staged *job)
 {
     core__tensor_release(job->input);
     core__tensor_release(job->output);
-    core_comm_release(job->comm);
+    core__comm_let_go(job->comm);
     core__free(job);
 }
 
@@ -242,7 +242,8 @@ static core_status staged_new(core_comm *comm, const core_collective *call,
     *out_job = job;
     if (!job)
         return core__error_memory(sizeof *job);
-    job->comm = core_comm_retain(comm);
+    job->comm = comm;
+    core__comm_hold(comm);
     job->call = *call;
     if (input)
         status = staging(comm, input, &job->input);

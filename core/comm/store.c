@@ -10,6 +10,7 @@
 
 #include "comm/comm.h"
 
+#include "base/memory.h"
 #include "base/thread.h"
 
 #include <errno.h>
@@ -179,38 +180,73 @@ static core_status resolve(const char *store, bool listens,
     return CORE_OK;
 }
 
-static core_status tcp_serve(const char *store, int listener, uint32_t size,
-                             int64_t deadline, const void *id)
+/* Receives what a rank is.  False for another program, whose connection must
+ * not hold up the ranks. */
+static bool receive_hello(int peer, hello *from)
 {
-    char copy[ID];
+    return transfer(peer, from, sizeof *from, false, now_ns() + 1000000000) &&
+           memcmp(from->magic, magic, sizeof magic) == 0;
+}
 
-    memcpy(copy, id, ID);
-    for (uint32_t served = 1; served < size;) {
+/* served: which ranks have the id. */
+static core_status check_hello(const hello *from, uint32_t size,
+                               const bool *served)
+{
+    if (from->size != size)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_comm_create: rank %u has size %u, and rank 0 "
+                           "has size %u",
+                           from->rank, from->size, size);
+    if (from->rank == 0 || from->rank >= size || served[from->rank])
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_comm_create: two processes are rank %u of %u",
+                           from->rank, size);
+    return CORE_OK;
+}
+
+static core_status serve_all(const char *store, int listener, uint32_t size,
+                             int64_t deadline, char *id, bool *served)
+{
+    for (uint32_t missing = size - 1; missing > 0;) {
         struct pollfd ready = {listener, POLLIN, 0};
+        core_status status = CORE_OK;
         hello from;
         int peer;
 
-        if (poll(&ready, 1, left_ms(deadline)) <= 0 && now_ns() > deadline)
+        poll(&ready, 1, left_ms(deadline));
+        if (now_ns() > deadline)
             return late(store, "all ranks had connected");
         peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-        if (peer < 0)
+        if (peer < 0) {
+            pause_short(); /* for example, too many files are open */
             continue;
-        /* Another program's connection must not hold up the ranks. */
-        if (transfer(peer, &from, sizeof from, false, now_ns() + 1000000000) &&
-            memcmp(from.magic, magic, sizeof magic) == 0) {
-            if (from.size != size) {
-                close(peer);
-                return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                                   "core_comm_create: rank %u has size %u, and "
-                                   "rank 0 has size %u",
-                                   from.rank, from.size, size);
+        }
+        if (receive_hello(peer, &from)) {
+            status = check_hello(&from, size, served);
+            if (status == CORE_OK && transfer(peer, id, ID, true, deadline)) {
+                served[from.rank] = true;
+                missing--;
             }
-            if (transfer(peer, copy, ID, true, deadline))
-                served++;
         }
         close(peer);
+        CORE_TRY(status);
     }
     return CORE_OK;
+}
+
+static core_status tcp_serve(const char *store, int listener, uint32_t size,
+                             int64_t deadline, const void *id)
+{
+    bool *served = core__alloc_zero(size * sizeof *served);
+    core_status status;
+    char copy[ID];
+
+    if (!served)
+        return core__error_memory(size * sizeof *served);
+    memcpy(copy, id, ID);
+    status = serve_all(store, listener, size, deadline, copy, served);
+    core__free(served);
+    return status;
 }
 
 static core_status tcp_publish(const char *store, uint32_t size,
@@ -221,7 +257,8 @@ static core_status tcp_publish(const char *store, uint32_t size,
     int listener, yes = 1;
 
     CORE_TRY(resolve(store, true, &found));
-    listener = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    listener =
+        socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (listener >= 0)
         setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     if (listener < 0 ||
@@ -236,6 +273,22 @@ static core_status tcp_publish(const char *store, uint32_t size,
     return status;
 }
 
+/* connect alone may wait for minutes. */
+static bool connect_by(int socket, const struct addrinfo *to, int64_t deadline)
+{
+    struct pollfd ready = {socket, POLLOUT, 0};
+    int error = 0;
+    socklen_t size = sizeof error;
+
+    if (socket < 0)
+        return false;
+    if (connect(socket, to->ai_addr, to->ai_addrlen) == 0)
+        return true;
+    return errno == EINPROGRESS && poll(&ready, 1, left_ms(deadline)) > 0 &&
+           getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size) == 0 &&
+           error == 0;
+}
+
 static core_status tcp_fetch(const char *store, uint32_t rank, uint32_t size,
                              int64_t deadline, void *id)
 {
@@ -248,9 +301,9 @@ static core_status tcp_fetch(const char *store, uint32_t rank, uint32_t size,
         int peer;
 
         CORE_TRY(resolve(store, false, &found));
-        peer = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        done = peer >= 0 &&
-               connect(peer, found->ai_addr, found->ai_addrlen) == 0 &&
+        peer = socket(found->ai_family,
+                      SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        done = connect_by(peer, found, deadline) &&
                transfer(peer, &mine, sizeof mine, true, deadline) &&
                transfer(peer, id, ID, false, deadline);
         if (peer >= 0)

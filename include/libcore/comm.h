@@ -28,6 +28,10 @@
  * undefined, and its memory is kept until the process ends, because the engine
  * may still write to it.
  *
+ * Several communicators.  If one stream orders the collectives of two of them,
+ * they must have the same order on every rank, or they wait for each other until
+ * the timeout.  Threads with a communicator each should use a stream each.
+ *
  * Threads.  A communicator is used by one thread at a time: a call that begins
  * while another is being made returns BUSY.  A child of fork cannot use the
  * communicators of its parent.

@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 mpi_library mpi;
 
@@ -18,6 +19,7 @@ static pthread_mutex_t calls = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
 static void *library;
 static bool started, own; /* MPI was initialised; by this plugin */
+static pid_t process;     /* that initialised it */
 static atomic_bool never_finalize;
 static _Atomic int64_t patience_ns; /* of MPI_Finalize */
 
@@ -165,8 +167,11 @@ static void finalize(void)
     pthread_t thread;
     int finalized = 1;
 
+    /* A child of fork has the handler, but not the connections. */
+    if (!own || getpid() != process || atomic_load(&never_finalize))
+        return;
     mpi.Finalized(&finalized);
-    if (!own || finalized || atomic_load(&never_finalize))
+    if (finalized)
         return;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += atomic_load(&patience_ns) / 1000000000 + 1;
@@ -190,12 +195,14 @@ static core_status start(void)
             return core_sdk_error(mpi_host, CORE_ERROR_IO, MPI_TITLE,
                                   "MPI_Init_thread fails with code %d", code);
         own = true;
+        process = getpid();
         atexit(finalize);
-        if (provided < MPI_THREAD_SERIALIZED)
-            return core_sdk_error(mpi_host, CORE_ERROR_UNSUPPORTED, MPI_TITLE,
-                                  "the library does not support calls from "
-                                  "several threads (MPI_THREAD_SERIALIZED)");
     }
+    mpi.Query_thread(&provided);
+    if (provided < MPI_THREAD_SERIALIZED)
+        return core_sdk_error(mpi_host, CORE_ERROR_UNSUPPORTED, MPI_TITLE,
+                              "MPI was initialised without support for calls "
+                              "of several threads (MPI_THREAD_SERIALIZED)");
     mpi.Comm_set_errhandler(mpi.COMM_WORLD, mpi.ERRORS_RETURN);
     started = true;
     return CORE_OK;

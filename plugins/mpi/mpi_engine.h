@@ -25,9 +25,11 @@
 /* The functions of MPI that the plugin calls. */
 #define MPI_FUNCTIONS(X)                                              \
     X(Init_thread)                                                    \
+    X(Query_thread)                                                   \
+    X(Comm_idup)                                                      \
     X(Initialized)                                                    \
     X(Finalized)                                                      \
-    X(Finalize) X(Comm_rank) X(Comm_size) X(Comm_dup) X(Comm_split)   \
+    X(Finalize) X(Comm_rank) X(Comm_size) X(Comm_split)   \
         X(Comm_free) X(Comm_set_errhandler) X(Isend) X(Irecv) X(Test) \
             X(Testall) X(Iallreduce) X(Ibcast) X(Iallgather)          \
                 X(Ireduce_scatter_block) X(Ialltoall) X(Ibarrier)     \

@@ -55,81 +55,111 @@ static void destroy(void *handle, uint32_t failed)
     comm_free(comm);
 }
 
-/* Takes over `data` and makes the other communicator of it. */
-static core_status comm_of(MPI_Comm data, void **out_comm)
+/* The memory of a communicator. */
+static mpi_comm *comm_new(int rank, int size)
 {
     mpi_comm *comm = calloc(1, sizeof *comm);
-    int code = MPI_SUCCESS;
 
-    if (comm != NULL) {
-        comm->data = data;
-        mpi_lock();
-        mpi.Comm_set_errhandler(data, mpi.ERRORS_RETURN);
-        mpi.Comm_rank(data, &comm->rank);
-        mpi.Comm_size(data, &comm->size);
-        code = mpi.Comm_dup(data, &comm->control);
-        if (code == MPI_SUCCESS)
-            mpi.Comm_set_errhandler(comm->control, mpi.ERRORS_RETURN);
-        mpi_unlock();
-        comm->requests = calloc(2 * (size_t)comm->size, sizeof(MPI_Request));
-        comm->statuses = calloc(2 * (size_t)comm->size, sizeof(MPI_Status));
-        comm->inbox = calloc((size_t)comm->size, MPI_EXCHANGE_MOST);
-    }
-    if (code != MPI_SUCCESS) {
-        comm_free(comm);
-        return mpi_error(code, "MPI_Comm_dup");
-    }
-    if (comm == NULL || comm->requests == NULL || comm->statuses == NULL ||
-        comm->inbox == NULL) {
-        comm_free(comm);
-        return core_sdk_error(mpi_host, CORE_ERROR_OUT_OF_MEMORY, MPI_TITLE,
-                              "host memory for a communicator");
-    }
-    *out_comm = comm;
-    return CORE_OK;
+    if (comm == NULL)
+        return NULL;
+    comm->rank = rank;
+    comm->size = size;
+    comm->requests = calloc(2 * (size_t)size, sizeof(MPI_Request));
+    comm->statuses = calloc(2 * (size_t)size, sizeof(MPI_Status));
+    comm->inbox = calloc((size_t)size, MPI_EXCHANGE_MOST);
+    if (comm->requests != NULL && comm->statuses != NULL && comm->inbox != NULL)
+        return comm;
+    comm_free(comm);
+    return NULL;
 }
 
-/* MPI has connected the processes, so the timeout does not matter. */
+static core_status no_memory(void)
+{
+    return core_sdk_error(mpi_host, CORE_ERROR_OUT_OF_MEMORY, MPI_TITLE,
+                          "host memory for a communicator");
+}
+
+/* Duplicates a communicator, without the lock while it waits for the ranks.
+ * After an error, `comm` stays: MPI may still write to it. */
+static core_status duplicate(mpi_comm *comm, MPI_Comm of, MPI_Comm *out,
+                             int64_t deadline)
+{
+    MPI_Request request = mpi.REQUEST_NULL;
+    core_status status;
+    bool done;
+    int code;
+
+    mpi_lock();
+    code = mpi.Comm_idup(of, out, &request);
+    mpi_unlock();
+    if (code != MPI_SUCCESS)
+        return mpi_error(code, "MPI_Comm_idup");
+    status = mpi_wait(comm, &request, 1, deadline, &done);
+    if (status != CORE_OK || !done)
+        mpi_never_finalize();
+    if (status == CORE_OK && !done)
+        return core_sdk_error(mpi_host, CORE_ERROR_CANCELLED, MPI_TITLE,
+                              "the timeout passed before all ranks created "
+                              "the communicator");
+    if (status == CORE_OK) {
+        mpi_lock();
+        mpi.Comm_set_errhandler(*out, mpi.ERRORS_RETURN);
+        mpi_unlock();
+    }
+    return status;
+}
+
 static core_status create(void *user, uint32_t rank, uint32_t size,
                           const void *id, int64_t timeout_ns, void **out_comm)
 {
-    MPI_Comm data;
-    int code;
+    int64_t deadline = mpi_now_ns() + timeout_ns;
+    mpi_comm *comm = comm_new((int)rank, (int)size);
+    core_status status;
 
     (void)user;
-    (void)rank;
-    (void)size;
     (void)id;
     *out_comm = NULL;
+    if (comm == NULL)
+        return no_memory();
     mpi_set_patience(timeout_ns);
-    mpi_lock();
-    code = mpi.Comm_dup(mpi.COMM_WORLD, &data);
-    mpi_unlock();
-    if (code != MPI_SUCCESS)
-        return mpi_error(code, "MPI_Comm_dup");
-    return comm_of(data, out_comm);
+    status = duplicate(comm, mpi.COMM_WORLD, &comm->data, deadline);
+    if (status == CORE_OK)
+        status = duplicate(comm, comm->data, &comm->control, deadline);
+    if (status == CORE_OK)
+        *out_comm = comm;
+    return status;
 }
+
+/* MPI_Comm_split has no form with a deadline, but the core calls this right
+ * after an exchange, so that all ranks come to it. */
 
 static core_status split(void *handle, uint32_t color, uint32_t rank,
                          uint32_t size, int64_t timeout_ns, void **out_comm)
 {
-    mpi_comm *comm = handle;
-    MPI_Comm data;
+    int64_t deadline = mpi_now_ns() + timeout_ns;
+    mpi_comm *comm = handle, *part;
+    core_status status;
     int code;
 
-    (void)size;
-    (void)timeout_ns;
     *out_comm = NULL;
     if (color > INT32_MAX)
         return core_sdk_error(mpi_host, CORE_ERROR_INVALID_ARGUMENT, MPI_TITLE,
                               "the color is %u; accepted: 0 to %d", color,
                               INT32_MAX);
+    part = comm_new((int)rank, (int)size);
+    if (part == NULL)
+        return no_memory();
     mpi_lock();
-    code = mpi.Comm_split(comm->data, (int)color, (int)rank, &data);
+    code = mpi.Comm_split(comm->data, (int)color, (int)rank, &part->data);
     mpi_unlock();
-    if (code != MPI_SUCCESS)
+    if (code != MPI_SUCCESS) {
+        comm_free(part);
         return mpi_error(code, "MPI_Comm_split");
-    return comm_of(data, out_comm);
+    }
+    status = duplicate(part, part->data, &part->control, deadline);
+    if (status == CORE_OK)
+        *out_comm = part;
+    return status;
 }
 
 static void abort_comm(void *handle)

@@ -12,7 +12,9 @@
 #include <libcore/lazy.h>
 #include <libcore/transform.h>
 
+#include <netinet/in.h>
 #include <pthread.h>
+#include <sys/socket.h>
 
 static const char *const devices[] = {"cpu", "sim"};
 
@@ -397,6 +399,58 @@ START_TEST(two_threads_at_once_are_refused)
 }
 END_TEST
 
+/* Rank 0 releases its only reference while its collective waits for rank 1. */
+static void release_at_once(core_comm *comm)
+{
+    core_tensor *x = rank_numbers(comm, 2);
+
+    if (core_comm_rank(comm) == 1)
+        usleep(200 * 1000);
+    OK(core_all_reduce_(comm, x, CORE_REDUCE_SUM));
+    core_comm_release(comm);
+    rank_expect(x, (float[]){3, 6}, 2);
+    core_tensor_release(x);
+    _exit(RANK_IS_WELL);
+}
+
+START_TEST(release_waits_for_pending_collectives)
+{
+    rank_device = devices[_i];
+    on_ranks(2, release_at_once);
+}
+END_TEST
+
+/* A thread for each communicator, on all ranks. */
+static void *reduce_often(void *comm)
+{
+    for (int i = 0; i < 20; i++) {
+        core_tensor *x = rank_numbers(comm, 8);
+
+        OK(core_all_reduce_(comm, x, CORE_REDUCE_MAX));
+        rank_expect(x, (float[]){2, 4, 6, 8, 10, 12, 14, 16}, 8);
+        core_tensor_release(x);
+    }
+    return NULL;
+}
+
+static void two_at_once(core_comm *comm)
+{
+    pthread_t thread;
+    core_comm *other;
+
+    OK(core_comm_split(comm, 0, core_comm_rank(comm), &other));
+    ck_assert_int_eq(pthread_create(&thread, NULL, reduce_often, other), 0);
+    reduce_often(comm);
+    pthread_join(thread, NULL);
+    core_comm_release(other);
+}
+
+START_TEST(two_communicators_are_used_by_two_threads)
+{
+    on_ranks(2, two_at_once);
+}
+END_TEST
+
 /* ------------------------------------------------------------ creation -- */
 
 static void expect_create(core_comm_options options, core_status expected,
@@ -504,6 +558,96 @@ START_TEST(rank_and_store_come_from_the_environment)
 }
 END_TEST
 
+START_TEST(file_of_another_run_is_refused_and_kept)
+{
+    core_comm_options options;
+
+    temporary_folder(rank_folder, "libcore-ranks");
+    options = rank_options(0, 2);
+    fclose(fopen(options.store + strlen("file:"), "w"));
+    rank_load_engine();
+    expect_create(options, CORE_ERROR_REFUSED, "the file exists");
+    ck_assert_int_eq(access(options.store + strlen("file:"), F_OK), 0);
+    temporary_remove(rank_folder);
+}
+END_TEST
+
+/* An address of this machine on which nothing listens yet. */
+static int free_port(struct sockaddr_in *address)
+{
+    socklen_t size = sizeof *address;
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+
+    *address = (struct sockaddr_in){.sin_family = AF_INET,
+                                    .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    ck_assert_int_eq(bind(listener, (struct sockaddr *)address, size), 0);
+    ck_assert_int_eq(getsockname(listener, (struct sockaddr *)address, &size),
+                     0);
+    return listener;
+}
+
+START_TEST(host_that_does_not_answer_is_an_error_after_the_timeout)
+{
+    struct sockaddr_in address;
+    int listener = free_port(&address), waiting[4];
+    char store[64];
+    core_comm_options options = {.struct_size = sizeof options,
+                                 .engine = "sockets",
+                                 .store = store,
+                                 .rank = 1,
+                                 .size = 2,
+                                 .timeout = 0.3};
+
+    /* With a full queue, the system does not answer a connection. */
+    ck_assert_int_eq(listen(listener, 0), 0);
+    for (int i = 0; i < 4; i++) {
+        waiting[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        connect(waiting[i], (struct sockaddr *)&address, sizeof address);
+    }
+    snprintf(store, sizeof store, "tcp:127.0.0.1:%d", ntohs(address.sin_port));
+    rank_load_engine();
+    expect_create(options, CORE_ERROR_CANCELLED,
+                  "the timeout passed before rank 0 sent the id");
+    for (int i = 0; i < 4; i++)
+        close(waiting[i]);
+    close(listener);
+}
+END_TEST
+
+START_TEST(two_processes_with_one_rank_are_an_error)
+{
+    struct sockaddr_in address;
+    pid_t children[2];
+    char store[64];
+    core_comm_options options = {.struct_size = sizeof options,
+                                 .engine = "sockets",
+                                 .store = store,
+                                 .size = 3,
+                                 .timeout = 30};
+    core_comm *comm;
+
+    close(free_port(&address));
+    snprintf(store, sizeof store, "tcp:127.0.0.1:%d", ntohs(address.sin_port));
+    for (int i = 0; i < 2; i++) {
+        children[i] = fork();
+        if (children[i] == 0) {
+            alarm(RANK_WATCHDOG_SECONDS);
+            options.rank = 1;
+            rank_load_engine();
+            core_comm_create(rank_device_find(), &options, &comm);
+            _exit(1);
+        }
+    }
+    rank_load_engine();
+    expect_create(options, CORE_ERROR_INVALID_ARGUMENT,
+                  "two processes are rank 1 of 3");
+    for (int i = 0; i < 2; i++) {
+        kill(children[i], SIGKILL);
+        waitpid(children[i], NULL, 0);
+    }
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -511,9 +655,13 @@ int main(void)
         collectives_cannot_be_captured,
         child_of_fork_cannot_use_the_communicator,
         two_threads_at_once_are_refused,
+        two_communicators_are_used_by_two_threads,
         creation_says_what_is_wrong,
         ranks_find_each_other_over_tcp,
         rank_and_store_come_from_the_environment,
+        file_of_another_run_is_refused_and_kept,
+        host_that_does_not_answer_is_an_error_after_the_timeout,
+        two_processes_with_one_rank_are_an_error,
     };
     const suite_loop loops[] = {
         {killed_rank_is_an_error_on_the_others, 0, 2},
@@ -522,6 +670,7 @@ int main(void)
         {different_calls_are_an_error_on_every_rank, 0, 2},
         {wrong_arguments_are_refused_and_nothing_fails, 0, 2},
         {tensors_without_content_are_refused, 0, 2},
+        {release_waits_for_pending_collectives, 0, 2},
     };
     const test_suite suites[] = {
         {"comm/comm_faults", SUITE_TESTS(tests), SUITE_LOOPS(loops)},
