@@ -39,6 +39,7 @@ static core_status check_tensor(const core_comm *comm, const char *name,
                            "%s: the tensor is not contiguous; core_contiguous "
                            "makes a copy that is",
                            name);
+    CORE_TRY(core__tensor_check_untraced(name, tensor));
     return core__storage_check(tensor->storage);
 }
 

@@ -416,14 +416,16 @@ run_uncached(core_call *call, const core_value *args, uint32_t nargs,
 }
 
 /* The layer refuses changes of tensors that must not be changed; below it, a
- * mode or a program that is recorded sees the call, and a tracer its step. */
-static inline bool may_write(const core__thread *self,
+ * mode or a program that is recorded sees the call, and a tracer its step.  The
+ * keys of the call also tell of tensors without content, the inputs included. */
+static inline bool may_write(const core__thread *self, const core_call *call,
                              const core_tensor *target)
 {
-    return !(target->flags & (CORE__TENSOR_INFERENCE | CORE__TENSOR_READ_ONLY |
-                              CORE__TENSOR_TRACED)) &&
-           !(self->included & (CORE__KEY_TRACE | CORE__KEY_MODE_BELOW_AUTOGRAD |
-                               CORE__KEYS_TRACED));
+    return !(target->flags &
+             (CORE__TENSOR_INFERENCE | CORE__TENSOR_READ_ONLY)) &&
+           !((self->included | call->keys) &
+             (CORE__KEY_TRACE | CORE__KEY_MODE_BELOW_AUTOGRAD |
+              CORE__KEYS_TRACED));
 }
 
 /* The fast path.  It calls only the kernel before its end, so that few
@@ -441,7 +443,7 @@ static inline __attribute__((always_inline)) core_status run(
 
     if (core__unlikely(!self || !match(args, form, output, &in)))
         return run_general(call, args, nargs, results, nresults, form);
-    if (form.written && core__unlikely(!may_write(self, output)))
+    if (form.written && core__unlikely(!may_write(self, call, output)))
         return run_general(call, args, nargs, results, nresults, form);
     row = row_of(self, call, &in);
     if (core__unlikely(!row))

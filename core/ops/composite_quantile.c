@@ -118,6 +118,35 @@ static core_tensor *arranged(core__scope *scope, const core_tensor *self,
     return whole ? rows : core__x_unsqueeze(scope, rows, dim + (list ? 1 : 0));
 }
 
+static core_status outside(const core_operator *op)
+{
+    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                          "q has numbers outside of 0 to 1");
+}
+
+/* Reads on the host whether all are from 0 to 1. */
+static core_status check_fractions(core__scope *scope, const core_operator *op,
+                                   core_tensor *q)
+{
+    core_tensor *bad =
+        core__x_logical_or(scope, core__x_lt_scalar(scope, q, 0),
+                           CORE__DO(scope, core_gt_scalar, q, core_int(1)));
+
+    return core__read_any(scope, bad) ? outside(op) : scope->status;
+}
+
+/* A number as a tensor like self. */
+static core_tensor *fraction(core__scope *scope, const core_operator *op,
+                             core_tensor *self, double q)
+{
+    if (!(q >= 0 && q <= 1)) {
+        core__scope_add(scope, outside(op));
+        return NULL;
+    }
+    return CORE__DO(scope, core_full, NULL, 0, core_float(q), self->dtype,
+                    core_tensor_device(self));
+}
+
 static core_status quantiles(core__scope *scope, core_call *call,
                              const core_value *args, bool ignore_nan,
                              core_value *result)
@@ -125,24 +154,20 @@ static core_status quantiles(core__scope *scope, core_call *call,
     const core_operator *op = call->op;
     core_tensor *self = args[0].u.tensor, *q = core__tensor_of(&args[1]);
     core_tensor *sorted = NULL, *places = NULL, *values;
-    core_tensor *rows = self, *bad;
+    core_tensor *rows = self;
     bool whole = args[2].tag == CORE_VALUE_NONE;
     bool keepdim = core__arg_bool(args, 3, false);
     int interpolation;
     uint32_t dim = 0;
 
-    if (!q)
-        q = CORE__DO(scope, core_full, NULL, 0, args[1], self->dtype,
-                     core_tensor_device(self));
+    if (q)
+        CORE_TRY(check_fractions(scope, op, q));
+    else
+        q = fraction(scope, op, self, core__double_of(&args[1]));
     if (scope->status != CORE_OK)
         return scope->status;
     CORE_TRY(check(op, self, q));
     CORE_TRY(interpolation_of(op, &args[4], &interpolation));
-    bad = core__x_logical_or(scope, core__x_lt_scalar(scope, q, 0),
-                             CORE__DO(scope, core_gt_scalar, q, core_int(1)));
-    if (core__read_any(scope, bad))
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                              "q has numbers outside of 0 to 1");
     if (whole) {
         rows = CORE__DO(scope, core_flatten, self, 0, -1);
     } else {

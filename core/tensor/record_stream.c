@@ -3,6 +3,7 @@
 
 /* Records the streams that use a tensor's memory besides its own. */
 
+#include "base/thread.h"
 #include "memory/allocator.h"
 #include "memory/host_memory.h"
 #include "memory/imported.h"
@@ -18,6 +19,7 @@ core_status core_tensor_record_stream(core_tensor *tensor, core_stream *stream)
 
     CORE__NOT_NULL(tensor);
     CORE__NOT_NULL(stream);
+    CORE_TRY(core__thread_cut(__func__));
     storage = tensor->storage;
     device = tensor->device;
     if (device != stream->device) {

@@ -49,7 +49,10 @@
  * fork, the child continues the region of the thread that forked.
  *
  * Memory that the program reads through a pointer that it got before, from
- * core_tensor_data or DLPack, is changed by the next cut, not by the calls. */
+ * core_tensor_data or DLPack, is changed by the next cut, not by the calls.  In
+ * the same way, what it writes through such a pointer, or to memory that it gave
+ * to core_tensor_from_memory, is seen by calls from before: cut first.  A tensor
+ * on such memory is used until the next cut, even if it was released before. */
 
 #ifndef LIBCORE_LAZY_H
 #define LIBCORE_LAZY_H

@@ -489,8 +489,14 @@ bool oracle_orders(const char *op)
 
 bool oracle_normalizes(const char *op)
 {
-    return strcmp(op, "_softmax") == 0 || strcmp(op, "_log_softmax") == 0 ||
-           strcmp(op, "logsumexp") == 0;
+    static const char *const names[] = {
+        "_softmax",  "_log_softmax", "logsumexp",    "_logsumexp",
+        "logaddexp", "logcumsumexp", "_safe_softmax"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(op, names[i]) == 0)
+            return true;
+    return false;
 }
 
 bool oracle_factors(const char *op)

@@ -4,62 +4,12 @@
 #include "resize.h"
 
 #include "oracle.h"
+#include "sample_words.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { DIMENSIONS = 8 };
-
-/* A word that is a tensor: its sizes, and the limit of its indices or 0. */
-typedef struct tensor_word {
-    char kind;
-    bool listed; /* the word has its elements, so its sizes must stay */
-    uint32_t ndim;
-    int64_t sizes[DIMENSIONS];
-    int64_t limit;
-} tensor_word;
-
-static bool read_word(const char *word, size_t length, tensor_word *out)
-{
-    const char *at = word + 2, *end = word + length;
-
-    memset(out, 0, sizeof *out);
-    if (length < 2 || word[1] != ':' || !strchr("tupvxqymh", word[0]))
-        return false;
-    out->kind = word[0];
-    while (at < end && *at >= '0' && *at <= '9' && out->ndim < DIMENSIONS) {
-        out->sizes[out->ndim++] = strtoll(at, (char **)(uintptr_t)&at, 10);
-        at += at < end && *at == ',';
-    }
-    if (at < end && *at == '/')
-        out->limit = strtoll(at + 1, NULL, 10);
-    out->listed = memchr(word, '=', length) != NULL;
-    return true;
-}
-
-static size_t write_word(const tensor_word *word, char *to, size_t capacity)
-{
-    size_t used = (size_t)snprintf(to, capacity, "%c:", word->kind);
-
-    for (uint32_t d = 0; d < word->ndim && used < capacity; d++)
-        used += (size_t)snprintf(to + used, capacity - used, "%s%" PRId64,
-                                 d ? "," : "", word->sizes[d]);
-    if (word->limit > 0 && used < capacity)
-        used += (size_t)snprintf(to + used, capacity - used, "/%" PRId64,
-                                 word->limit);
-    return used;
-}
-
-static int64_t numel_of(const tensor_word *word)
-{
-    int64_t numel = 1;
-
-    for (uint32_t d = 0; d < word->ndim && numel < INT32_MAX; d++)
-        numel *= word->sizes[d];
-    return numel;
-}
 
 /* False: a matrix that is factored, or a tensor whose elements are listed, has
  * this size. */
@@ -130,13 +80,13 @@ static int resize_word(void *context, const char *at, size_t length, char *to,
     const resizing *self = context;
     tensor_word word;
 
-    if (!read_word(at, length, &word))
+    if (!tensor_word_read(at, length, &word))
         return 0;
     if (!replace(self->from, &word, self->size, self->to))
         return -1;
     if (word.listed)
         return 0;
-    return (int)write_word(&word, to, capacity);
+    return (int)tensor_word_write(&word, to, capacity);
 }
 
 bool sample_resize(const sample *from, int64_t size, int64_t to, resized *out)
@@ -156,8 +106,9 @@ int64_t sample_numel(const sample *from)
         size_t length = strcspn(at, " ");
         tensor_word word;
 
-        if (read_word(at, length, &word) && numel_of(&word) > most)
-            most = numel_of(&word);
+        if (tensor_word_read(at, length, &word) &&
+            tensor_word_numel(&word) > most)
+            most = tensor_word_numel(&word);
         at += length;
         at += *at == ' ';
     }
@@ -192,7 +143,7 @@ bool sample_sizes(const sample *from, int64_t *out_first, int64_t *out_last)
         size_t length = strcspn(at, " ");
         tensor_word word;
 
-        if (read_word(at, length, &word))
+        if (tensor_word_read(at, length, &word))
             for (uint32_t d = 0; d < word.ndim; d++) {
                 if (word.sizes[d] < 2)
                     continue;
@@ -225,23 +176,23 @@ static int level_word(void *context, const char *at, size_t length, char *to,
     const tensor_word *most = context;
     tensor_word word, level = *most;
 
-    if (!read_word(at, length, &word))
+    if (!tensor_word_read(at, length, &word))
         return 0;
     level.kind = word.kind;
-    return (int)write_word(&level, to, capacity);
+    return (int)tensor_word_write(&level, to, capacity);
 }
 
 bool sample_level(const sample *from, resized *out)
 {
-    tensor_word words[DIMENSIONS], *most = words;
+    tensor_word words[TENSOR_WORD_DIMENSIONS], *most = words;
     uint32_t count = 0;
     bool differ = false;
 
-    for (const char *at = from->words; *at && count < DIMENSIONS;) {
+    for (const char *at = from->words; *at && count < TENSOR_WORD_DIMENSIONS;) {
         size_t length = strcspn(at, " ");
 
-        if (read_word(at, length, &words[count])) {
-            if (numel_of(&words[count]) > numel_of(most))
+        if (tensor_word_read(at, length, &words[count])) {
+            if (tensor_word_numel(&words[count]) > tensor_word_numel(most))
                 most = &words[count];
             count++;
         }
@@ -251,7 +202,7 @@ bool sample_level(const sample *from, resized *out)
     for (uint32_t k = 0; k < count; k++) {
         if (!strchr("tupm", words[k].kind) || !fits_into(&words[k], most))
             return false;
-        differ |= numel_of(&words[k]) != numel_of(most);
+        differ |= tensor_word_numel(&words[k]) != tensor_word_numel(most);
     }
     return differ && rewrite(from, level_word, most, out);
 }
@@ -259,22 +210,15 @@ bool sample_level(const sample *from, resized *out)
 /* The number of the argument that is called "dim", or -1. */
 static int32_t dim_argument(const sample *from)
 {
+    schema_argument arguments[SCHEMA_ARGUMENTS];
     core_operator *op;
-    const char *schema, *end, *at;
-    int32_t argument = 0;
-    int depth = 0;
+    uint32_t count = 0;
 
-    if (core_op_find(from->op, &op) != CORE_OK)
-        return -1;
-    schema = strchr(core_op_schema(op), '(') + 1;
-    end = strstr(schema, ") ->");
-    for (at = schema; at < end; at++) {
-        depth += (*at == '(' || *at == '[') - (*at == ')' || *at == ']');
-        if (depth == 0 && *at == ',' && strncmp(at, ", *,", 4) != 0)
-            argument++;
-        if (strncmp(at, " dim", 4) == 0 && strchr(",)= ", at[4]))
-            return argument;
-    }
+    if (core_op_find(from->op, &op) == CORE_OK)
+        count = schema_read(core_op_schema(op), arguments);
+    for (uint32_t i = 0; i < count; i++)
+        if (strcmp(arguments[i].name, "dim") == 0)
+            return (int32_t)i;
     return -1;
 }
 

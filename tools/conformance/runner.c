@@ -340,6 +340,10 @@ static bool ended_while_opening(const child *from)
 /* Turns the way the child ended into the verdict of the running test. */
 static void set_verdict_of_exit(runner *self, const child *from, int status)
 {
+    static const char of_kernels[] =
+        ": one cause is a kernel that runs later than its launch and uses the "
+        "call or its arguments, which are valid until launch returns: it must "
+        "copy them (core_host.call_copy)";
     record *one = from->current;
     char where[200] = "";
 
@@ -358,8 +362,9 @@ static void set_verdict_of_exit(runner *self, const child *from, int status)
                  where);
     } else if (WIFSIGNALED(status)) {
         one->verdict = VERDICT_CRASH;
-        snprintf(one->detail, sizeof one->detail, "signal %d (%s)%s",
-                 WTERMSIG(status), strsignal(WTERMSIG(status)), where);
+        snprintf(one->detail, sizeof one->detail, "signal %d (%s)%s%s",
+                 WTERMSIG(status), strsignal(WTERMSIG(status)), where,
+                 one->level > LEVEL_CORE && !where[0] ? of_kernels : "");
     } else {
         one->verdict = VERDICT_CRASH;
         snprintf(one->detail, sizeof one->detail,

@@ -346,6 +346,18 @@ void sample_call_make_masked(sample_call *self)
     }
 }
 
+void sample_call_add(sample_call *self, double number)
+{
+    for (uint32_t k = 0; k < self->noperands; k++) {
+        operand *one = &self->operands[k];
+
+        for (int64_t i = 0;
+             core_dtype_is_floating(one->dtype) && i < one->numel; i++)
+            one->values[i] =
+                element_rounded(one->dtype, one->values[i] + number);
+    }
+}
+
 void sample_call_limit(sample_call *self, double most)
 {
     for (uint32_t k = 0; k < self->noperands; k++)
@@ -473,11 +485,13 @@ bool sample_call_allows(const sample_call *self, uint32_t operand, layout how)
                 (how != LAYOUT_APART && how != LAYOUT_TRANSPOSED &&
                  how != LAYOUT_COLUMNS_APART));
     /* Distinct values, permutations and matrices of full rank have no equal
-     * rows; where elements are written, positions must differ. */
+     * rows; where elements are written, positions must differ; an index of a
+     * maximum is within its window. */
     return fixed < one->ndim && one->numel > 0 &&
            !(self->absent >> operand & 1) && strchr("tpxm", one->kind) &&
            !sample_call_writes(self, operand) && strncmp(op, "hist", 4) != 0 &&
-           (one->kind != 'x' || strncmp(op, "scatter", 7) != 0) &&
+           (one->kind != 'x' || (strncmp(op, "scatter", 7) != 0 &&
+                                 strstr(op, "max_pool") == NULL)) &&
            (fixed + 2 < one->ndim || !oracle_factors(op)) &&
            (how != LAYOUT_ONE_COLUMN || fixed != repeated(one, LAYOUT_ONE_ROW));
 }

@@ -94,6 +94,8 @@ void sample_call_make_special(sample_call *self);
 /* Makes values with which exponentials overflow, and minus infinities between
  * them. */
 void sample_call_make_masked(sample_call *self);
+/* Adds a number to all values of floating operands. */
+void sample_call_add(sample_call *self, double number);
 /* Replaces finite values beyond a limit by 2, with their signs. */
 void sample_call_limit(sample_call *self, double most);
 /* Makes the second operand equal to the first; they are one tensor then.

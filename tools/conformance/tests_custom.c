@@ -121,20 +121,21 @@ bool own_call_parse(own_call *call, bool with_defaults)
     const char *at = strchr(core_op_schema(call->op), '(') + 1;
     const char *arrow = strstr(at, ") -> ");
 
-    if (!arrow)
-        return false;
-    call->in_place = begins(at, "Tensor(a!) self");
-    if (call->in_place ? !call->accepts_in_place || strchr(at + 10, '!') < arrow
-                       : strchr(at, '!') != NULL)
+    /* Only the first argument may be changed. */
+    call->in_place = begins(at, "Tensor(a!) ");
+    if (!arrow || memchr(at + call->in_place * 10, '!',
+                         (size_t)(arrow - at) - call->in_place * 10))
         return false;
     call->nargs = 0;
     call->nresults = 1;
     for (const char *c = arrow; *c; c++)
         call->nresults += *c == ',';
     while (at < arrow) {
-        const char *end = at + strcspn(at, ",)="), *name = end;
+        const char *end = at + (begins(at, "Tensor(a!) ") ? 11 : 0), *name;
         core_value value;
 
+        end += strcspn(end, ",)=");
+        name = end;
         if (call->nargs == ARGUMENTS || !read_type(at, &value))
             return false;
         if (*end == '=' && (!with_defaults || !read_default(end, &value)))
@@ -192,25 +193,26 @@ static core_status fill(const suite *self, own_call *call, core_device *device,
     return CORE_OK;
 }
 
+/* An operator that changes its first argument gets a clone of it. */
 static core_status run_on(own_call *call, core_tensor *const *inputs,
                           core_value *results)
 {
+    core_tensor *clone = NULL;
+    core_status status = CORE_OK;
     size_t next = 0;
-
-    core_tensor *copy = NULL;
-    core_status status;
 
     memset(results, 0, RESULTS * sizeof *results);
     for (uint32_t i = 0; i < call->nargs; i++)
         if (call->args[i].tag == CORE_VALUE_TENSOR)
             call->args[i].u.tensor = inputs[next++];
     if (call->in_place) {
-        CORE_TRY(core_clone(inputs[0], CORE_FORMAT_PRESERVE, &copy));
-        call->args[0].u.tensor = copy;
+        status = suite_call("clone", call->args, 1, &clone);
+        call->args[0].u.tensor = clone;
     }
-    status = core_op_call(call->op, call->args, call->nargs, results,
-                          call->nresults);
-    core_tensor_release(copy);
+    if (status == CORE_OK)
+        status = core_op_call(call->op, call->args, call->nargs, results,
+                              call->nresults);
+    core_tensor_release(clone);
     return status;
 }
 
@@ -260,10 +262,11 @@ static core_status find_arguments(suite *self, own_call *call)
 
 /* ------------------------------------------------------------- each test -- */
 
-static bool can_call(suite *self, own_call *call, bool finds)
+static bool can_call(suite *self, own_call *call, uint32_t flags)
 {
     return own_call_parse(call, false) &&
-           (!finds || find_arguments(self, call) == CORE_OK);
+           (!call->in_place || flags & OWN_IN_PLACE) &&
+           (!(flags & OWN_FINDS) || find_arguments(self, call) == CORE_OK);
 }
 
 /* Adds a line, or a last one that says that there are more. */
@@ -282,9 +285,8 @@ static void add_unchecked(char *lines, const char *name, const char *why)
 }
 
 void own_operators_check(suite *self, outcome *out, own_check check,
-                         uint32_t needs)
+                         uint32_t flags)
 {
-    const bool finds = needs & OWN_FINDS;
     static plugin_operators names;
     static char unchecked[REMARKS];
     static bool listed;
@@ -302,12 +304,12 @@ void own_operators_check(suite *self, outcome *out, own_check check,
                    "turning the fallback off"))
         return;
     for (uint32_t i = 0; i < names.count && out->verdict == VERDICT_PASS; i++) {
-        own_call call = {.accepts_in_place = needs & OWN_IN_PLACE};
+        own_call call = {.nargs = 0};
 
         if (!expect_ok(out, core_op_find(names.name[i], &call.op),
                        names.name[i]))
             return;
-        if (can_call(self, &call, finds))
+        if (can_call(self, &call, flags))
             checked += check(self, out, &call, names.gradient[i]);
         if (call.unchecked)
             add_unchecked(unchecked, names.name[i], call.unchecked);
@@ -321,8 +323,8 @@ void own_operators_check(suite *self, outcome *out, own_check check,
         not_supported(out,
                       "the suite cannot call any of its %u operators: none "
                       "%stakes only %stensors and numbers on the device",
-                      names.count, finds ? "" : "has a kernel and ",
-                      finds ? "f64 or f32 " : "");
+                      names.count, flags & OWN_FINDS ? "" : "has a kernel and ",
+                      flags & OWN_FINDS ? "f64 or f32 " : "");
 }
 
 /* ------------------------------------------------------------- gradients -- */
@@ -599,77 +601,96 @@ static bool gradient_here_is_right(suite *self, outcome *out, own_call *call,
                                        call->ntensors, 1e-6, 1e-5, 1e-3));
 }
 
-/* Makes all operands negative; false: the results are not finite, or the device
- * refuses them. */
-static bool make_negative(suite *self, own_call *call)
+/* Makes new operands of the same sizes; false: the results are not finite, or
+ * the device refuses them. */
+static bool make_operands(suite *self, own_call *call, const core_tensor *like,
+                          bool negative)
 {
     int64_t sizes[8];
-    uint32_t ndim;
+    uint32_t ndim = (uint32_t)core_tensor_ndim(like);
     sums of;
     bool good;
 
-    if (call->ntensors == 0)
-        return false;
-    ndim = (uint32_t)core_tensor_ndim(call->tensors[0]);
     for (uint32_t d = 0; d < ndim; d++)
-        sizes[d] = core_tensor_sizes(call->tensors[0])[d];
-    good = fill(self, call, self->device, sizes, ndim, true) == CORE_OK &&
+        sizes[d] = core_tensor_sizes(like)[d];
+    good = fill(self, call, self->device, sizes, ndim, negative) == CORE_OK &&
            sum_of_values(call, &of) == CORE_OK && isfinite(of.magnitudes);
     core_error_clear();
     return good;
 }
 
-/* A failure says what was different. */
-static bool still_right(suite *self, outcome *out, own_call *call,
-                        bool gradient, const char *with)
+/* Tests whether the gradient, if there is one, is wrong; says with what. */
+static bool is_wrong_with(suite *self, outcome *out, own_call *call,
+                          bool gradient, const char *what)
 {
     char text[TEST_DETAIL];
 
     if (gradient_here_is_right(self, out, call, gradient) ||
         out->verdict != VERDICT_FAIL)
-        return true;
-    snprintf(text, sizeof text, "with %s: %.400s", with, out->detail);
+        return false;
+    snprintf(text, sizeof text, "with %s: %.450s", what, out->detail);
     snprintf(out->detail, sizeof out->detail, "%s", text);
-    return false;
+    return true;
 }
 
-/* Gives the numbers that have defaults other values, and says which; false:
- * there are none, or the operator refuses them. */
-static bool change_numbers(own_call *call, char *text, size_t capacity)
+/* With each number that an argument is given in numbers-matter. */
+static bool is_wrong_with_numbers(suite *self, outcome *out, own_call *call,
+                                  core_tensor *like)
 {
-    size_t length = 0;
-    sums of;
-    bool good;
+    own_call varied = {.op = call->op};
+    char text[200];
+    bool wrong = false;
 
-    *text = 0;
-    if (own_call_parse(call, true))
-        for (uint32_t i = 0; i < call->nargs; i++)
-            if (call->args[i].tag == CORE_VALUE_FLOAT &&
-                length + 1 < capacity) {
-                call->args[i].u.f = call->args[i].u.f * 1.5 + .25;
-                length += (size_t)snprintf(text + length, capacity - length,
-                                           "%s%s = %g", length ? ", " : "",
-                                           call->names[i], call->args[i].u.f);
-            }
-    good = length > 0 && sum_of_values(call, &of) == CORE_OK &&
-           isfinite(of.magnitudes);
-    core_error_clear();
-    return good;
+    if (!own_call_parse(&varied, true))
+        return false;
+    varied.dtype = call->dtype;
+    for (uint32_t k = 0; k < varied.nargs && !wrong; k++) {
+        core_value before = varied.args[k];
+
+        for (int n = 0; own_is_number(&before) && !wrong && n < OWN_NUMBERS &&
+                        own_set_number(&varied.args[k], n);
+             n++)
+            wrong = make_operands(self, &varied, like, false) &&
+                    is_wrong_with(self, out, &varied, false,
+                                  own_describe(&varied, text, sizeof text) + 2);
+        varied.args[k] = before;
+    }
+    drop_tensors(&varied);
+    return wrong;
+}
+
+/* A frequent cause where the first argument is changed. */
+static void explain_in_place(outcome *out)
+{
+    size_t used = strlen(out->detail);
+
+    snprintf(out->detail + used, sizeof out->detail - used,
+             " (setup runs after the operator: the first argument that it "
+             "saves is the changed one)");
 }
 
 static bool gradient_is_right(suite *self, outcome *out, own_call *call,
                               bool gradient)
 {
-    char text[200];
+    core_tensor *like;
+    bool wrong;
 
-    if (!gradient_here_is_right(self, out, call, gradient))
+    if (call->ntensors == 0)
         return false;
-    if (make_negative(self, call) &&
-        !still_right(self, out, call, gradient, "negative operands"))
+    if (!gradient_here_is_right(self, out, call, gradient)) {
+        if (call->in_place && out->verdict == VERDICT_FAIL)
+            explain_in_place(out);
         return false;
-    if (change_numbers(call, text, sizeof text))
-        still_right(self, out, call, gradient, text);
-    return true;
+    }
+    like = call->tensors[0];
+    core_tensor_retain(like);
+    wrong = (make_operands(self, call, like, true) &&
+             is_wrong_with(self, out, call, gradient, "negative operands")) ||
+            is_wrong_with_numbers(self, out, call, like);
+    core_tensor_release(like);
+    if (wrong && call->in_place)
+        explain_in_place(out);
+    return !wrong;
 }
 
 static void gradients_are_correct(suite *self, outcome *out, const test *one)

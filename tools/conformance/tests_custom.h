@@ -19,23 +19,22 @@ typedef struct own_call {
     core_dtype dtype; /* of the tensors that were found */
     core_tensor *tensors[OWN_ARGUMENTS];
     size_t ntensors;
-    bool accepts_in_place; /* the check can call operators that change self */
-    bool in_place;         /* this one does: it gets a copy of self */
+    bool in_place;         /* it changes its first argument */
     const char *unchecked; /* why it was not checked, if a check says so */
 } own_call;
 
 /* Returns whether the call was checked. */
 typedef bool (*own_check)(suite *self, outcome *out, own_call *call,
                           bool gradient);
-
-/* What a check needs: FINDS: the call has tensors that the device accepts, of
- * f64 or else of f32.  IN_PLACE: operators that change self are checked, too. */
-enum { OWN_FINDS = 1 << 0, OWN_IN_PLACE = 1 << 1 };
-
+/* Which operators are checked, and how their calls are prepared. */
+enum {
+    OWN_FINDS = 1,   /* with tensors that the device accepts, of f64 or f32 */
+    OWN_IN_PLACE = 2 /* also those that change their first argument */
+};
 /* Checks each operator of the plugin that takes only tensors and numbers, until
  * one fails. */
 void own_operators_check(suite *self, outcome *out, own_check check,
-                         uint32_t needs);
+                         uint32_t flags);
 
 /* Reads the arguments of the operator's schema; false: one is of a type that
  * the suite cannot create.  Those with defaults are left out, or else numbers
@@ -44,6 +43,14 @@ bool own_call_parse(own_call *call, bool with_defaults);
 /* The largest relative error of a result of f32 that the device declares, or
  * that the suite's tolerance allows. */
 double own_relative_error(const suite *self);
+
+/* The numbers that arguments are given. */
+enum { OWN_NUMBERS = 5 };
+bool own_is_number(const core_value *value);
+/* Gives an argument its n-th number; false: there are fewer. */
+bool own_set_number(core_value *value, int n);
+/* Writes the numbers of a call: ", scale 1.25, by 2". */
+const char *own_describe(const own_call *call, char *text, size_t size);
 
 /* The tests of their kernels. */
 void own_layouts_agree(suite *self, outcome *out, const test *one);

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 4096, NUMBERS = 5, REASON = 160 };
+enum { MOST = 4096, NUMBERS = OWN_NUMBERS, REASON = 160 };
 
 /* The sizes of all operands, the last for kernels with large tiles. */
 static const struct {
@@ -130,14 +130,13 @@ static core_status call_on(const suite *self, own_call *call,
     return status;
 }
 
-static bool is_number(const core_value *value)
+bool own_is_number(const core_value *value)
 {
     return value->tag == CORE_VALUE_FLOAT || value->tag == CORE_VALUE_INT ||
            value->tag == CORE_VALUE_BOOL;
 }
 
-/* Gives an argument its n-th number; false: there are fewer. */
-static bool set_number(core_value *value, int n)
+bool own_set_number(core_value *value, int n)
 {
     if (value->tag == CORE_VALUE_FLOAT)
         value->u.f = floats[n];
@@ -148,8 +147,7 @@ static bool set_number(core_value *value, int n)
     return value->tag != CORE_VALUE_BOOL || n < 2;
 }
 
-/* The numbers of a call: "scale 1.25, by 2". */
-static const char *describe(const own_call *call, char *text, size_t size)
+const char *own_describe(const own_call *call, char *text, size_t size)
 {
     size_t used = 0;
 
@@ -159,7 +157,7 @@ static const char *describe(const own_call *call, char *text, size_t size)
         double number =
             value->tag == CORE_VALUE_FLOAT ? value->u.f : (double)value->u.i;
 
-        if (is_number(value))
+        if (own_is_number(value))
             used += (size_t)snprintf(text + used, size - used, ", %s %g",
                                      call->names[k], number);
     }
@@ -224,7 +222,7 @@ static bool agree(const suite *self, outcome *out, const own_call *call,
     const char *name = core_op_name(call->op);
 
     sizes_of(shape, sizes, sizeof sizes);
-    describe(call, text, sizeof text);
+    own_describe(call, text, sizeof text);
     if (!expect(out, got->count == wanted->count,
                 "%s of %s%s: the device has %u results, the plugin's function "
                 "or kernel for cpu %u",
@@ -307,10 +305,10 @@ static bool compare_all(suite *self, outcome *out, own_call *call,
         for (uint32_t k = 0; k < varied.nargs; k++) {
             core_value before = varied.args[k];
 
-            if (!is_number(&before))
+            if (!own_is_number(&before))
                 continue;
             for (int n = 0; n < NUMBERS && out->verdict == VERDICT_PASS &&
-                            set_number(&varied.args[k], n);
+                            own_set_number(&varied.args[k], n);
                  n++)
                 counts[compare(self, out, &varied, shape, dtype)]++;
             varied.args[k] = before;
@@ -360,7 +358,8 @@ static effect effect_of(suite *self, own_call *call, uint32_t k, size_t shape,
 
     memset(&first, 0, sizeof first);
     for (int n = 0;
-         n < NUMBERS && found != SOME && set_number(&call->args[k], n); n++) {
+         n < NUMBERS && found != SOME && own_set_number(&call->args[k], n);
+         n++) {
         if (call_on(self, call, self->device, shape, dtype, &other) != CORE_OK)
             continue;
         if (has_first) {
@@ -389,7 +388,7 @@ static bool numbers_change_results(suite *self, outcome *out, own_call *call,
          k++) {
         effect all = UNKNOWN;
 
-        if (!is_number(&varied.args[k]))
+        if (!own_is_number(&varied.args[k]))
             continue;
         for (size_t shape = 0; all != SOME && shape < 2 * SHAPES; shape++) {
             effect one = effect_of(self, &varied, k, shape / 2,

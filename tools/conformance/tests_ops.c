@@ -8,6 +8,7 @@
 #include "claims.h"
 #include "operators.h"
 #include "resize.h"
+#include "vary.h"
 
 #include <fnmatch.h>
 #include <stdio.h>
@@ -63,18 +64,12 @@ static void prepend_detail(outcome *out, const char *what)
     snprintf(out->detail, sizeof out->detail, "%s", text);
 }
 
-static bool run_special(suite *self, sample_call *call, sample_counts *all,
-                        outcome *out)
+static bool run_values(suite *self, sample_call *call, sample_counts *all,
+                       outcome *out)
 {
     reference wanted;
     bool good = true;
 
-    if (oracle_normalizes(core_op_name(call->op)))
-        sample_call_make_masked(call);
-    else
-        sample_call_make_special(call);
-    if (oracle_scales(core_op_name(call->op)))
-        sample_call_limit(call, 60000);
     call->tied = true;
     if (reference_shapes(call, &wanted) != CORE_OK ||
         reference_values(call, self, &wanted) != CORE_OK)
@@ -90,6 +85,33 @@ static bool run_special(suite *self, sample_call *call, sample_counts *all,
 done:
     reference_free(&wanted);
     return good;
+}
+
+/* Numbers whose exponentials overflow in f32, then those that do in f64 too, and
+ * those that are 0 in f64. */
+static bool run_exponents(suite *self, sample_call *call, sample_counts *all,
+                          outcome *out)
+{
+    static const double more[] = {0, 700, -2000};
+    bool good = true;
+
+    sample_call_make_masked(call);
+    for (size_t i = 0; good && i < sizeof more / sizeof *more; i++) {
+        sample_call_add(call, more[i]);
+        good = run_values(self, call, all, out);
+    }
+    return good;
+}
+
+static bool run_special(suite *self, sample_call *call, sample_counts *all,
+                        outcome *out)
+{
+    if (oracle_normalizes(core_op_name(call->op)))
+        return run_exponents(self, call, all, out);
+    sample_call_make_special(call);
+    if (oracle_scales(core_op_name(call->op)))
+        sample_call_limit(call, 60000);
+    return run_values(self, call, all, out);
 }
 
 /* Where results are written, and what the operands are. */
@@ -260,6 +282,7 @@ typedef enum extent {
     EXTENT_LARGE,   /* all results without gaps, and transposed with gaps */
     EXTENT_TWINS,   /* one tensor as the first two operands */
     EXTENT_COLUMNS, /* row-major */
+    EXTENT_VARIED,  /* row-major, into a window and transposed with gaps */
     EXTENT_SPECIAL, /* NaN, infinities and the like */
 } extent;
 
@@ -303,6 +326,10 @@ static bool run_extent(suite *self, sample_call *call, const reference *wanted,
                            RESULT_NEW | RESULT_WINDOW | RESULT_IN_PLACE |
                                RESULT_AGAIN | RESULT_TAIL,
                            all, out) &&
+               run_arranged(self, call, wanted, ARRANGED_STRIDED, all, out);
+    case EXTENT_VARIED:
+        return run_results(self, call, wanted, RESULT_NEW | RESULT_WINDOW, all,
+                           out) &&
                run_arranged(self, call, wanted, ARRANGED_STRIDED, all, out);
     case EXTENT_COLUMNS:
         all->large = true;
@@ -458,6 +485,67 @@ static bool run_varied(suite *self, const sample *from, core_dtype dtype,
     return good;
 }
 
+/* --------------------------------------------------- argument patterns -- */
+
+/* Tests whether any sample of the operator is claimed for a dtype. */
+static claim claimed(suite *self, const char *op, core_dtype dtype,
+                     const sample **out_first)
+{
+    static sample_call call;
+    claim best = CLAIM_NONE;
+    const sample *at;
+
+    *out_first = NULL;
+    for (size_t i = 0; best != CLAIM_KERNEL && (at = sample_at(i)); i++) {
+        reference wanted;
+        core_status status;
+        claim this;
+
+        if (strcmp(at->op, op) != 0)
+            continue;
+        if (!*out_first)
+            *out_first = at;
+        if (!sample_call_parse(&call, self, at, dtype) ||
+            (!sample_call_has_dtype(&call) && dtype != CORE_I64))
+            continue;
+        status = reference_shapes(&call, &wanted);
+        if (status == CORE_OK || status == CORE_ERROR_DATA_DEPENDENT) {
+            this = claim_of(self, &call, &wanted);
+            best = this > best ? this : best;
+        }
+        reference_free(&wanted);
+    }
+    return best;
+}
+
+typedef struct varying {
+    suite *self;
+    core_dtype dtype;
+    sample_counts *all;
+    outcome *out;
+} varying;
+
+static bool run_variation(void *context, const sample *one)
+{
+    const varying *v = context;
+
+    return run_sample(v->self, one, v->dtype, EXTENT_VARIED, v->all, v->out);
+}
+
+/* Runs what follows from a sample and the schema, for one dtype: the dtypes of a
+ * kernel read their arguments in the same way. */
+static bool run_variations(suite *self, const sample *from, core_dtype dtype,
+                           sample_counts *all, outcome *out)
+{
+    varying context = {self, dtype, all, out};
+    const sample *first;
+
+    if (dtype != CORE_F32 &&
+        claimed(self, from->op, CORE_F32, &first) != CLAIM_NONE)
+        return true;
+    return sample_vary(from, run_variation, &context);
+}
+
 /* Passes one tensor as the first two operands. */
 static bool run_twins(suite *self, const sample *from, core_dtype dtype,
                       sample_counts *all, outcome *out)
@@ -529,7 +617,8 @@ static bool run_others(suite *self, const char *kernel, core_dtype dtype,
     for (size_t i = 0; good && (at = sample_at(i)); i++) {
         if (!uses_kernel(self, at, kernel))
             continue;
-        good = run_sample(self, at, dtype, EXTENT_ALL, all, out);
+        good = run_sample(self, at, dtype, EXTENT_ALL, all, out) &&
+               run_variations(self, at, dtype, all, out);
         if (good && (!before || strcmp(before->op, at->op) != 0) &&
             strchr(at->op, '.') && !strstr(at->op, "calar")) {
             good = run_first(self, at->op, dtype, run_sizes, all, out);
@@ -568,7 +657,8 @@ static void run_operator(suite *self, outcome *out, const test *one)
         good = run_first(self, first->op, dtype, run_level, &all, out);
     for (size_t i = 0; good && (at = sample_at(i)); i++)
         if (strcmp(at->op, first->op) == 0)
-            good = run_varied(self, at, dtype, &all, out);
+            good = run_varied(self, at, dtype, &all, out) &&
+                   run_variations(self, at, dtype, &all, out);
     if (good)
         good = run_first(self, first->op, dtype, run_twins, &all, out);
     if (good && !self->quick)
@@ -588,37 +678,6 @@ static void run_operator(suite *self, outcome *out, const test *one)
 }
 
 /* ---------------------------------------------------------- the matrix -- */
-
-/* Tests whether any sample of the operator is claimed for a dtype. */
-static claim claimed(suite *self, const char *op, core_dtype dtype,
-                     const sample **out_first)
-{
-    static sample_call call;
-    claim best = CLAIM_NONE;
-    const sample *at;
-
-    *out_first = NULL;
-    for (size_t i = 0; best != CLAIM_KERNEL && (at = sample_at(i)); i++) {
-        reference wanted;
-        core_status status;
-        claim this;
-
-        if (strcmp(at->op, op) != 0)
-            continue;
-        if (!*out_first)
-            *out_first = at;
-        if (!sample_call_parse(&call, self, at, dtype) ||
-            (!sample_call_has_dtype(&call) && dtype != CORE_I64))
-            continue;
-        status = reference_shapes(&call, &wanted);
-        if (status == CORE_OK || status == CORE_ERROR_DATA_DEPENDENT) {
-            this = claim_of(self, &call, &wanted);
-            best = this > best ? this : best;
-        }
-        reference_free(&wanted);
-    }
-    return best;
-}
 
 /* Passes if it runs: the runner makes it fail if the process that lists the
  * matrix did not finish. */

@@ -103,7 +103,7 @@ static bool keeps_operands(suite *self, const sample_call *call,
                                          ARRANGED_ROWS, &on),
                      "making the operands");
     for (uint32_t k = 0; good && k < call->noperands; k++) {
-        if (!on.tensors[k])
+        if (!on.tensors[k] || sample_call_writes(call, k))
             continue;
         bytes[k] = (size_t)core_tensor_numel(on.tensors[k]) *
                    core_dtype_size(core_tensor_dtype(on.tensors[k]));

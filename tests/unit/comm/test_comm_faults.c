@@ -9,6 +9,7 @@
 #include <libcore/autograd.h>
 #include <libcore/capture.h>
 #include <libcore/compile.h>
+#include <libcore/lazy.h>
 #include <libcore/transform.h>
 
 #include <pthread.h>
@@ -264,6 +265,51 @@ START_TEST(wrong_arguments_are_refused_and_nothing_fails)
 }
 END_TEST
 
+/* A pending tensor of another thread's lazy region. */
+typedef struct pending_call {
+    core_comm *comm;
+    core_tensor *tensor;
+} pending_call;
+
+static void *send_pending(void *context)
+{
+    const pending_call *call = context;
+    core_tensor *out;
+
+    ck_assert_int_eq(
+        core_all_reduce(call->comm, call->tensor, CORE_REDUCE_SUM, &out),
+        CORE_ERROR_UNSUPPORTED);
+    MESSAGE("core_all_reduce: the tensor has no content");
+    ck_assert_int_eq(
+        core_all_reduce_(call->comm, call->tensor, CORE_REDUCE_SUM),
+        CORE_ERROR_UNSUPPORTED);
+    return NULL;
+}
+
+static void use_pending(core_comm *comm)
+{
+    core_tensor *x = rank_numbers(comm, 2);
+    pending_call call = {.comm = comm};
+    pthread_t thread;
+
+    OK(core_lazy_begin(NULL));
+    OK(core_neg(x, &call.tensor));
+    ck_assert_int_eq(pthread_create(&thread, NULL, send_pending, &call), 0);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    OK(core_all_reduce_(comm, call.tensor, CORE_REDUCE_SUM)); /* cuts */
+    rank_expect(call.tensor, (float[]){-3, -6}, 2);
+    OK(core_lazy_end());
+    core_tensor_release(call.tensor);
+    core_tensor_release(x);
+}
+
+START_TEST(tensors_without_content_are_refused)
+{
+    rank_device = devices[_i];
+    on_ranks(2, use_pending);
+}
+END_TEST
+
 static void capture(core_comm *comm)
 {
     core_tensor *x = rank_numbers(comm, 2);
@@ -475,6 +521,7 @@ int main(void)
         {rank_that_does_not_arrive_is_an_error_after_the_timeout, 0, 2},
         {different_calls_are_an_error_on_every_rank, 0, 2},
         {wrong_arguments_are_refused_and_nothing_fails, 0, 2},
+        {tensors_without_content_are_refused, 0, 2},
     };
     const test_suite suites[] = {
         {"comm/comm_faults", SUITE_TESTS(tests), SUITE_LOOPS(loops)},

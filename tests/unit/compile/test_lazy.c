@@ -329,6 +329,15 @@ static void set_stream(core_tensor *x, core_tensor *large)
     OK(core_stream_set_current(stream));
 }
 
+static void record_stream(core_tensor *x, core_tensor *large)
+{
+    core_stream *stream;
+
+    (void)large;
+    OK(core_stream_default(program_device, &stream));
+    OK(core_tensor_record_stream(x, stream));
+}
+
 static void seed(core_tensor *x, core_tensor *large)
 {
     (void)x;
@@ -393,6 +402,7 @@ static const struct {
     {"core_event_record", record_event},
     {"core_device_synchronize", synchronize},
     {"core_stream_set_current", set_stream},
+    {"core_tensor_record_stream", record_stream},
     {"core_seed", seed},
     {"core_generator_state", read_generator},
     {"core_setting_set", change_setting},
@@ -753,6 +763,41 @@ START_TEST(other_threads_use_tensors_after_a_cut)
 }
 END_TEST
 
+/* Changes a tensor by one that may have no content. */
+static void *change_elsewhere(void *context)
+{
+    core_tensor *x, *y = context;
+    core_status status;
+
+    OK(core_ones((int64_t[]){SIZE}, 1, CORE_F32, program_device, &x));
+    status = core_add_(x, y, core_int(1));
+    if (status == CORE_OK)
+        status = core_mul_(x, y);
+    ck_assert_int_eq(core_neg_out(y, x), status);
+    core_tensor_release(x);
+    return (void *)(intptr_t)status;
+}
+
+START_TEST(a_change_needs_operands_with_content)
+{
+    core_tensor *y;
+
+    begin();
+    y = chain(some(1));
+    ck_assert_int_eq(in_thread(change_elsewhere, y), CORE_ERROR_UNSUPPORTED);
+    OK(core_lazy_sync());
+    ck_assert_int_eq(in_thread(change_elsewhere, y), CORE_OK);
+    if (reports_at_once()) {
+        y = chain(some(1));
+        gather_beyond(y);
+        FAILS(core_lazy_sync(), CORE_ERROR_INDEX);
+        ck_assert_int_eq(in_thread(change_elsewhere, y),
+                         CORE_ERROR_UNSUPPORTED);
+    }
+    end();
+}
+END_TEST
+
 static void *leave_region(void *context)
 {
     core_tensor **tensors = context;
@@ -1109,9 +1154,10 @@ SUITE_ON_CPU_AND_SIM(
     a_failed_segment_leaves_no_cached_casts, regions_nest,
     a_region_in_a_recording_is_a_part_of_the_program,
     compiled_functions_and_programs_run_beside_a_region,
-    other_threads_use_tensors_after_a_cut, a_region_ends_with_its_thread,
-    threads_share_segments, a_child_continues_the_region,
-    training_is_as_without_a_region, a_checkpoint_draws_the_same_numbers_again,
+    other_threads_use_tensors_after_a_cut, a_change_needs_operands_with_content,
+    a_region_ends_with_its_thread, threads_share_segments,
+    a_child_continues_the_region, training_is_as_without_a_region,
+    a_checkpoint_draws_the_same_numbers_again,
     hooks_run_while_the_region_is_paused,
     a_saved_tensor_that_changes_is_an_error, autocast_casts_once,
     modes_see_each_call_once, mapped_functions_are_recorded,

@@ -163,12 +163,19 @@ static const char *const may_be_refused[] = {
     "_histogramdd_bin_edges",
     "_histogramdd_from_bin_cts",
     "_masked_scatter",
+    "_pack_padded_sequence",
+    "_pad_packed_sequence",
     "_unique",
     "_unique2",
+    "allclose",
     "binary_cross_entropy",
     "bincount",
+    "ctc_loss.Tensor",
     "cumprod",
+    "embedding_bag",
+    "embedding_bag.padding_idx",
     "equal",
+    "gru.data",
     "index.Tensor",
     "index_put_",
     "linalg_lstsq",
@@ -178,11 +185,16 @@ static const char *const may_be_refused[] = {
     "logspace.Scalar_Tensor",
     "logspace.Tensor_Scalar",
     "logspace.Tensor_Tensor",
+    "lstm.data",
     "masked_scatter",
     "masked_select",
+    "nanquantile",
     "nonzero",
+    "quantile",
     "repeat_interleave.Tensor",
     "repeat_interleave.self_Tensor",
+    "rnn_relu.data",
+    "rnn_tanh.data",
     "segment_reduce",
     "unique_consecutive",
     "unique_dim",
@@ -239,7 +251,7 @@ START_TEST(every_operator_computes_the_same_in_a_program)
         compare_sample(&samples[i], call_plainly);
         drop_all();
     }
-    ck_assert_int_le(refused, 60);
+    ck_assert_int_le(refused, 64);
     ck_assert_int_gt(compared, 1000);
     are_prepared();
 }
@@ -256,7 +268,7 @@ START_TEST(every_gradient_is_the_same_in_a_program)
         compare_sample(&samples[i], call_and_differentiate);
         drop_all();
     }
-    ck_assert_int_le(refused, 30);
+    ck_assert_int_le(refused, 31);
     ck_assert_int_ge(compared, 700);
     are_prepared();
 }
