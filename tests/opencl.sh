@@ -276,7 +276,8 @@ int main(void)
 EOF
 ok 'index_put broadcasts values like the CPU' program puts
 
-# Numbers given as arguments, compared with the CPU bit by bit.
+# Numbers given as arguments, and quotients of u8, compared with the CPU bit by
+# bit.
 cat >"$work/numbers.c" <<'EOF'
 #include <libcore/core.h>
 #include <libcore/ops.h>
@@ -320,6 +321,35 @@ static int add(core_device *device, int64_t *out)
     return 0;
 }
 
+/* All pairs of u8 but those with a divisor of 0, for which 1 is taken. */
+enum { PAIRS = 256 * 256, QUOTIENTS = 4 };
+static uint8_t want8[QUOTIENTS][PAIRS], got8[QUOTIENTS][PAIRS];
+
+static int quotients(core_device *device, uint8_t out[][PAIRS])
+{
+    static uint8_t a[PAIRS], b[PAIRS];
+    const int64_t size = PAIRS;
+    core_tensor *in[2], *results[QUOTIENTS];
+
+    for (int i = 0; i < PAIRS; i++) {
+        a[i] = (uint8_t)(i / 256);
+        b[i] = (uint8_t)(i % 256 ? i % 256 : 1);
+    }
+    OK(core_tensor_from_data(a, CORE_U8, &size, 1, device, &in[0]));
+    OK(core_tensor_from_data(b, CORE_U8, &size, 1, device, &in[1]));
+    OK(core_div_mode(in[0], in[1], "trunc", &results[0]));
+    OK(core_floor_divide(in[0], in[1], &results[1]));
+    OK(core_remainder(in[0], in[1], &results[2]));
+    OK(core_gcd(in[0], in[1], &results[3]));
+    for (int k = 0; k < QUOTIENTS; k++) {
+        OK(core_tensor_read(results[k], out[k], PAIRS));
+        core_tensor_release(results[k]);
+    }
+    core_tensor_release(in[0]);
+    core_tensor_release(in[1]);
+    return 0;
+}
+
 int main(void)
 {
     core_device *cpu, *opencl;
@@ -329,8 +359,18 @@ int main(void)
 
     OK(core_device_find("cpu", &cpu));
     OK(core_device_find("opencl", &opencl));
-    if (line(cpu, want) || line(opencl, got) || add(opencl, sums))
+    if (line(cpu, want) || line(opencl, got) || add(opencl, sums) ||
+        quotients(cpu, want8) || quotients(opencl, got8))
         return 1;
+    for (int i = 0; i < QUOTIENTS * PAIRS && !bad; i++) {
+        int k = i / PAIRS, pair = i % PAIRS;
+
+        if (want8[k][pair] != got8[k][pair]) {
+            printf("quotient %d of %d and %d: %d, not %d\n", k, pair / 256,
+                   pair % 256, got8[k][pair], want8[k][pair]);
+            bad = 1;
+        }
+    }
     for (int k = 0; k < STEPS && !bad; k++)
         if (want[k] != got[k]) {
             printf("linspace, element %d: %.17g, not %.17g\n", k, got[k],
@@ -346,7 +386,8 @@ int main(void)
     return bad;
 }
 EOF
-ok "numbers given as arguments have the CPU's bits" program numbers
+ok "numbers given as arguments and quotients of u8 have the CPU's bits" \
+    program numbers
 
 # A query that may attend to no key has a result and gradients of 0.
 cat >"$work/masked.c" <<'EOF'

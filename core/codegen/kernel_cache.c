@@ -116,27 +116,33 @@ static bool read_all(int file, char *to, size_t size)
 }
 
 /* Returns the content of a file, or NULL; *out_reason tells why a file that
- * exists is not used. */
+ * exists is not used, and *out_bad whether that is the file's fault. */
 static void *read_file(const char *path, size_t *out_size,
-                       const char **out_reason)
+                       const char **out_reason, bool *out_bad)
 {
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct stat about;
     char *data = NULL;
 
     *out_reason = NULL;
+    *out_bad = false;
     if (file < 0) {
         *out_reason = errno == ENOENT ? NULL : strerror(errno);
+        *out_bad = errno == ELOOP; /* a link */
         return NULL;
     }
-    if (fstat(file, &about) != 0)
+    if (fstat(file, &about) != 0) {
         *out_reason = strerror(errno);
-    else
+    } else {
         *out_reason = why_not(&about);
+        *out_bad = *out_reason != NULL;
+    }
     if (!*out_reason) {
         *out_size = (size_t)about.st_size;
         data = core__alloc(*out_size);
-        if (data && !read_all(file, data, *out_size)) {
+        if (!data)
+            *out_reason = "there is no memory to read it";
+        else if (!read_all(file, data, *out_size)) {
             *out_reason = "cannot be read";
             core__free(data);
             data = NULL;
@@ -148,26 +154,41 @@ static void *read_file(const char *path, size_t *out_size,
     return data;
 }
 
+/* The file may be right all the same. */
+static bool is_for_now(core_status status)
+{
+    return status == CORE_ERROR_OUT_OF_MEMORY ||
+           status == CORE_ERROR_DEVICE_LOST || status == CORE_ERROR_STREAM ||
+           status == CORE_ERROR_BUSY;
+}
+
 void core__kernel_cache_load(core_device *device, core_loop_program *program,
                              const core_loop_hints *hints,
                              core__loop_kernel **out_kernel)
 {
     char path[PATH_MAX], text[PATH_MAX + 300];
     core__error_record before;
+    core_status status;
     const char *reason;
     size_t size;
     void *data;
+    bool bad;
 
     *out_kernel = NULL;
     core__error_save(&before);
     if (path_of(device, program, hints, path, sizeof path) == CORE_OK) {
-        data = read_file(path, &size, &reason);
-        if (data && core__loop_kernel_load(device, program, data, size,
-                                           out_kernel) != CORE_OK)
+        data = read_file(path, &size, &reason, &bad);
+        status = data ? core__loop_kernel_load(device, program, data, size,
+                                               out_kernel)
+                      : CORE_OK;
+        if (status != CORE_OK) {
             reason = core_error_message();
+            bad = !is_for_now(status);
+        }
         if (reason) {
             core__format(text, sizeof text, "%s: %s", path, reason);
-            unlink(path);
+            if (bad)
+                unlink(path);
             tell(&refused, &told_refused, text);
         }
         if (*out_kernel)

@@ -751,12 +751,16 @@ static unsigned char *saved_bytes(bed *b, void *kernel, uint64_t *out_size)
 {
     unsigned char *data, filled[GUARD];
     uint64_t again = 0;
+    core_status status =
+        b->table->save(b->p->device, kernel, NULL, 0, out_size);
     bool good;
 
+    if (status == CORE_ERROR_UNSUPPORTED) {
+        not_supported(b->out, "kernels of this device are not saved");
+        return NULL;
+    }
     memset(filled, 0xa5, sizeof filled);
-    if (!expect_plugin_ok(
-            b->out, b->table->save(b->p->device, kernel, NULL, 0, out_size),
-            "save with no capacity") ||
+    if (!expect_plugin_ok(b->out, status, "save with no capacity") ||
         !expect(b->out, *out_size > 0 && *out_size < 1 << 30,
                 "a saved kernel has %llu bytes", (unsigned long long)*out_size))
         return NULL;

@@ -215,6 +215,48 @@ START_TEST(links_are_refused)
 }
 END_TEST
 
+/* It is counted, and stays. */
+static void expect_kept(void)
+{
+    uint64_t before = core__kernel_cache_get_counts().refused;
+
+    expect_used(false);
+    ck_assert_uint_eq(core__kernel_cache_get_counts().refused, before + 1);
+}
+
+static core_status load_without_memory(void *device, const core_loop_program *p,
+                                       const void *data, uint64_t size,
+                                       void **out_kernel)
+{
+    (void)device;
+    (void)p;
+    (void)data;
+    (void)size;
+    *out_kernel = NULL;
+    return CORE_ERROR_OUT_OF_MEMORY;
+}
+
+START_TEST(files_that_cannot_be_used_now_are_kept)
+{
+    core_codegen_interface *table = &sim->interfaces.codegen;
+    const core_codegen_interface ours = *table;
+    struct rlimit none, before;
+
+    store();
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    expect_kept();
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
+    expect_used(true);
+    table->load = load_without_memory;
+    expect_kept();
+    *table = ours;
+    expect_used(true);
+}
+END_TEST
+
 START_TEST(a_folder_that_others_may_write_is_not_used)
 {
     char path[PATH_MAX + 16];
@@ -354,6 +396,7 @@ int main(void)
         damaged_files_are_replaced,
         files_that_others_may_write_are_refused,
         links_are_refused,
+        files_that_cannot_be_used_now_are_kept,
         a_folder_that_others_may_write_is_not_used,
         kernels_of_another_generator_are_not_used,
         a_disk_that_is_full_loses_nothing,
