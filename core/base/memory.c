@@ -36,6 +36,14 @@ void *core__alloc(size_t size)
     return memory;
 }
 
+void *core__alloc_array(size_t count, size_t size)
+{
+    size_t bytes;
+
+    return __builtin_mul_overflow(count, size, &bytes) ? NULL
+                                                       : core__alloc(bytes);
+}
+
 void *core__alloc_zero(size_t size)
 {
     /* Memory fresh from the system is zero, and calloc does not clear it

@@ -20,6 +20,8 @@
 /* NULL if there is no memory; the caller reports the error.  Aligned to 16
  * bytes. */
 void *core__alloc(size_t size);
+/* NULL also if the product is too large for a size. */
+void *core__alloc_array(size_t count, size_t size);
 void *core__alloc_zero(size_t size);
 void *core__realloc(void *memory, size_t size);
 char *core__strdup(const char *text);

@@ -169,9 +169,9 @@ static bool start(void)
 
     if (runs || ending)
         return true;
-    if (joinable)
+    while (joinable && !runs) /* others may start and end one meanwhile */
         join();
-    if (runs) /* another thread has started one meanwhile */
+    if (runs || ending)
         return true;
     if (!registered)
         atexit(end_at_exit);

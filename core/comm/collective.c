@@ -136,7 +136,10 @@ static core_status new_result(const collective *c, const core_tensor *input,
 
     memcpy(sizes, input->sizes, ndim * sizeof *sizes);
     if (c->kind == CORE_COLLECTIVE_ALL_GATHER) {
-        sizes[0] *= c->comm->size;
+        if (__builtin_mul_overflow(sizes[0], (int64_t)c->comm->size, &sizes[0]))
+            return core__error(CORE_ERROR_SHAPE,
+                               "%s: the result would have too many elements",
+                               c->name);
         ndim += ndim == 0;
     }
     if (c->kind == CORE_COLLECTIVE_REDUCE_SCATTER)

@@ -55,6 +55,9 @@ struct core_comm {
                              * running collective alone */
 };
 
+/* Keeps memory that a failed collective may still use; accepts NULL. */
+void core__comm_abandon(void *memory);
+
 /* For the loader. */
 core_status core__comm_engine_add(core_plugin *plugin, const void *table,
                                   void *user);

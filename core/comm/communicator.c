@@ -253,9 +253,12 @@ void core__comm_let_go(core_comm *comm)
 {
     if (atomic_fetch_sub(&comm->holds, 1) != 1)
         return;
+    if (comm->error)
+        core__comm_abandon(comm->all); /* a failed call may still use it */
+    else
+        core__free(comm->all);
     core_error_release(comm->error);
     pthread_mutex_destroy(&comm->lock);
-    core__free(comm->all);
     core__free(comm);
 }
 
@@ -472,6 +475,7 @@ static core_status split(core_comm *comm, core_comm *part, uint32_t color,
     member mine = {color, key};
     size_t size = (size_t)comm->size * sizeof mine;
     member *all = core__alloc(size);
+    uint32_t first = 0;
     core_status status;
 
     if (!all)
@@ -480,13 +484,18 @@ static core_status split(core_comm *comm, core_comm *part, uint32_t color,
         table->exchange(comm->impl, &mine, sizeof mine, all, comm->timeout_ns);
     if (status == CORE_OK) {
         place_in_part(part, comm, all);
-        status = prepare(part);
-    }
-    if (status == CORE_OK)
+        /* Engines need not take every color: the first rank of that color is
+         * as good a name of the part. */
+        while (all[first].color != color)
+            first++;
         status = table->split
-                     ? table->split(comm->impl, color, part->rank, part->size,
+                     ? table->split(comm->impl, first, part->rank, part->size,
                                     comm->timeout_ns, &part->impl)
                      : create_part(part, comm, all);
+    }
+    /* After the engine, which waits for all ranks. */
+    if (status == CORE_OK)
+        status = prepare(part);
     core__free(all);
     return status;
 }

@@ -97,23 +97,26 @@ static core_status compare(core_comm *comm, const core_collective *call)
     return CORE_OK;
 }
 
-/* The sender's header goes before its data. */
+/* The sender's header goes before its data.  It is in memory of the
+ * communicator, because a call that failed may still use it. */
 static core_status compare_pair(core_comm *comm, const core_collective *call)
 {
-    core__comm_header mine = header_of(call), sent = mine;
+    core__comm_header mine = header_of(call), *sent = comm->all;
     core_collective first = *call;
+
+    *sent = mine;
 
     first.dtype = CORE_U8;
     first.count = sizeof mine;
     if (call->kind == CORE_COLLECTIVE_SEND) {
-        first.input = &mine;
+        first.input = sent;
         return comm->engine->table.run(comm->impl, &first);
     }
-    first.output = &sent;
+    first.output = sent;
     CORE_TRY(comm->engine->table.run(comm->impl, &first));
-    if (sent.dtype == mine.dtype && sent.count == mine.count)
+    if (sent->dtype == mine.dtype && sent->count == mine.count)
         return CORE_OK;
-    return differ(call->peer, &sent, comm->rank, &mine);
+    return differ(call->peer, sent, comm->rank, &mine);
 }
 
 /* ----------------------------------------------------------- execution -- */
@@ -152,28 +155,41 @@ core_status core__comm_run(core_comm *comm, const core_collective *call)
 
 /* ------------------------------------------------ memory after failures -- */
 
-/* Tensors that a failed collective may still read or write. */
+/* What a failed collective may still read or write. */
 typedef struct abandoned {
     struct abandoned *next;
-    core_tensor *tensor;
+    core_tensor *tensor; /* or */
+    void *memory;
 } abandoned;
 
-static abandoned *_Atomic abandoned_tensors;
+static abandoned *_Atomic all_abandoned;
+
+/* Without memory for the entry they are kept all the same. */
+static void keep(core_tensor *tensor, void *memory)
+{
+    abandoned *entry = core__alloc(sizeof *entry);
+
+    if (!entry)
+        return;
+    entry->tensor = tensor;
+    entry->memory = memory;
+    entry->next = atomic_load(&all_abandoned);
+    while (!atomic_compare_exchange_weak(&all_abandoned, &entry->next, entry))
+        ;
+}
 
 static void abandon(core_tensor *tensor)
 {
-    abandoned *entry = tensor ? core__alloc(sizeof *entry) : NULL;
-
     if (!tensor)
         return;
     core__tensor_retain(tensor);
-    if (!entry)
-        return; /* the reference alone keeps it */
-    entry->tensor = tensor;
-    entry->next = atomic_load(&abandoned_tensors);
-    while (
-        !atomic_compare_exchange_weak(&abandoned_tensors, &entry->next, entry))
-        ;
+    keep(tensor, NULL);
+}
+
+void core__comm_abandon(void *memory)
+{
+    if (memory)
+        keep(NULL, memory);
 }
 
 /* ---------------------------------------------------------- host memory -- */
@@ -302,6 +318,24 @@ static core_status enqueue(core_comm *comm, const core_collective *call,
     return status;
 }
 
+/* Lets the caller's stream wait for the communicator's, also after a failure,
+ * which may have enqueued copies. */
+static core_status order_caller(core_comm *comm, core_status first)
+{
+    core_stream *caller = NULL;
+    core__error_record saved;
+    core_status status;
+
+    if (first != CORE_OK)
+        core__error_save(&saved);
+    status = core_stream_current(comm->device, &caller);
+    if (status == CORE_OK)
+        status = core__stream_order(caller, comm->stream);
+    if (first != CORE_OK)
+        core__error_restore(&saved);
+    return first != CORE_OK ? first : status;
+}
+
 static core_status submit(core_comm *comm, const core_collective *call,
                           core_tensor *input, core_tensor *output)
 {
@@ -321,10 +355,7 @@ static core_status submit(core_comm *comm, const core_collective *call,
     if (status == CORE_OK) {
         status = enqueue(comm, call, input, output);
         core__stream_restore(caller);
-        if (status == CORE_OK)
-            status = core_stream_current(comm->device, &caller);
-        if (status == CORE_OK)
-            status = core__stream_order(caller, comm->stream);
+        status = order_caller(comm, status);
     }
     core_grad_mode_set(grads);
     return status;

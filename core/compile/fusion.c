@@ -211,9 +211,18 @@ static core_status build(const core_program *program, core_device *device,
 static core_status choose(core_program *program, core_device *device,
                           const uint32_t *nodes, core__fused_group *group)
 {
+    core__error_record saved;
+
     if (!group->kernel)
         return CORE_OK;
-    CORE_TRY(core__fusion_measure(program, device, nodes, group));
+    core__error_save(&saved);
+    if (core__fusion_measure(program, device, nodes, group) != CORE_OK) {
+        /* It needs memory for a second copy of the inputs. */
+        core__log(CORE_LOG_WARNING, "compile", "a kernel is not measured: %s",
+                  core_error_message());
+        core__error_restore(&saved);
+        return CORE_OK;
+    }
     if (group->fused_ns <= group->operators_ns)
         return CORE_OK;
     core__loop_kernel_release(group->kernel);

@@ -434,21 +434,24 @@ static core_status give_memory(run *r)
 {
     for (uint32_t i = 0; i < r->noutputs; i++) {
         core_tensor *output = r->outputs[i], *copy;
+        core_status status;
 
-        if (output->offset != 0 ||
-            atomic_load(&output->storage->references) > 1) {
-            CORE_TRY(core__tensor_new(output->device, output->dtype,
-                                      output->ndim, output->sizes,
-                                      output->strides, &copy));
-            core__tensor_release(output);
-            r->outputs[i] = copy;
-            CORE_TRY(core_copy_(copy, output, false));
-            output = copy;
-        }
+        if (output->offset == 0 && atomic_load(&output->references) == 1 &&
+            atomic_load(&output->storage->references) == 1)
+            continue;
+        CORE_TRY(core__tensor_new(output->device, output->dtype, output->ndim,
+                                  output->sizes, output->strides, &copy));
+        status = core_copy_(copy, output, false);
+        core__tensor_release(output);
+        r->outputs[i] = copy;
+        CORE_TRY(status);
     }
-    for (uint32_t i = 0; i < r->noutputs; i++)
-        core__storage_take(core__traced_detach(r->storages[i]),
-                           r->outputs[i]->storage);
+    for (uint32_t i = 0; i < r->noutputs; i++) {
+        core_storage *storage = core__traced_detach(r->storages[i]);
+
+        if (storage)
+            core__storage_take(storage, r->outputs[i]->storage);
+    }
     return CORE_OK;
 }
 

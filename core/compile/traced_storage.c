@@ -61,12 +61,15 @@ bool core__traced_is_pending(const core_storage *storage)
 
 core_storage *core__traced_detach(core__traced_storage *traced)
 {
-    core_storage *storage = traced->storage;
+    core_storage *storage;
 
     pthread_mutex_lock(&lock);
+    storage = traced->storage;
     traced->storage = NULL;
-    storage->release = NULL;
-    storage->context = NULL;
+    if (storage) {
+        storage->release = NULL;
+        storage->context = NULL;
+    }
     pthread_mutex_unlock(&lock);
     return storage;
 }

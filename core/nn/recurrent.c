@@ -89,11 +89,12 @@ static core_status add_layers(core_module *module, const recurrent *r,
 static core_status check(const recurrent *r)
 {
     if ((unsigned)r->kind > CORE_NN_RNN_RELU || r->input_size < 1 ||
-        r->hidden_size < 1 || r->layers < 1 || r->layers > 1000)
+        r->hidden_size < 1 || r->input_size > INT32_MAX ||
+        r->hidden_size > INT32_MAX || r->layers < 1 || r->layers > 1000)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_nn_recurrent: kind is %d, input_size %lld, "
                            "hidden_size %lld and layers %lld; sizes must be "
-                           "positive, and layers 1 to 1000",
+                           "1 to 2147483647, and layers 1 to 1000",
                            (int)r->kind, (long long)r->input_size,
                            (long long)r->hidden_size, (long long)r->layers);
     if (r->projection_size < 0 ||

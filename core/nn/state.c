@@ -146,6 +146,8 @@ typedef struct loading {
     core_module_tensors list;
     const char *prefix;
     uint32_t flags;
+    uint32_t
+        refused; /* names that are missing or unexpected, but must not be */
     core_module_report report;
     char text[256]; /* the first names that are missing or unexpected */
     char name[768];
@@ -155,6 +157,7 @@ static void note(loading *l, const char *what, const char *name)
 {
     size_t at = strlen(l->text);
 
+    l->refused++;
     if (at + strlen(name) + strlen(what) + 8 < sizeof l->text)
         snprintf(l->text + at, sizeof l->text - at, "%s%s %s", at ? ", " : "",
                  what, name);
@@ -239,7 +242,7 @@ static core_status check_file(loading *l)
             note(l, "missing", l->name);
     }
     CORE_TRY(find_unexpected(l));
-    if (*l->text)
+    if (l->refused)
         return core__error(CORE_ERROR_NOT_FOUND,
                            "core_module_load: %u names are missing and %u "
                            "unexpected: %s",

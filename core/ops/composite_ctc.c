@@ -23,6 +23,8 @@ static core_status lengths_read(const core_operator *op, core_tensor *tensor,
     int64_t *lengths;
     core_status status;
 
+    if (tensor->numel > UINT32_MAX)
+        return core__error_memory(SIZE_MAX);
     if (tensor->ndim != 1 || !core__dtype_is_integer(tensor->dtype))
         return core__op_error(CORE_ERROR_SHAPE, op,
                               "lengths have %u dimensions and dtype %s; they "

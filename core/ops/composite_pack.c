@@ -28,7 +28,7 @@ static core_status numbers_read(const core_operator *op, const char *name,
                               name, tensor->ndim,
                               core__dtype_name(tensor->dtype),
                               (long long)tensor->numel);
-    numbers = core__alloc(bytes);
+    numbers = core__alloc_array((size_t)tensor->numel, sizeof *numbers);
     if (!numbers)
         return core__error_memory(bytes);
     status = core_tensor_read(tensor, numbers, bytes);
@@ -49,7 +49,7 @@ static core_status numbers_read(const core_operator *op, const char *name,
  * back, as lengths[b] is how many counts are above b. */
 static int64_t *counts_of(const int64_t *lengths, int64_t n)
 {
-    int64_t *counts = core__alloc((size_t)lengths[0] * sizeof *counts);
+    int64_t *counts = core__alloc_array((size_t)lengths[0], sizeof *counts);
 
     for (int64_t t = 0; counts && t < lengths[0]; t++) {
         while (lengths[n - 1] <= t)
@@ -91,21 +91,24 @@ static core_status pack(core__scope *scope, core_tensor *x,
                         const int64_t *lengths, const int64_t *counts,
                         core_value *results)
 {
-    int64_t batch = x->sizes[1], total = 0, row = 0;
+    int64_t batch = x->sizes[1], total = 0, row = 0, rows;
     int64_t sizes[CORE_MAX_NDIM];
     core_status status;
     int64_t *index;
 
     for (int64_t b = 0; b < batch; b++)
-        total += lengths[b];
-    index = core__alloc((size_t)total * sizeof *index);
+        if (__builtin_add_overflow(total, lengths[b], &total))
+            return core__error_memory(SIZE_MAX);
+    if (__builtin_mul_overflow(x->sizes[0], batch, &rows))
+        return core__error_memory(SIZE_MAX);
+    index = core__alloc_array((size_t)total, sizeof *index);
     if (!index)
         return core__error_memory((size_t)total * sizeof *index);
     for (int64_t t = 0; t < lengths[0]; t++)
         for (int64_t b = 0; b < counts[t]; b++)
             index[row++] = t * batch + b;
     memcpy(sizes, x->sizes + 1, (x->ndim - 1) * sizeof *sizes);
-    sizes[0] = x->sizes[0] * batch;
+    sizes[0] = rows;
     x = core__x_reshape(scope, x, sizes, x->ndim - 1);
     x = rows_at(scope, x, index, total);
     core__free(index);
@@ -158,10 +161,13 @@ static core_status unpack(core__scope *scope, core_tensor *data,
     int64_t batch = counts[0], row = 0, rows = data->sizes[0];
     int64_t sizes[CORE_MAX_NDIM];
     core_tensor *parts[2] = {data, NULL}, *x;
-    int64_t *index = core__alloc((size_t)(steps * batch) * sizeof *index);
+    int64_t *index, places;
 
+    if (__builtin_mul_overflow(steps, batch, &places))
+        return core__error_memory(SIZE_MAX);
+    index = core__alloc_array((size_t)places, sizeof *index);
     if (!index)
-        return core__error_memory((size_t)(steps * batch) * sizeof *index);
+        return core__error_memory((size_t)places * sizeof *index);
     for (int64_t t = 0; t < steps; t++)
         for (int64_t b = 0; b < batch; b++)
             index[t * batch + b] = t < ncounts && b < counts[t] ? row++ : rows;
@@ -170,7 +176,7 @@ static core_status unpack(core__scope *scope, core_tensor *data,
     parts[1] = CORE__DO(scope, core_full, sizes + 1, data->ndim, padding,
                         data->dtype, core_tensor_device(data));
     x = CORE__DO(scope, core_cat, parts, 2, 0);
-    x = rows_at(scope, x, index, steps * batch);
+    x = rows_at(scope, x, index, places);
     core__free(index);
     sizes[0] = steps;
     sizes[1] = batch;

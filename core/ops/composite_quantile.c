@@ -128,11 +128,13 @@ static core_status outside(const core_operator *op)
 static core_status check_fractions(core__scope *scope, const core_operator *op,
                                    core_tensor *q)
 {
-    core_tensor *bad =
-        core__x_logical_or(scope, core__x_lt_scalar(scope, q, 0),
-                           CORE__DO(scope, core_gt_scalar, q, core_int(1)));
+    core_tensor *good = core__x_logical_and(
+        scope, CORE__DO(scope, core_ge_scalar, q, core_int(0)),
+        CORE__DO(scope, core_le_scalar, q, core_int(1)));
 
-    return core__read_any(scope, bad) ? outside(op) : scope->status;
+    return core__read_all(scope, good) || scope->status != CORE_OK
+               ? scope->status
+               : outside(op);
 }
 
 /* A number as a tensor like self. */

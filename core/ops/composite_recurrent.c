@@ -585,7 +585,7 @@ static core_status padded(core_call *call, const core_value *args, kind kind,
         return core__scope_end(&scope);
     memcpy(shape, x->sizes, sizeof shape);
     net.steps = shape[0];
-    sizes = core__alloc((size_t)net.steps * sizeof *sizes);
+    sizes = core__alloc_array((size_t)net.steps, sizeof *sizes);
     if (!sizes) {
         core__scope_end(&scope);
         return core__error_memory((size_t)net.steps * sizeof *sizes);
@@ -631,7 +631,7 @@ static core_status sizes_read(const core_operator *op, core_tensor *tensor,
                               "one",
                               tensor->ndim, core__dtype_name(tensor->dtype),
                               (long long)tensor->numel);
-    sizes = core__alloc(bytes);
+    sizes = core__alloc_array((size_t)tensor->numel, sizeof *sizes);
     if (!sizes)
         return core__error_memory(bytes);
     status = core_tensor_read(tensor, sizes, bytes);

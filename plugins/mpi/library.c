@@ -99,13 +99,19 @@ static core_status open_library(void)
 #else
     static const char *const files[] = {"libmpich.so.12", "libmpi.so.12"};
 #endif
+    core_status status;
 
     for (size_t i = 0; library == NULL && i < sizeof files / sizeof *files; i++)
         library = dlopen(files[i], RTLD_NOW | RTLD_GLOBAL);
     if (library == NULL)
         return core_sdk_error(mpi_host, CORE_ERROR_UNSUPPORTED, MPI_TITLE,
                               "%s cannot be opened: %s", files[0], dlerror());
-    return find_symbols();
+    status = find_symbols();
+    if (status != CORE_OK) {
+        dlclose(library);
+        library = NULL;
+    }
+    return status;
 }
 
 /* Two MPI libraries in one process disturb each other, so only the launcher's
@@ -211,9 +217,14 @@ static core_status start(void)
 core_status mpi_start(void)
 {
     core_status status = CORE_OK;
+    int finalized = 0;
 
     pthread_mutex_lock(&starting);
-    if (!started)
+    mpi.Finalized(&finalized);
+    if (finalized)
+        status = core_sdk_error(mpi_host, CORE_ERROR_UNSUPPORTED, MPI_TITLE,
+                                "MPI has been finalised");
+    else if (!started)
         status = start();
     pthread_mutex_unlock(&starting);
     return status;

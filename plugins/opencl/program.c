@@ -215,6 +215,8 @@ core_status opencl_load_binary(opencl_device *device, const void *data,
     }
     if (program != NULL)
         cl.ReleaseProgram(program);
+    if (code == CL_OUT_OF_HOST_MEMORY || code == CL_OUT_OF_RESOURCES)
+        return opencl_fail(device, code, "clBuildProgram");
     return opencl_refuse(CORE_ERROR_CORRUPT,
                          "%s does not accept the binary of a program",
                          device->name);

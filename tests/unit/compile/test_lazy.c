@@ -1140,8 +1140,83 @@ START_TEST(captured_work_contains_what_is_recorded)
 }
 END_TEST
 
+/* The last two elements of twice the argument, as a view: at an offset, with the
+ * storage of all of them.  Or the argument itself. */
+static core_status tail(core_call *c, const core_value *args, uint32_t nargs,
+                        core_value *results, uint32_t nresults)
+{
+    const int64_t first = SIZE - 2, end = SIZE;
+    core_tensor *all, *out = NULL;
+
+    (void)c;
+    (void)nargs;
+    (void)nresults;
+    CORE_TRY(core_mul_scalar(args[0].u.tensor, core_float(2), &all));
+    if (core_slice(all, 0, &first, &end, 1, &out) == CORE_OK)
+        results[0] = (core_value){.tag = CORE_VALUE_TENSOR, .u.tensor = out};
+    core_tensor_release(all);
+    return out ? CORE_OK : core_error_code();
+}
+
+static core_status same(core_call *c, const core_value *args, uint32_t nargs,
+                        core_value *results, uint32_t nresults)
+{
+    (void)c;
+    (void)nargs;
+    (void)nresults;
+    results[0] = args[0];
+    core_tensor_retain(args[0].u.tensor);
+    return CORE_OK;
+}
+
+static core_tensor *called(const char *name, core_tensor *x)
+{
+    core_value arg = {.tag = CORE_VALUE_TENSOR, .u.tensor = x}, result = {0};
+    core_operator *op;
+
+    OK(core_op_find(name, &op));
+    OK(core_op_call(op, &arg, 1, &result, 1));
+    return keep(result.u.tensor);
+}
+
+START_TEST(operators_of_a_program_may_return_views)
+{
+    const char *const type =
+        strcmp(core_device_name(program_device), "cpu") == 0 ? "cpu" : "sim";
+    static const struct {
+        const char *schema, *name;
+        core_function function;
+    } own[] = {{"lazy::tail(Tensor a) -> Tensor", "lazy::tail", tail},
+               {"lazy::same(Tensor a) -> Tensor", "lazy::same", same}};
+    core_tensor *x = some(1), *before = CALL(clone, x, -1);
+
+    for (int i = 0; i < 2; i++) {
+        core_registration *handles[3];
+        core_tensor *expected, *y;
+
+        OK(core_op_register(own[i].schema, &handles[0]));
+        OK(core_function_register(own[i].name, CORE_KEY_BACKEND, type,
+                                  own[i].function, NULL, &handles[1]));
+        OK(core_shape_register(own[i].name, own[i].function, NULL,
+                               &handles[2]));
+        expected = CALL(clone, called(own[i].name, x), -1);
+        for (int run = 0; run < 3; run++) {
+            begin();
+            y = called(own[i].name, x);
+            same_bits("result", 0, expected, y);
+            OK(core_add_scalar_(y, core_float(0), core_int(1)));
+            end();
+            same_bits("argument", 0, before, x);
+        }
+        for (int k = 2; k >= 0; k--)
+            core_registration_release(handles[k]);
+    }
+}
+END_TEST
+
 SUITE_ON_CPU_AND_SIM(
-    "compile/lazy", operators_do_not_run_before_a_cut, segments_are_found_again,
+    "compile/lazy", operators_of_a_program_may_return_views,
+    operators_do_not_run_before_a_cut, segments_are_found_again,
     what_differs_is_another_segment, unused_results_are_not_computed,
     few_segments_are_kept, a_region_is_cut_after_its_limit,
     the_whole_is_read_after_a_part_was_changed, wrong_options_fail,

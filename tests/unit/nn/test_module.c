@@ -13,6 +13,8 @@
 #include <libcore/optim.h>
 #include <libcore/safetensors.h>
 
+#include <string.h>
+
 static temporary_path path;
 
 static void set_up(void)
@@ -274,7 +276,10 @@ START_TEST(differences_are_told)
     core_module *from = linear(3, 4), *to = perceptron(), *other = linear(3, 5);
     core_module_report report = {.struct_size = sizeof report};
     core_tensor *before;
+    core_module *deep;
+    char name[300] = ""; /* too long for the message */
 
+    memset(name, 'n', sizeof name - 1);
     OK(core_module_save(from, path));
     FAILS(core_module_load(to, path, NULL, 0, &report), CORE_ERROR_NOT_FOUND,
           "missing 0.weight");
@@ -285,7 +290,12 @@ START_TEST(differences_are_told)
         to, path, NULL,
         CORE_MODULE_ALLOW_MISSING | CORE_MODULE_ALLOW_UNEXPECTED, &report));
     ck_assert_uint_eq(report.loaded, 0);
-    before = (CALL(clone, core_module_tensor(other, "bias"), -1));
+    OK(core_module_create("Outer", NULL, NULL, NULL, &deep));
+    OK(core_module_add_child(deep, name, from));
+    FAILS(core_module_load(deep, path, NULL, 0, &report), CORE_ERROR_NOT_FOUND,
+          "2 names are missing and 2 unexpected");
+    core_module_release(deep);
+    before = CALL(clone, core_module_tensor(other, "bias"), -1);
     FAILS(core_module_load(other, path, NULL, 0, NULL), CORE_ERROR_SHAPE,
           "has sizes [4] in the file and [5] in the module");
     assert_equal(before, core_module_tensor(other, "bias"));

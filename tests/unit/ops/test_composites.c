@@ -678,7 +678,23 @@ START_TEST(lengths_of_sequences_are_read_at_once)
 }
 END_TEST
 
-SUITE("ops/composites", attention_of_scores_that_overflow_is_zero,
+START_TEST(quantiles_have_fractions_from_0_to_1)
+{
+    core_tensor *x = VECTOR(3, 1, 2, 3), *y;
+
+    FAILS(core_quantile(x, VECTOR(2, .5, NAN), NULL, false, NULL, &y),
+          CORE_ERROR_INVALID_ARGUMENT, "outside of 0 to 1");
+    FAILS(core_quantile(x, VECTOR(1, -.1), NULL, false, NULL, &y),
+          CORE_ERROR_INVALID_ARGUMENT, "outside of 0 to 1");
+    FAILS(core_quantile_scalar(x, NAN, NULL, false, NULL, &y),
+          CORE_ERROR_INVALID_ARGUMENT, "outside of 0 to 1");
+    OK(core_quantile(x, VECTOR(2, 0, 1), NULL, false, NULL, &y));
+    HOLDS(keep(y), 2, 1, 3);
+}
+END_TEST
+
+SUITE("ops/composites", quantiles_have_fractions_from_0_to_1,
+      attention_of_scores_that_overflow_is_zero,
       gradients_are_unscaled_and_infinity_is_found,
       equal_compares_sizes_and_elements, is_set_to_compares_storage_and_layout,
       set_returns_the_content_of_source,

@@ -106,5 +106,31 @@ START_TEST(bad_input_is_refused_by_name)
 }
 END_TEST
 
-SUITE("ops/recurrent", a_training_step_costs_in_proportion_to_the_sequence,
+/* Expanded tensors have more elements than memory has bytes. */
+START_TEST(lengths_that_cannot_be_counted_are_refused)
+{
+    const int64_t many = (int64_t)1 << 31, more = (int64_t)1 << 61;
+    core_tensor *one = random_of(1, 1, INPUT), *out[3], *lengths;
+    core_tensor *hx[2] = {random_of(1, 1, HIDDEN), random_of(1, 1, HIDDEN)};
+    core_tensor *params[2], *data, *steps;
+
+    weights_of(params);
+    steps = CALL(expand, one, (const int64_t[]){more, 1, INPUT}, 3, false);
+    FAILS(lstm(steps, hx, params, out), CORE_ERROR_OUT_OF_MEMORY, "lstm");
+    data = CALL(expand, CALL(select, one, 0, 0), (const int64_t[]){many, INPUT},
+                2, false);
+    lengths =
+        CALL(full, (const int64_t[]){1}, 1, core_int(many), CORE_I64, NULL);
+    FAILS(core_pad_packed_sequence(data, lengths, false, core_float(0),
+                                   (int64_t)1 << 30, &out[0], &out[1]),
+          CORE_ERROR_OUT_OF_MEMORY, "_pad_packed_sequence");
+    lengths =
+        CALL(full, (const int64_t[]){1}, 1, core_int(more), CORE_I64, NULL);
+    FAILS(core_pack_padded_sequence(steps, lengths, false, &out[0], &out[1]),
+          CORE_ERROR_OUT_OF_MEMORY, "_pack_padded_sequence");
+}
+END_TEST
+
+SUITE("ops/recurrent", lengths_that_cannot_be_counted_are_refused,
+      a_training_step_costs_in_proportion_to_the_sequence,
       bad_input_is_refused_by_name)
