@@ -88,9 +88,9 @@ core_status core_lazy_begin(const core_lazy_options *options);
 
 /* Ends the region that was begun last in the calling thread.  The end of the
  * outermost region cuts, and ends the region even if the segment fails.
- * INVALID_ARGUMENT: the thread has no region.  REFUSED: the caller is a function
- * that runs while the region is paused, such as a hook of a backward, and did
- * not begin the region. */
+ * INVALID_ARGUMENT: the thread has no region.  REFUSED: the caller is a
+ * function that runs while the region is paused, such as a hook of a backward,
+ * and did not begin the region. */
 core_status core_lazy_end(void);
 
 /* Cuts the region of the calling thread; does nothing without a region.  Does
