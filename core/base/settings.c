@@ -170,14 +170,14 @@ static const setting_row rows[CORE__SETTINGS] = {
     [CORE__SETTING_LOOP_TURNS] =
         {"LIBCORE_LOOP_TURNS", CORE_SETTING_INTEGER, NULL, 1, INT32_MAX,
          1000000, "1000000", "1 to 2147483647",
-         "The gradient of a recorded core_while keeps what each turn begins "
-         "with, and fails if there are more turns than this.",
+         "The gradient of a recorded core_while keeps the inputs of each "
+         "iteration, and fails if there are more iterations than this.",
          "compile"},
     [CORE__SETTING_COMPILE_BACKGROUND] =
         {"LIBCORE_COMPILE_BACKGROUND", CORE_SETTING_BOOLEAN, NULL, 0, 1, 1, "1",
          SWITCH,
-         "Whether a kernel whose build takes long is built in the background "
-         "while operators run one by one.  With 0 the call waits for it.",
+         "Whether kernels that take long to build are built in the background "
+         "while operators run one by one.  With 0 the call waits for them.",
          "compile"},
 };
 

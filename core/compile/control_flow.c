@@ -232,8 +232,8 @@ core_status core__region_loop_turn(const core__region *functions,
     if (status == CORE_OK && is_mapped(predicate))
         status = core__error(CORE_ERROR_UNSUPPORTED,
                              "%s: the output of condition differs between the "
-                             "samples of core_vmap, which have the same number "
-                             "of turns; use core_where in the body",
+                             "samples of core_vmap, which must have the same "
+                             "number of iterations; use core_where in the body",
                              functions->name);
     if (status == CORE_OK)
         status = read_predicate(predicate, out_more);

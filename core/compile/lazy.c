@@ -15,7 +15,7 @@
 #include <string.h>
 
 static const char *const needs_content =
-    "it needs the content of tensors, or depends on what was called before";
+    "it needs the content of tensors, or depends on earlier calls";
 
 /* --------------------------------------------------------------- tensors -- */
 
@@ -335,7 +335,7 @@ void core__lazy_thread_end(core__thread *self)
         self->lazy_open->inert = true;
     else
         core__log(CORE_LOG_WARNING, "compile",
-                  "a thread ends in a lazy region that it has not ended");
+                  "a thread ended without core_lazy_end, so its region ends");
     if (end(self, "the end of the thread") != CORE_OK)
         core__log(CORE_LOG_ERROR, "compile",
                   "the last segment of a thread that ended failed: %s",

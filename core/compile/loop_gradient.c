@@ -37,7 +37,7 @@ static core_status push(const char *name, stack *s, core_tensor **state)
     if (s->turns > (size_t)limit) /* turns that have ended */
         return core__error(
             CORE_ERROR_OUT_OF_MEMORY,
-            "%s: more than %lld turns, whose state it would keep; "
+            "%s: more than %lld iterations, whose inputs it would keep; "
             "LIBCORE_LOOP_TURNS sets the limit",
             name, (long long)limit);
     if (s->turns == s->capacity) {

@@ -25,8 +25,9 @@ core_status core__trace_enter(const core_operator *op, core__trace **out_trace)
         return core__error(
             CORE_ERROR_UNSUPPORTED,
             "%s: a tensor has no content: it stands for a value of a program "
-            "that is recorded in another thread, or was, or of a lazy region "
-            "that is another thread's (core_lazy_sync there) or failed",
+            "that another thread records or that was recorded, or of a lazy "
+            "region that failed or belongs to another thread (core_lazy_sync "
+            "there)",
             core__operator_name(op));
     if (trace->lazy)
         CORE_TRY(core__lazy_enter(trace->lazy));

@@ -345,7 +345,7 @@ static const char *refused(search *s, uint32_t first, uint32_t step,
     if (step > first && !shared && common != *rows)
         return "it does not use what is before it";
     if (common < 2)
-        return "it has other rows";
+        return "it has another number of rows";
     for (uint32_t i = first; i <= step; i++)
         if (!draws_fit(&s->launches[i], common))
             return "it draws numbers in other blocks";
@@ -357,7 +357,7 @@ static const char *refused(search *s, uint32_t first, uint32_t step,
         for (uint32_t i = 0; i < s->nuses; i++)
             row += s->uses[i].bytes / (s->uses[i].rows ? (uint64_t)common : 1);
         if (row > s->block)
-            return "one row of all would not fit a cache";
+            return "one row of all operands would not fit a cache";
     }
     *rows = common;
     return NULL;

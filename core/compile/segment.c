@@ -498,7 +498,7 @@ static core_status run_found(run *r, uint32_t codegen, const char *by)
     if (status == CORE_OK)
         status = give_memory(r);
     else
-        core__error_prefix("%s, in which a lazy region runs", by);
+        core__error_prefix("%s, which runs the lazy region", by);
     release(s);
     return status;
 }

@@ -36,8 +36,9 @@ static core_status attention_forward(core_module *module, void *context,
 
     if (!x || ninputs > 2 || x->ndim != 3)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "an Attention was called with %zu inputs; it has "
-                           "one of 3 dimensions, and a mask or none",
+                           "an Attention was called with %zu inputs; it "
+                           "accepts one of 3 dimensions, and optionally a "
+                           "mask",
                            ninputs);
     scope = core_scope_begin();
     q = heads_of(module, "q_proj", x, o->heads);

@@ -200,8 +200,9 @@ core_status core_init_truncated_normal(core_tensor *tensor, double mean,
     to = 2 * below((high - mean) / deviation) - 1;
     if (!(from < to))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "%s: no number from %g to %g is likely", __func__,
-                           low, high);
+                           "%s: the probability of numbers from %g to %g "
+                           "rounds to 0",
+                           __func__, low, high);
     before = core_grad_mode_set(false);
     status = core_uniform_(tensor, from, to, NULL);
     if (status == CORE_OK)

@@ -159,7 +159,8 @@ static core_status embedding_made(core_module *module, int64_t count,
 
     if (padding < -1 || padding >= count)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_nn_embedding: padding is %lld of %lld rows",
+                           "core_nn_embedding: padding is %lld; it must be -1, "
+                           "or an index below count, %lld",
                            (long long)padding, (long long)count);
     CORE_TRY(
         core__module_parameter(module, "weight", sizes, 2, options, &weight));

@@ -335,7 +335,8 @@ core_status core__module_one_output(core_status status,
     if (*noutputs < 1) {
         core__tensor_release(*output);
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "there is no room for the output");
+                           "core_module_forward: *noutputs is 0; this module "
+                           "has an output");
     }
     outputs[0] = *output;
     *noutputs = 1;

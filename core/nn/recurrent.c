@@ -187,8 +187,9 @@ static core_status recurrent_forward(core_module *module, void *context,
     if (given != ninputs || (ninputs != 1 && ninputs != 1 + nstates) ||
         inputs[0]->ndim != 3)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "a %s was called with %zu inputs; it has a sequence "
-                           "of 3 dimensions, and %zu state%s or none",
+                           "a %s was called with %zu inputs; it accepts a "
+                           "sequence of 3 dimensions, and optionally %zu "
+                           "state%s",
                            module->type, ninputs, nstates,
                            nstates == 1 ? "" : "s");
     status = ninputs == 1 ? zero_states(r, inputs[0], zeros) : CORE_OK;

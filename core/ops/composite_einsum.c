@@ -175,7 +175,7 @@ static core_status named_result(equation *e, const char *text)
         return bad_text(e, text);
     if (has_dots && !e->has_ellipsis)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, e->op,
-                              "equation has \"...\" in the result alone");
+                              "equation has \"...\" only in the result");
     for (uint32_t i = 0; i < e->nout; i++) {
         if (e->sizes[e->out[i]] == -1 || seen[e->out[i]])
             return core__op_error(

@@ -727,7 +727,8 @@ core_status core__tensor_check_untraced(const char *name,
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "%s: the tensor has no content: it stands for a "
                            "value of a program that is being recorded, or of "
-                           "a lazy region that is another thread's or failed",
+                           "a lazy region that failed or belongs to another "
+                           "thread",
                            name);
     return core__thread_check_unrecorded(name);
 }

@@ -749,13 +749,14 @@ CORE_STATIC_ASSERT(sizeof(core_hotplug_interface) == 16, "core.hotplug");
 
 /* ---------------------------------------------------------- collectives -- */
 
-/* What a core_collective does.  Each rank of a communicator makes the same
- * calls in the same order. */
+/* What a core_collective does.  All ranks of a communicator make the same calls
+ * in the same order. */
 enum {
     CORE_COLLECTIVE_ALL_REDUCE = 1,     /* output = reduction of all inputs */
     CORE_COLLECTIVE_BROADCAST = 2,      /* output = input of the peer */
     CORE_COLLECTIVE_ALL_GATHER = 3,     /* output = inputs, in rank order */
-    CORE_COLLECTIVE_REDUCE_SCATTER = 4, /* output = one part of the reduction */
+    CORE_COLLECTIVE_REDUCE_SCATTER = 4, /* output = rank's part of the
+                                           reduction */
     CORE_COLLECTIVE_ALL_TO_ALL = 5,     /* part r of the input goes to rank r */
     CORE_COLLECTIVE_SEND = 6,           /* input goes to the peer */
     CORE_COLLECTIVE_RECV = 7,           /* output comes from the peer */
@@ -786,8 +787,9 @@ typedef struct core_collective {
     uint32_t reduction; /* CORE_REDUCE_…; 0 where nothing is reduced */
     uint32_t peer;      /* root of BROADCAST, the other rank of SEND and RECV */
     uint32_t reserved;
-    /* Elements of a part: the smaller of input and output, which have `size of
-     * the communicator` parts where the other has one. */
+    /* How many elements a part has.  The output of ALL_GATHER, the input of
+     * REDUCE_SCATTER, and both of ALL_TO_ALL have one part for each rank, in
+     * the order of ranks; any other input or output is one part. */
     uint64_t count;
     uint64_t sequence; /* number of the call, equal on all ranks; 0 for SEND
                           and RECV */
@@ -800,21 +802,25 @@ CORE_STATIC_ASSERT(sizeof(core_collective) == 64, "core_collective");
 /* "core.collectives": collectives among processes, on host memory; the core
  * copies the memory of devices.  A plugin registers it with register_interface.
  *
- * A communicator is used by one thread at a time, different ones by several.
- * Functions that communicate wait until they are done, or until their timeout
- * has passed; they then return CORE_ERROR_CANCELLED, and the message names the
- * ranks that were waited for.  A rank that has ended is another error that
- * names it.  After an error the communicator is only destroyed.  No function
- * waits longer than its timeout. */
+ * Threads.  One thread at a time uses a communicator; several threads may use
+ * different ones at once.
+ *
+ * Errors.  Functions that communicate wait until they are done, and no longer
+ * than their timeout; they then return CORE_ERROR_CANCELLED with a message that
+ * names the ranks that were waited for.  If a rank has ended, they return
+ * another error that names it.  After an error the core calls only abort,
+ * shrink and destroy on the communicator. */
 typedef struct core_collectives_interface {
     uint32_t struct_size;
-    uint32_t dtypes;     /* mask (CORE_DTYPE_MASK) of what is reduced; f16 and
-                            bf16 are summed in f32.  Other collectives move
-                            elements of every dtype */
+    uint32_t dtypes;     /* mask (CORE_DTYPE_MASK) of dtypes that can be
+                            reduced; f16 and bf16 are summed in f32.
+                            Collectives without a reduction move elements of
+                            every dtype */
     uint32_t reductions; /* mask (CORE_REDUCE_MASK) */
     uint32_t reserved;
-    core_string engine; /* "mpi"; several plugins may have engines of the same
-                           name, of which the first that can be used is taken */
+    core_string engine; /* a name such as "mpi", of 1 to 31 bytes.  Of several
+                           plugins with the same, the first whose probe
+                           succeeds is used */
 
     /* Checks whether the engine can be used in this process, for example
      * whether its library is found and the process was started by its launcher.
@@ -830,36 +836,40 @@ typedef struct core_collectives_interface {
      * needed, because the launcher connects the processes. */
     core_status (*unique_id)(void *user, void *id);
 
-    /* Creates a communicator; all ranks call it.  id: NULL if unique_id is. */
+    /* Creates a communicator, which the core destroys; all ranks call it.  id:
+     * NULL if unique_id is. */
     core_status (*create)(void *user, uint32_t rank, uint32_t size,
                           const void *id, int64_t timeout_ns, void **out_comm);
 
-    /* Destroys a communicator.  failed: 1 after an error, when calls may be
-     * unfinished on other ranks; it then waits for nobody. */
+    /* Destroys a communicator.  failed: 1 after an error, when other ranks may
+     * not have finished their calls; it must then not wait for them. */
     void (*destroy)(void *comm, uint32_t failed);
 
-    /* Creates the communicators of groups; all ranks call it.  The ranks with
-     * one color form a group, in which this one has the given rank.  NULL: the
-     * core makes an id for each group and calls create. */
+    /* Creates a communicator for each group of ranks; all ranks call it.  The
+     * ranks with the same color form a group, of `size` ranks, in which this
+     * process has the given rank.  NULL: the core makes an id for each group
+     * and calls create. */
     core_status (*split)(void *comm, uint32_t color, uint32_t rank,
                          uint32_t size, int64_t timeout_ns, void **out_comm);
 
-    /* Gathers `bytes` bytes of every rank, at most 128, in rank order; `mine`
-     * may change after the call.  The core compares the calls of all ranks
-     * with it before each of them. */
+    /* Gathers `bytes` bytes of every rank, at most 128, in the order of ranks;
+     * `mine` is valid until the call returns.  The core uses it to compare the
+     * calls of all ranks before each collective. */
     core_status (*exchange)(void *comm, const void *mine, uint32_t bytes,
                             void *out_all, int64_t timeout_ns);
 
-    /* Does one collective. */
+    /* Runs one collective.  The result of a reduction has the same bits on all
+     * ranks. */
     core_status (*run)(void *comm, const core_collective *call);
 
-    /* Makes calls of the other ranks fail, as soon as they can learn of it.
-     * Any thread may call it while another function runs, which then returns
-     * CORE_ERROR_CANCELLED.  NULL: the others wait for their timeout. */
+    /* Makes pending and later calls of all ranks on the communicator fail, as
+     * soon as the other ranks can be notified.  Any thread may call it while
+     * another function runs, which then returns CORE_ERROR_CANCELLED.  NULL:
+     * the other ranks wait until their timeout. */
     void (*abort)(void *comm);
 
     /* Creates a communicator of the ranks that still work, after an error; all
-     * of those call it.  NULL: the engine cannot. */
+     * of these ranks call it.  NULL: the engine cannot. */
     core_status (*shrink)(void *comm, int64_t timeout_ns, uint32_t *out_rank,
                           uint32_t *out_size, void **out_comm);
 } core_collectives_interface;

@@ -57,9 +57,10 @@ enum {
      * function is released.  On other devices the same as DEFAULT.
      * docs/compile.md says which programs are captured in part. */
     CORE_COMPILE_REDUCE_OVERHEAD = 1,
-    /* For each group of operators that can be one kernel, the first call of a
-     * program measures whether that is faster, unless `codegen` says otherwise
-     * or the device has streams.  The results are the same bits. */
+    /* The first call of a program measures for each group of operators that can
+     * be one kernel whether the kernel is faster than the operators.  Only if
+     * `codegen` is AUTO and the device has no streams; otherwise the same as
+     * DEFAULT.  The results have the same bits. */
     CORE_COMPILE_MAX_AUTOTUNE = 2
 };
 
@@ -216,21 +217,23 @@ typedef struct core_compile_counts {
 core_status core_compile_get_counts(core_compile_counts *out_counts);
 
 /* The kernels that are kept on disk, in the folder `kernels` of LIBCORE_CACHE,
- * and what this process has done with them. */
+ * and how often this process has read and written them. */
 typedef struct core_compile_cache {
     uint32_t struct_size; /* in: sizeof of the caller's; out: filled */
     uint32_t reserved;
-    uint64_t files, bytes, limit; /* bytes: at most the limit are kept */
-    uint64_t loaded;              /* kernels */
-    uint64_t stored;
-    uint64_t refused; /* files that were damaged, of something else, or that
-                       * others may write */
+    uint64_t files;   /* in the folder now */
+    uint64_t bytes;   /* that these files take */
+    uint64_t limit;   /* bytes that may be kept */
+    uint64_t loaded;  /* kernels that were read from files */
+    uint64_t stored;  /* kernels that were written to files */
+    uint64_t refused; /* files that were not used: damaged, not a kernel, or
+                       * writable by other users */
     uint64_t failed;  /* files that could not be written */
 } core_compile_cache;
 
-/* Fills in the struct.  If path is not NULL, writes the path of the folder to
- * it, at most `capacity` bytes including the NUL.  UNSUPPORTED or IO: there is
- * no such folder, for the reason in the message. */
+/* Fills in the struct.  path: receives the path of the folder, truncated to
+ * `capacity` bytes including the NUL; may be NULL.  UNSUPPORTED or another
+ * error: kernels are not kept on disk, for the reason in the message. */
 core_status core_compile_get_cache(core_compile_cache *out_cache, char *path,
                                    size_t capacity);
 

@@ -32,8 +32,9 @@ extern "C" {
  * recorded branch has a gradient for inputs and other tensors that require
  * grad: another branch, whose functions call these again and differentiate.
  *
- * Inside core_vmap (transform.h), a predicate that differs between the samples
- * selects elements: both functions are called, with all samples.
+ * Inside core_vmap (transform.h), if the predicate differs between the samples,
+ * both functions are called with all samples, and each sample gets the outputs
+ * of the function that its predicate selects.
  *
  * DTYPE or SHAPE for the predicate.  INVALID_ARGUMENT for another number of
  * outputs.  While a program is recorded also SHAPE, DTYPE or DEVICE for outputs
@@ -56,12 +57,14 @@ core_status core_cond(core_tensor *predicate,
  *
  * INVALID_ARGUMENT for another number of outputs; SHAPE, DTYPE or DEVICE for
  * outputs that differ from the inputs.  UNSUPPORTED if the output of condition
- * differs between the samples of core_vmap.  Otherwise errors are those of core_cond.
+ * differs between the samples of core_vmap.  Otherwise errors are those of
+ * core_cond.
  *
  * Autograd records the calls.  The gradient of a recorded loop runs the loop
- * again and keeps what each turn begins with, then computes the body again for
- * each turn and differentiates it.  OUT_OF_MEMORY if there are more turns than
- * the setting LIBCORE_LOOP_TURNS.  It is of first order. */
+ * again and keeps the inputs of each iteration, then computes the body again
+ * for each iteration, from the last one to the first, and differentiates it.
+ * OUT_OF_MEMORY if there are more iterations than the setting
+ * LIBCORE_LOOP_TURNS allows.  The gradient itself is not differentiable. */
 core_status core_while(core_tensor_function condition,
                        core_tensor_function body, void *context,
                        core_tensor *const *inputs, size_t ninputs,

@@ -158,10 +158,10 @@ core_status core_redispatch_below(core_call *call, const core_value *args,
 
 /* Calls what the function that received `call` displaced: the function that was
  * registered before it under the same key and for the same device, or else the
- * core's own part (core_function_register).  For functions that
- * core_function_register has registered, in the thread and during the call that
- * they received; INVALID_ARGUMENT for others, and if nothing was displaced.
- * args and results: as in core_op_invoke. */
+ * core's own part (core_function_register).  Only a function that
+ * core_function_register has registered may call it, in the thread and during
+ * the call that it received; INVALID_ARGUMENT otherwise, and if nothing was
+ * displaced.  args and results: as in core_op_invoke. */
 core_status core_redispatch_displaced(core_call *call, const core_value *args,
                                       uint32_t nargs, core_value *results,
                                       uint32_t nresults);

@@ -11,22 +11,24 @@
  *     CORE_TRY(core_nn_sequential(layers, 3, &network));
  *     CORE_TRY(core_module_call(network, x, &y));
  *
- * A module is a tree.  Its parameters, buffers and children have names without
- * dots; a name in the tree is a path, "0.weight".  Parameters are trained;
- * buffers, such as running means, are part of the state only.
+ * Modules form a tree.  A module gives each of its parameters, buffers and
+ * children a name without dots; the names on the way to a tensor, joined by
+ * dots, are its path: "0.weight".  Parameters are trained.  Buffers, such as
+ * running means, are not, but both are part of the state that is saved.
  *
- * A module of the program's own has a function that computes its outputs
- * (core_module_create), and parameters and children that the program adds.
+ * Programs write modules of their own with core_module_create, and add
+ * parameters, buffers and children to them.
  *
- * Ownership.  Modules are counted: core_module_retain and core_module_release.
- * The caller owns one reference to a module that a function returns through
- * out_module; all out_… are NULL on failure.  A module keeps references to its
- * tensors and children.
+ * Ownership.  Modules are reference-counted: core_module_retain and
+ * core_module_release.  The caller owns one reference to a module that a
+ * function returns through out_module; all out_… are NULL on failure.  A module
+ * keeps references to its tensors and children.
  *
- * Threads.  Several threads may call one module at once if none changes it; in
- * training, batch_norm changes its buffers.
+ * Threads.  Several threads may call one module at once if none changes it.  In
+ * training, the module of core_nn_batch_norm changes its buffers.
  *
- * NULL for an argument that is not said to accept it is INVALID_ARGUMENT. */
+ * Errors.  INVALID_ARGUMENT for a NULL argument, unless its description accepts
+ * NULL. */
 
 #ifndef LIBCORE_NN_H
 #define LIBCORE_NN_H
@@ -44,18 +46,21 @@ extern "C" {
 /* A part of a network. */
 typedef struct core_module core_module;
 
-/* Computes the outputs of a module.  *noutputs: in: the capacity of outputs;
- * out: their number.  The caller owns the outputs. */
+/* Computes the outputs of a module.  context: that of core_module_create.
+ * *noutputs: in: the capacity of outputs; out: how many outputs were written.
+ * The entries of outputs are NULL before the call.  The caller owns the
+ * outputs, and releases those that are set if the function fails. */
 typedef core_status (*core_module_function)(core_module *module, void *context,
                                             core_tensor *const *inputs,
                                             size_t ninputs,
                                             core_tensor **outputs,
                                             size_t *noutputs);
 
-/* Creates a module without parameters.  type: what it is, for errors
- * ("Block"); copied.  function: may be NULL for a module that only holds
- * others.  context: passed to the function.  destroy: called with the context
- * when the module is gone, also if this function fails; or NULL. */
+/* Creates a module without parameters.  type: its name in error messages, such
+ * as "Block"; copied.  function: computes the outputs; NULL for a module that
+ * only contains others.  context: passed to the function; may be NULL.
+ * destroy: called with the context when the module is destroyed, and if this
+ * function fails; may be NULL. */
 core_status core_module_create(const char *type, core_module_function function,
                                void *context, void (*destroy)(void *context),
                                core_module **out_module);
@@ -63,160 +68,198 @@ core_status core_module_create(const char *type, core_module_function function,
 /* Adds a reference.  Accepts NULL. */
 void core_module_retain(core_module *module);
 
-/* Drops a reference; the last one releases tensors and children.  Accepts
- * NULL. */
+/* Drops a reference.  Releasing the last one releases tensors and children.
+ * Accepts NULL. */
 void core_module_release(core_module *module);
 
-/* Returns the context of core_module_create. */
+/* Returns the context that was passed to core_module_create; NULL for a NULL
+ * module. */
 void *core_module_context(const core_module *module);
 
-/* Adds a parameter, which must be floating and a leaf; it is made to require
- * grad.  The same tensor may have several names (tied weights).
- * INVALID_ARGUMENT: the name is empty, has a dot, or is taken. */
+/* Adds a parameter and makes it require grad.  tensor: a leaf of a floating
+ * dtype, to which the module adds a reference.  The same tensor may have
+ * several names (tied weights).  name: copied.  INVALID_ARGUMENT: the name is
+ * empty, contains a dot, or exists in the module.  Other errors are those of
+ * core_tensor_set_requires_grad. */
 core_status core_module_add_parameter(core_module *module, const char *name,
                                       core_tensor *tensor);
 
-/* Adds a buffer: part of the state, but not trained. */
+/* Adds a buffer, a tensor of any dtype to which the module adds a reference.
+ * INVALID_ARGUMENT as for core_module_add_parameter. */
 core_status core_module_add_buffer(core_module *module, const char *name,
                                    core_tensor *tensor);
 
-/* Adds a child.  The caller keeps its reference.  One module may be the child
- * of several.  INVALID_ARGUMENT as for parameters, and if the child contains
- * the module. */
+/* Adds a child.  The module adds a reference; the caller keeps its own.  A
+ * module may be a child of several others.  INVALID_ARGUMENT as for
+ * core_module_add_parameter, and if the child is the module or contains it. */
 core_status core_module_add_child(core_module *module, const char *name,
                                   core_module *child);
 
-/* Return a parameter or buffer, or a descendant, by its path; borrowed; NULL if
- * there is none, without an error. */
+/* Returns the parameter or buffer at a path, borrowed.  Returns NULL, without
+ * an error, if there is none. */
 core_tensor *core_module_tensor(const core_module *module, const char *path);
+
+/* Returns the child, or the descendant of a child, at a path, borrowed.
+ * Returns NULL, without an error, if there is none. */
 core_module *core_module_child(const core_module *module, const char *path);
 
-/* Computes the outputs.  *noutputs: in: the capacity of outputs; out: their
- * number, 0 on failure.  The caller owns the outputs.  UNSUPPORTED for a module
- * without a function. */
+/* Computes the outputs of a module by its function.  *noutputs: in: the
+ * capacity of outputs; out: how many there are, 0 on failure.  The caller owns
+ * the outputs; all entries are NULL on failure.  UNSUPPORTED: the module has no
+ * function.  INVALID_ARGUMENT: the function returned a NULL output, or more
+ * outputs than fit.  Otherwise the function's error. */
 core_status core_module_forward(core_module *module, core_tensor *const *inputs,
                                 size_t ninputs, core_tensor **outputs,
                                 size_t *noutputs);
 
-/* The same for one input and one output. */
+/* Computes the output of a module for one input, as core_module_forward does.
+ * The caller owns the output. */
 core_status core_module_call(core_module *module, core_tensor *input,
                              core_tensor **out_output);
 
-/* The same, in the innermost scope (scope.h), which owns the output: an
- * expression like those of expressions.h. */
+/* Computes the output of a module for one input as an expression
+ * (expressions.h).  The innermost scope (scope.h) owns the output.  Returns
+ * NULL after an error, which the scope keeps. */
 #define core_x_module(module, input) core_x_module_at(CORE_HERE, module, input)
 core_tensor *core_x_module_at(const char *where, core_module *module,
                               core_tensor *input);
 
-/* Sets whether a module and its descendants are trained: dropout and batch_norm
- * depend on it.  New modules are. */
+/* Sets whether a module and its descendants are in training, as new modules
+ * are.  Dropout and batch normalization depend on it.  Accepts NULL. */
 void core_module_set_training(core_module *module, bool training);
+
+/* Returns whether a module is in training; false for NULL. */
 bool core_module_is_training(const core_module *module);
 
 /* Converts floating parameters and buffers to a dtype, and moves all to a
- * device.  NONE and NULL: as they are.  The tensors are new ones, so it must
- * precede the creation of an optimizer. */
+ * device.  dtype CORE_DTYPE_NONE: the dtypes remain.  device NULL: the devices
+ * remain.  New tensors take the place of those that change, so call it before
+ * an optimizer is created.  Nothing has changed on failure.  DTYPE: the dtype
+ * is not floating. */
 core_status core_module_to(core_module *module, core_dtype dtype,
                            core_device *device);
 
 /* --------------------------------------------------------------- state -- */
 
-/* What core_module_list lists. */
+/* Flags of core_module_list. */
 enum {
-    CORE_MODULE_PARAMETERS = 1u << 0,
-    CORE_MODULE_BUFFERS = 1u << 1,
+    CORE_MODULE_PARAMETERS = 1u << 0, /* lists parameters */
+    CORE_MODULE_BUFFERS = 1u << 1,    /* lists buffers */
     CORE_MODULE_STATE = CORE_MODULE_PARAMETERS | CORE_MODULE_BUFFERS,
-    CORE_MODULE_ONCE = 1u << 2 /* a tensor with several names: the first */
+    CORE_MODULE_ONCE = 1u << 2 /* lists a tensor with several names once, by
+                                  the first */
 };
 
-/* Tensors with their paths, in the order in which they were added.  The list
- * keeps a reference to each tensor. */
+/* Tensors and their paths, in the order in which they, and the children that
+ * contain them, were added.  The list keeps a reference to each tensor. */
 typedef struct core_module_tensors {
     size_t count;
     core_tensor **tensors;
     const char **names;
 } core_module_tensors;
 
-/* Lists the tensors of a module whose path begins with a prefix; NULL or "":
- * all.  For optimizers, CORE_MODULE_PARAMETERS | CORE_MODULE_ONCE.  The caller
- * frees the list with core_module_tensors_free. */
+/* Lists the tensors of a module and its descendants whose path begins with a
+ * prefix.  prefix NULL or "": all.  flags: CORE_MODULE_…; an optimizer needs
+ * CORE_MODULE_PARAMETERS | CORE_MODULE_ONCE.  The caller frees the list with
+ * core_module_tensors_free.  INVALID_ARGUMENT: unknown flags, or a path of more
+ * than 510 bytes. */
 core_status core_module_list(const core_module *module, const char *prefix,
                              uint32_t flags, core_module_tensors *out_list);
 
-/* Frees a list.  Accepts an empty one ({0}). */
+/* Frees a list and releases its tensors.  Accepts NULL and an empty list,
+ * {0}. */
 void core_module_tensors_free(core_module_tensors *list);
 
-/* Writes the state to a safetensors file (safetensors.h). */
+/* Saves parameters and buffers to a safetensors file, by their paths.  Errors
+ * are those of core_safetensors_save (safetensors.h). */
 core_status core_module_save(const core_module *module, const char *path);
 
-/* What core_module_load found. */
+/* What core_module_load found: numbers of tensors. */
 typedef struct core_module_report {
     uint32_t struct_size;
-    uint32_t loaded;     /* tensors that were read */
-    uint32_t missing;    /* in the module, not in the file */
-    uint32_t unexpected; /* in the file, not in the module */
+    uint32_t loaded;     /* read from the file */
+    uint32_t missing;    /* in the module, but not in the file */
+    uint32_t unexpected; /* in the file, but not in the module */
 } core_module_report;
 CORE_STATIC_ASSERT(sizeof(core_module_report) == 16, "core_module_report");
 
+/* Flags of core_module_load. */
 enum {
-    CORE_MODULE_ALLOW_MISSING = 1u << 0,
-    CORE_MODULE_ALLOW_UNEXPECTED = 1u << 1
+    CORE_MODULE_ALLOW_MISSING = 1u << 0,   /* missing tensors are no error */
+    CORE_MODULE_ALLOW_UNEXPECTED = 1u << 1 /* unexpected ones are no error */
 };
 
-/* Reads the state from a safetensors file or an index of shards.  prefix: what
- * names in the file begin with before the module's ("transformer."); NULL:
- * nothing.  Names without it are not unexpected.  Floating elements are
- * converted to the dtype of the parameter.  flags: which differences are not
- * errors.  out_report may be NULL.
+/* Loads parameters and buffers from a safetensors file, or from the index of a
+ * file in shards.  prefix: stands before the module's paths in the file, such
+ * as "transformer."; NULL: nothing does.  Tensors of the file without the
+ * prefix are ignored.  Elements are converted between floating dtypes to the
+ * dtype of the parameter or buffer.  flags: CORE_MODULE_ALLOW_….  out_report:
+ * filled on failure, too; the caller sets struct_size; may be NULL.
  *
- * NOT_FOUND: names are missing or unexpected, which the message lists.  SHAPE,
- * DTYPE: a tensor has other sizes, or cannot be converted.  All names, sizes
- * and dtypes are checked before anything is changed. */
+ * NOT_FOUND: tensors are missing or unexpected; the message names the first.
+ * SHAPE: a tensor has other sizes in the file.  DTYPE: it cannot be converted.
+ * These are checked before anything is changed; an error while the elements are
+ * read leaves some tensors loaded. */
 core_status core_module_load(core_module *module, const char *path,
                              const char *prefix, uint32_t flags,
                              core_module_report *out_report);
 
 /* ------------------------------------------------------ initialization -- */
 
-/* These change a floating tensor in place, with random numbers of the default
- * generator of its device, and record nothing.  fan_in is sizes[1] and fan_out
- * sizes[0], times the product of the further sizes; SHAPE for tensors of fewer
- * than two dimensions. */
+/* These functions fill a tensor in place with random numbers of the default
+ * generator of its device; autograd does not record them.  fan_in is sizes[1],
+ * and fan_out sizes[0], times the product of all further sizes.  DTYPE: the
+ * tensor is not floating.  SHAPE: it has fewer than two dimensions, which only
+ * core_init_truncated_normal accepts. */
 
-/* What keeps the variance from layer to layer. */
+/* Which fan a Kaiming initialization divides by. */
 typedef enum core_fan {
-    CORE_FAN_IN = 0, /* in the forward pass */
-    CORE_FAN_OUT = 1 /* in the backward pass */
+    CORE_FAN_IN = 0, /* keeps the variance of activations in the forward */
+    CORE_FAN_OUT = 1 /* keeps the variance of gradients in the backward */
 } core_fan;
 
-/* Returns the gain of a nonlinearity: "linear", "sigmoid" 1; "tanh" 5/3; "relu"
- * sqrt(2); "leaky_relu" sqrt(2 / (1 + slope^2)); "selu" 3/4; NaN for others. */
+/* Returns the recommended gain of a nonlinearity, as torch.nn.init does: 1 for
+ * "linear" and "sigmoid", 5/3 for "tanh", sqrt(2) for "relu",
+ * sqrt(2 / (1 + slope^2)) for "leaky_relu", 3/4 for "selu", and NaN for any
+ * other.  slope: the negative slope of "leaky_relu". */
 double core_init_gain(const char *nonlinearity, double slope);
 
-/* Uniform in +-gain sqrt(3 / fan), or normal with deviation gain / sqrt(fan).
+/* Fills with numbers that are uniform in [-b, b], b = gain sqrt(3 / fan).
  * Source: He et al. 2015. */
 core_status core_init_kaiming_uniform(core_tensor *tensor, double gain,
                                       core_fan fan);
+
+/* Fills with normal numbers of mean 0 and standard deviation gain / sqrt(fan).
+ * Source: He et al. 2015. */
 core_status core_init_kaiming_normal(core_tensor *tensor, double gain,
                                      core_fan fan);
 
-/* Uniform in +-gain sqrt(6 / (fan_in + fan_out)), or normal with deviation gain
- * sqrt(2 / (fan_in + fan_out)).  Source: Glorot and Bengio 2010. */
+/* Fills with numbers that are uniform in [-b, b],
+ * b = gain sqrt(6 / (fan_in + fan_out)).  Source: Glorot and Bengio 2010. */
 core_status core_init_xavier_uniform(core_tensor *tensor, double gain);
+
+/* Fills with normal numbers of mean 0 and standard deviation
+ * gain sqrt(2 / (fan_in + fan_out)).  Source: Glorot and Bengio 2010. */
 core_status core_init_xavier_normal(core_tensor *tensor, double gain);
 
-/* Rows or columns that are orthonormal, times the gain: sizes[0] rows, of all
- * other elements.  Source: Saxe et al. 2013. */
+/* Fills with gain times a random matrix whose rows are orthonormal, or whose
+ * columns are if there are fewer of them.  The tensor counts as a matrix of
+ * sizes[0] rows.  Source: Saxe et al. 2013. */
 core_status core_init_orthogonal(core_tensor *tensor, double gain);
 
-/* Normal numbers of which those outside of [low, high] are drawn again. */
+/* Fills with numbers of the normal distribution that is truncated to
+ * [low, high], by the inverse of its distribution function, as
+ * torch.nn.init.trunc_normal_ does.  mean and deviation: those of the normal
+ * distribution before.  INVALID_ARGUMENT: low is not below high, the deviation
+ * is not positive, or the interval is so far from the mean that its probability
+ * rounds to 0. */
 core_status core_init_truncated_normal(core_tensor *tensor, double mean,
                                        double deviation, double low,
                                        double high);
 
 /* -------------------------------------------------------------- layers -- */
 
-/* Where and how parameters are made. */
+/* The dtype and device of the parameters of a layer. */
 typedef struct core_nn_options {
     uint32_t struct_size;
     core_dtype dtype;    /* NONE: f32 */
@@ -224,73 +267,101 @@ typedef struct core_nn_options {
 } core_nn_options;
 CORE_STATIC_ASSERT(sizeof(core_nn_options) == 16, "core_nn_options");
 
-/* The names of parameters and their initialization are those of torch.nn.
- * options may be NULL. */
+/* The layers below have one input and one output, unless they say otherwise.
+ * Their parameters have the names and the initialization that they have in
+ * torch.nn, except for core_nn_attention.  options: NULL: f32 on the default
+ * device.  INVALID_ARGUMENT for sizes that are not positive and for numbers out
+ * of range. */
 
-/* x weight^T + bias.  weight [outputs, inputs], bias [outputs]. */
+/* Creates a linear layer: x weight^T + bias.  Input [..., inputs], output
+ * [..., outputs].  Parameters: weight [outputs, inputs], bias [outputs] if
+ * `bias` is true. */
 core_status core_nn_linear(int64_t inputs, int64_t outputs, bool bias,
                            const core_nn_options *options,
                            core_module **out_module);
 
-/* Convolutions.  Fields that are 0 have the value in brackets.  A padding of -1
- * in the second or third dimension is none: {1, -1} for (1, 0) in torch.nn. */
+/* The options of a convolution.  A field that is 0 has the value in brackets.
+ * -1 in the second or third number of padding and output_padding stands for 0:
+ * {1, -1} is padding=(1, 0) of torch.nn. */
 typedef struct core_nn_conv_options {
     uint32_t struct_size;
-    uint32_t dims; /* 1, 2 or 3 */
+    uint32_t dims; /* 1, 2 or 3: how many numbers of each list are used */
     int64_t in_channels, out_channels;
-    int64_t kernel_size[3];    /* the second and third [the first] */
-    int64_t stride[3];         /* [1; the second and third: the first] */
-    int64_t padding[3];        /* the second and third [the first] */
-    int64_t dilation[3];       /* [1; as stride] */
-    int64_t output_padding[3]; /* of transposed ones; as padding */
-    int64_t groups;            /* [1] */
+    int64_t kernel_size[3];    /* [second and third: the first] */
+    int64_t stride[3];         /* [1; second and third: the first] */
+    int64_t padding[3];        /* [0; second and third: the first] */
+    int64_t dilation[3];       /* [1; second and third: the first] */
+    int64_t output_padding[3]; /* if transposed; as padding */
+    int64_t groups;            /* [1]; divides both numbers of channels */
     bool no_bias;
     bool transposed;
 } core_nn_conv_options;
 
-/* Input [N, in_channels, …], or without N.  weight [out, in / groups, kernel],
- * of transposed ones [in, out / groups, kernel]; bias [out]. */
+/* Creates a convolution.  Input [N, in_channels, ...] or [in_channels, ...].
+ * Parameters: weight [out_channels, in_channels / groups, kernel_size...], or
+ * if transposed [in_channels, out_channels / groups, kernel_size...]; bias
+ * [out_channels] unless no_bias. */
 core_status core_nn_conv(const core_nn_conv_options *conv,
                          const core_nn_options *options,
                          core_module **out_module);
 
-/* Normalizations; affine: with weight 1 and bias 0 (rms_norm: weight alone). */
+/* The normalizations divide by sqrt(variance + eps), or sqrt(mean of the
+ * squares + eps) for core_nn_rms_norm.  affine: they have the parameters
+ * weight, of ones, and bias, of zeros; core_nn_rms_norm has only weight. */
+
+/* Creates a layer normalization over the last `count` dimensions, which must
+ * have the given sizes.  Parameters have these sizes, too. */
 core_status core_nn_layer_norm(const int64_t *sizes, size_t count, double eps,
                                bool affine, const core_nn_options *options,
                                core_module **out_module);
+
+/* Creates a root-mean-square normalization over the last `count` dimensions,
+ * which must have the given sizes.  Source: Zhang and Sennrich 2019. */
 core_status core_nn_rms_norm(const int64_t *sizes, size_t count, double eps,
                              bool affine, const core_nn_options *options,
                              core_module **out_module);
+
+/* Creates a normalization of each of `groups` groups of channels, the second
+ * dimension.  Parameters have [channels].  INVALID_ARGUMENT: groups does not
+ * divide channels. */
 core_status core_nn_group_norm(int64_t groups, int64_t channels, double eps,
                                bool affine, const core_nn_options *options,
                                core_module **out_module);
 
-/* Also has the buffers running_mean, running_var and num_batches_tracked.
- * Channels are the second dimension. */
+/* Creates a normalization of each channel, the second dimension, over the
+ * batch.  Parameters have [channels].  Buffers: running_mean and running_var
+ * [channels], which are used unless the module is in training, and
+ * num_batches_tracked [].  In training
+ * running = (1 - momentum) * running + momentum * that of the batch. */
 core_status core_nn_batch_norm(int64_t channels, double eps, double momentum,
                                bool affine, const core_nn_options *options,
                                core_module **out_module);
 
-/* Rows of weight [count, size] by integers.  padding: an index without a
- * gradient, whose row is 0; or -1. */
+/* Creates an embedding, which replaces each index of the input, a tensor of
+ * i64 or i32, by a row of weight [count, size].  padding: an index whose row is
+ * 0 at first and has no gradient; -1: none. */
 core_status core_nn_embedding(int64_t count, int64_t size, int64_t padding,
                               const core_nn_options *options,
                               core_module **out_module);
 
-/* In training, elements are 0 with probability p, others divided by 1 - p. */
+/* Creates a dropout: in training, elements become 0 with probability p, and the
+ * others are divided by 1 - p. */
 core_status core_nn_dropout(double p, core_module **out_module);
 
-/* A function without parameters, such as core_relu, core_tanh, core_silu. */
+/* Creates a module of a function without parameters, such as core_relu,
+ * core_tanh or core_silu. */
 core_status core_nn_function(core_status (*function)(core_tensor *input,
                                                      core_tensor **out),
                              core_module **out_module);
 
-/* Modules one after the other, with the names "0", "1", …  Takes over the
- * caller's references to them, also if it fails; so a NULL module, whose
- * creation failed, is INVALID_ARGUMENT and loses nothing. */
+/* Creates a module that passes the output of each module to the next one.  They
+ * become its children "0", "1", and so on.  It takes over the caller's
+ * references to them, also if it fails.  INVALID_ARGUMENT: one of them is NULL,
+ * as it is if its creation failed; the others are released. */
 core_status core_nn_sequential(core_module *const *modules, size_t count,
                                core_module **out_module);
 
+/* The cell of a recurrent layer. */
 typedef enum core_nn_recurrent_kind {
     CORE_NN_LSTM = 0,
     CORE_NN_GRU = 1,
@@ -298,43 +369,53 @@ typedef enum core_nn_recurrent_kind {
     CORE_NN_RNN_RELU = 3
 } core_nn_recurrent_kind;
 
+/* The options of a recurrent layer. */
 typedef struct core_nn_recurrent_options {
     uint32_t struct_size;
     core_nn_recurrent_kind kind;
     int64_t input_size, hidden_size;
-    int64_t layers;          /* 0: 1 */
-    int64_t projection_size; /* LSTM; 0: none */
-    double dropout;          /* between layers, in training */
+    int64_t layers;          /* 1 to 1000; 0: 1 */
+    int64_t projection_size; /* of an LSTM, below hidden_size; 0: none */
+    double dropout;          /* probability, between layers, in training */
     bool no_bias;
-    bool batch_first;
+    bool batch_first; /* the sequences are [N, L, size], not [L, N, size] */
     bool bidirectional;
     bool reserved;
 } core_nn_recurrent_options;
 
-/* Inputs: the sequence, and the states (LSTM: hidden and cell), which may be
- * left out and are then 0.  Outputs: the sequence and the last states, as many
- * as there is capacity for.  Parameters weight_ih_l0, weight_hh_l0, bias_ih_l0,
- * bias_hh_l0, weight_hr_l0, and with "_reverse" those of the other
- * direction. */
+/* Creates a recurrent layer.  H is projection_size, or hidden_size without a
+ * projection; D is 2 if bidirectional, else 1.
+ *
+ * Inputs: a sequence [L, N, input_size], and the first states: hidden
+ * [layers * D, N, H], and for an LSTM cell [layers * D, N, hidden_size].
+ * Without states, they are 0.  Outputs: a sequence [L, N, D * H], then the last
+ * states; those that the capacity of outputs excludes are not returned.
+ *
+ * Parameters of layer 0: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0
+ * unless no_bias, and weight_hr_l0 with a projection; those of the backward
+ * direction end in "_reverse". */
 core_status core_nn_recurrent(const core_nn_recurrent_options *recurrent,
                               const core_nn_options *options,
                               core_module **out_module);
 
+/* The options of self-attention. */
 typedef struct core_nn_attention_options {
     uint32_t struct_size;
-    uint32_t heads;
-    uint32_t key_heads; /* of keys and values; 0: as many as heads */
-    bool causal;
-    bool bias;
+    uint32_t heads;     /* of queries; divides size */
+    uint32_t key_heads; /* of keys and values; divides heads; 0: heads */
+    bool causal;        /* a position attends to itself and those before it */
+    bool bias;          /* of the projections */
     uint16_t reserved;
-    int64_t size;   /* of a position; each head has size / heads of it */
-    double dropout; /* of attention weights, in training */
+    int64_t size;   /* features of a position; a head has size / heads */
+    double dropout; /* probability, of attention weights, in training */
 } core_nn_attention_options;
 
-/* Self-attention.  Input [N, L, size], and optionally a mask for
- * scaled_dot_product_attention, which then decides instead of `causal`; NULL is
- * none.
- * Children q_proj, k_proj, v_proj, o_proj. */
+/* Creates multi-head self-attention, with groups of heads that share keys and
+ * values if key_heads is less than heads.  Inputs: [N, L, size], and optionally
+ * a mask, as scaled_dot_product_attention takes it, which replaces `causal`;
+ * NULL: no mask.  Output [N, L, size].  Children q_proj, k_proj, v_proj and
+ * o_proj are linear layers, initialized like those of core_nn_linear.
+ * Sources: Vaswani et al. 2017; Ainslie et al. 2023 for key_heads. */
 core_status core_nn_attention(const core_nn_attention_options *attention,
                               const core_nn_options *options,
                               core_module **out_module);

@@ -379,9 +379,10 @@ typedef struct core_host {
                                  uint32_t nargs, core_value *results,
                                  uint32_t nresults);
 
-    /* Calls the operator of `call` again with the given key set, a part of
+    /* Calls the operator of `call` again with the given key set, a subset of
      * call->keys.  INVALID_ARGUMENT if keys contains no functionality.  The
-     * bits are private to the core: use redispatch_below. */
+     * meaning of the bits is private to the core, so use redispatch_below
+     * (ABI 0.6) instead where the host has it. */
     core_status (*redispatch)(core_call *call, uint64_t keys,
                               const core_value *args, uint32_t nargs,
                               core_value *results, uint32_t nresults);
@@ -550,26 +551,29 @@ typedef struct core_host {
     /* Calls what the function that received `call` displaced, like
      * core_redispatch_displaced (dispatch.h): the function that was registered
      * before it under the same key, by any plugin or program, or else the
-     * core's own part.  For functions of register_function, in the thread and
-     * during the call that they received.  INVALID_ARGUMENT at any other time,
-     * and if nothing was displaced.  args and results: as for operator_call. */
+     * core's own part.  Only a function of register_function may call it, in
+     * the thread and during the call that it received.  INVALID_ARGUMENT
+     * otherwise, and if nothing was displaced.  args and results: as for
+     * operator_call. */
     core_status (*redispatch_displaced)(core_call *call, const core_value *args,
                                         uint32_t nargs, core_value *results,
                                         uint32_t nresults);
 
-    /* Calls the operator of `call` again, below the key of the function that
-     * received it, like core_redispatch_below (dispatch.h).  For functions of
-     * register_function.  args and results: as for operator_call. */
+    /* Calls the operator of `call` again with the keys below that of the
+     * function that received it, like core_redispatch_below (dispatch.h).  Only
+     * a function of register_function may call it.  args and results: as for
+     * operator_call. */
     core_status (*redispatch_below)(core_call *call, const core_value *args,
                                     uint32_t nargs, core_value *results,
                                     uint32_t nresults);
 
     /* Registers an interface that belongs to the plugin and not to one of its
-     * device types.  name, version: "core.collectives", 1 (backend.h).  table:
-     * that interface's struct, which is copied with its strings.  user: passed
-     * to its functions.  A plugin may register only this, and then its note
-     * lists no device types.  UNSUPPORTED for an unknown name or a newer
-     * version; INVALID_ARGUMENT for a table that lacks a required function. */
+     * device types.  name and version: "core.collectives", 1 (backend.h).
+     * table: the interface's struct, which is copied with its strings.  user:
+     * passed to its functions.  The note of a plugin that registers nothing
+     * else lists no device types.  UNSUPPORTED: the name is unknown, or the
+     * version is newer.  INVALID_ARGUMENT: the table lacks a required function,
+     * or its engine has no name or one that the plugin has registered. */
     core_status (*register_interface)(core_registry *registry, core_string name,
                                       uint32_t version, const void *table,
                                       void *user);

@@ -475,10 +475,10 @@ static inline core_status core_sdk_register_family(
 
 /* --------------------------------------------------- displaced functions -- */
 
-/* Calls what the function that received `call` took the place of
- * (core_host.redispatch_displaced).  host: the one that init received.
- * UNSUPPORTED if it is older than ABI 0.6.  args and results: those that the
- * function received, or others; see core_function in plugin.h. */
+/* Calls what the function that received `call` displaced
+ * (core_host.redispatch_displaced).  host: the one that init received.  args
+ * and results: those that the function received, or others; see core_function
+ * in plugin.h.  UNSUPPORTED if the host is older than ABI 0.6. */
 static inline core_status core_sdk_displaced(
     const core_host *host, core_call *call, const core_value *args,
     uint32_t nargs, core_value *results, uint32_t nresults)

@@ -385,8 +385,8 @@ START_TEST(the_number_of_turns_that_are_kept_is_limited)
     set_turns(&w, 4);
     FAILS(core_program_run(program, w.inputs, 2, out, 2),
           CORE_ERROR_OUT_OF_MEMORY,
-          "core_while backward: more than 3 turns, whose state it would keep; "
-          "LIBCORE_LOOP_TURNS sets the limit");
+          "core_while backward: more than 3 iterations, whose inputs it would "
+          "keep; LIBCORE_LOOP_TURNS sets the limit");
     ck_assert_ptr_null(out[0]);
     OK(core_setting_set("LIBCORE_LOOP_TURNS", NULL));
     OK(core_program_run(program, w.inputs, 2, out, 2));

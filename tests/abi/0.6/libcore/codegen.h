@@ -263,15 +263,16 @@ CORE_STATIC_ASSERT(sizeof(core_loop_launch) == 48, "core_loop_launch");
 
 /* ----------------------------------------------------------- interface -- */
 
-/* The sizes of a reduction for which row_block holds. */
+/* The least and the greatest size of the rows of a reduction for which the
+ * promise of row_block must hold. */
 enum { CORE_ROW_BLOCK_REDUCED_LEAST = 32, CORE_ROW_BLOCK_REDUCED_MOST = 65536 };
 
 /* Flags of the interface. */
 enum {
-    /* A build takes so long that no call should wait for it, as those with a
-     * compiler do.  The core then builds in the background and runs operator by
-     * operator until the kernel is there, and keeps what `save` gives on
-     * disk. */
+    /* Building a kernel takes so long that no call should wait for it, for
+     * example because it runs a compiler.  The core then builds in the
+     * background, runs the operators one by one until the kernel is built, and
+     * keeps what `save` returns on disk. */
     CORE_CODEGEN_BUILDS_SLOWLY = 1u << 0
 };
 
@@ -294,16 +295,19 @@ typedef struct core_codegen_interface {
     uint32_t struct_size;
     uint16_t flags; /* CORE_CODEGEN_… */
 
-    /* How many KiB stay in the near caches of a thread from one launch to the
-     * next; 0: unknown.  A plugin that sets it says that results do not depend
-     * on the number of rows in a call: a part of the rows has the same bits in
-     * a call with these rows alone, for element-wise operators and kernels of
-     * loop programs (any part), softmax and its logarithm, their gradients,
-     * native_layer_norm, reductions along the innermost dimension alone of
-     * CORE_ROW_BLOCK_REDUCED_LEAST to CORE_ROW_BLOCK_REDUCED_MOST elements, and
-     * bernoulli_.float (parts that begin at a multiple of four elements, with
-     * the offset of that block).  On a synchronous device the core then runs
-     * several kernels on a block of rows, and then on the next block. */
+    /* The size in KiB of a block of rows that stays in the caches next to a
+     * thread, such as the second-level cache, from one launch to the next; 0:
+     * the core makes no blocks of rows.  On a synchronous device the core then
+     * runs several kernels on one block of rows before the next block.
+     *
+     * A plugin that sets it promises that a result does not depend on the
+     * number of rows in the call: a row has the same bits in a call with only
+     * some of the rows.  This holds for element-wise operators, kernels of loop
+     * programs, softmax, log_softmax and their gradients, native_layer_norm,
+     * and reductions along the innermost dimension only, of
+     * CORE_ROW_BLOCK_REDUCED_LEAST to CORE_ROW_BLOCK_REDUCED_MOST elements.  It
+     * also holds for bernoulli_.float on a part that begins at a multiple of
+     * four elements, with the offset of that block of random numbers. */
     uint16_t row_block;
 
     /* Gets a text that identifies the generator: its version, and what its
