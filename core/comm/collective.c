@@ -139,7 +139,7 @@ static core_status new_result(const collective *c, const core_tensor *input,
         if (__builtin_mul_overflow(sizes[0], (int64_t)c->comm->size, &sizes[0]))
             return core__error(CORE_ERROR_SHAPE,
                                "%s: the result would have too many elements",
-                               c->name);
+                               names[c->kind]);
         ndim += ndim == 0;
     }
     if (c->kind == CORE_COLLECTIVE_REDUCE_SCATTER)

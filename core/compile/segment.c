@@ -111,7 +111,8 @@ static void put(key *k, const void *data, size_t size)
         k->capacity = capacity;
     }
     memset(k->bytes + k->size + padded - (padded ? 8 : 0), 0, padded ? 8 : 0);
-    memcpy(k->bytes + k->size, data, size);
+    if (size > 0)
+        memcpy(k->bytes + k->size, data, size);
     for (size_t i = 0; i < padded; i += 8) {
         memcpy(&last, k->bytes + k->size + i, 8);
         k->hash = (k->hash ^ last) * UINT64_C(0x9e3779b97f4a7c15);

@@ -280,14 +280,17 @@ core_status core_nn_sequential(core_module *const *modules, size_t count,
                                core_module **out_module)
 {
     core_module *module = NULL;
-    core_status status;
+    core_status status = CORE_OK;
 
-    CORE__NOT_NULL(out_module);
-    *out_module = NULL;
+    if (out_module)
+        *out_module = NULL;
     if (count > 0)
         CORE__NOT_NULL(modules);
-    status = core_module_create("Sequential", sequential_forward, NULL, NULL,
-                                &module);
+    if (!out_module)
+        status = core__error_null("core_nn_sequential", "out_module");
+    if (status == CORE_OK)
+        status = core_module_create("Sequential", sequential_forward, NULL,
+                                    NULL, &module);
     if (status == CORE_OK)
         status = core__module_finish(sequential_made(module, modules, count),
                                      module, out_module);

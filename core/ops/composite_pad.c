@@ -19,8 +19,12 @@ static core_tensor *circular(core__scope *scope, const core_operator *op,
     for (size_t i = 0; 2 * i < count && scope->status == CORE_OK; i++) {
         int64_t dim = (int64_t)x->ndim - 1 - (int64_t)i;
         int64_t before = pad[2 * i], after = pad[2 * i + 1];
-        int64_t first = before < 0 ? -before : 0;
-        int64_t end = x->sizes[dim] + (after < 0 ? after : 0);
+        int64_t first = before < -INT32_MAX ? INT32_MAX
+                        : before < 0        ? -before
+                                            : 0;
+        int64_t end = x->sizes[dim] + (after < -INT32_MAX ? 0
+                                       : after < 0        ? after
+                                                          : 0);
         core_tensor *parts[3];
         size_t n = 0;
 

@@ -10,6 +10,8 @@
 #   template, typed-calls, opencl-objects);
 # - scripts that run programs hundreds of times (conformance-mutants, anomaly,
 #   compare-pytorch): the unit tests make the same calls;
+# - comm-mutants, whose program of a rank is not built there: test_comm_faults
+#   makes the same calls;
 # - test_fork: in a child forked beside other threads the sanitizer's own
 #   allocator may be locked, and what those threads had looks lost;
 # - but with --full: core-bench, whose rows repeat calls; train, train-amp and
@@ -38,7 +40,7 @@ section_sanitize() {
 sanitize_tests() {
     left='checks|configure-gpu|explain|quickstart|gpu-tests|fuzz|guide|template'
     left="$left|examples|typed-calls|opencl-objects|conformance-mutants|anomaly"
-    left="$left|compare-pytorch|test_fork"
+    left="$left|compare-pytorch|test_fork|comm-mutants"
     [ $full = yes ] || left="$left|core-bench|opencl|train(-amp|-reports)?"
     [ $full = yes ] || left="$left|test_gpu_(nvrtc|beyond_31_bits)"
     find tests -maxdepth 1 -name '*.sh' >"$logs/tests.txt"

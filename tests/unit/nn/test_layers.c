@@ -61,7 +61,7 @@ START_TEST(linear_and_embedding)
           "size 0 of weight is 0");
     ck_assert_ptr_null(m);
     FAILS(core_nn_embedding(5, 2, 5, &f64, &m), CORE_ERROR_INVALID_ARGUMENT,
-          "padding is 5 of 5 rows");
+          "padding is 5; it must be -1, or an index below count, 5");
 }
 END_TEST
 
@@ -214,7 +214,7 @@ START_TEST(recurrent_layers)
     ck_assert(same);
     core_module_release(other);
     FAILS(core_module_forward(m, states, 2, out, &count),
-          CORE_ERROR_INVALID_ARGUMENT, "2 states or none");
+          CORE_ERROR_INVALID_ARGUMENT, "and optionally 2 states");
     core_module_tensors_free(&list);
     core_module_release(m);
     for (o.kind = CORE_NN_GRU; o.kind <= CORE_NN_RNN_RELU; o.kind++) {

@@ -208,6 +208,7 @@ START_TEST(errors_name_the_module)
     FAILS(core_module_forward(module, pair, 2, &y, &count),
           CORE_ERROR_INVALID_ARGUMENT, "a Dropout has one input");
     ck_assert_uint_eq(count, 0);
+    core_module_release(module);
     OK(core_module_create("Holder", NULL, NULL, NULL, &holder));
     FAILS(core_module_call(holder, x, &y), CORE_ERROR_UNSUPPORTED,
           "this Holder only holds other modules");

@@ -682,13 +682,13 @@ START_TEST(quantiles_have_fractions_from_0_to_1)
 {
     core_tensor *x = VECTOR(3, 1, 2, 3), *y;
 
-    FAILS(core_quantile(x, VECTOR(2, .5, NAN), NULL, false, NULL, &y),
+    FAILS(core_quantile(x, VECTOR(2, .5, NAN), NULL, false, "linear", &y),
           CORE_ERROR_INVALID_ARGUMENT, "outside of 0 to 1");
-    FAILS(core_quantile(x, VECTOR(1, -.1), NULL, false, NULL, &y),
+    FAILS(core_quantile(x, VECTOR(1, -.1), NULL, false, "linear", &y),
           CORE_ERROR_INVALID_ARGUMENT, "outside of 0 to 1");
-    FAILS(core_quantile_scalar(x, NAN, NULL, false, NULL, &y),
+    FAILS(core_quantile_scalar(x, NAN, NULL, false, "linear", &y),
           CORE_ERROR_INVALID_ARGUMENT, "outside of 0 to 1");
-    OK(core_quantile(x, VECTOR(2, 0, 1), NULL, false, NULL, &y));
+    OK(core_quantile(x, VECTOR(2, 0, 1), NULL, false, "linear", &y));
     HOLDS(keep(y), 2, 1, 3);
 }
 END_TEST

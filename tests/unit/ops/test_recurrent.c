@@ -109,13 +109,14 @@ END_TEST
 /* Expanded tensors have more elements than memory has bytes. */
 START_TEST(lengths_that_cannot_be_counted_are_refused)
 {
-    const int64_t many = (int64_t)1 << 31, more = (int64_t)1 << 61;
-    core_tensor *one = random_of(1, 1, INPUT), *out[3], *lengths;
+    const int64_t many = (int64_t)1 << 31, more = (int64_t)1 << 59;
+    core_tensor *one = random_of(1, 1, INPUT), *out[3], *lengths, *byte;
     core_tensor *hx[2] = {random_of(1, 1, HIDDEN), random_of(1, 1, HIDDEN)};
     core_tensor *params[2], *data, *steps;
 
     weights_of(params);
-    steps = CALL(expand, one, (const int64_t[]){more, 1, INPUT}, 3, false);
+    byte = CALL(zeros, (const int64_t[]){1, 1, 1}, 3, CORE_U8, NULL);
+    steps = CALL(expand, byte, (const int64_t[]){more, 1, 1}, 3, false);
     FAILS(lstm(steps, hx, params, out), CORE_ERROR_OUT_OF_MEMORY, "lstm");
     data = CALL(expand, CALL(select, one, 0, 0), (const int64_t[]){many, INPUT},
                 2, false);
