@@ -216,6 +216,29 @@ static void is_expected(const sample *s, const char *message)
                   "%s(%s): %s", s->op, s->words, message);
 }
 
+/* Operators of which every sample reads lengths or fractions on the host. */
+static bool always_reads(const sample *s)
+{
+    static const char *const names[] = {
+        "_pack_padded_sequence",
+        "_pad_packed_sequence",
+        "ctc_loss.Tensor",
+        "embedding_bag",
+        "embedding_bag.padding_idx",
+        "gru.data",
+        "lstm.data",
+        "nanquantile",
+        "quantile",
+        "rnn_relu.data",
+        "rnn_tanh.data",
+    };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], s->op) == 0)
+            return true;
+    return false;
+}
+
 static int refused, compared;
 
 static void compare_sample(const sample *s, core_tensor_function function)
@@ -230,9 +253,10 @@ static void compare_sample(const sample *s, core_tensor_function function)
                                 traced.ninputs, TENSORS_MAX, &program);
     if (status == CORE_ERROR_UNSUPPORTED) {
         is_expected(s, core_error_message());
-        refused++;
+        refused += !always_reads(s);
         return;
     }
+    ck_assert_msg(!always_reads(s), "%s(%s) is recorded", s->op, s->words);
     ck_assert_msg(status == CORE_OK, "%s(%s): %s", s->op, s->words,
                   core_error_message());
     status = core_program_verify(program);
@@ -251,7 +275,7 @@ START_TEST(every_operator_computes_the_same_in_a_program)
         compare_sample(&samples[i], call_plainly);
         drop_all();
     }
-    ck_assert_int_le(refused, 64);
+    ck_assert_int_le(refused, 60);
     ck_assert_int_gt(compared, 1000);
     are_prepared();
 }
@@ -268,7 +292,7 @@ START_TEST(every_gradient_is_the_same_in_a_program)
         compare_sample(&samples[i], call_and_differentiate);
         drop_all();
     }
-    ck_assert_int_le(refused, 31);
+    ck_assert_int_le(refused, 30);
     ck_assert_int_ge(compared, 700);
     are_prepared();
 }

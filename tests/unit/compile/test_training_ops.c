@@ -54,6 +54,17 @@ static int trained, refused;
 /* Reasons for which a sample is not compiled; see test_trace_ops.c. */
 static void check_refusal(const sample *s)
 {
+    static const char *const readers[] = {
+        "_pack_padded_sequence",
+        "_pad_packed_sequence",
+        "gru.data",
+        "lstm.data",
+        "quantile",
+        "nanquantile",
+        "rnn_relu.data",
+        "rnn_tanh.data",
+        "embedding_bag",
+    };
     const char *message = core_error_message();
 
     ck_assert_msg(strstr(message, "data on the host") ||
@@ -61,6 +72,10 @@ static void check_refusal(const sample *s)
                       strstr(message, "has no content") ||
                       strstr(message, "cannot be made again"),
                   "%s(%s): %s", s->op, s->words, message);
+    /* These read lengths or fractions on the host, whatever the sample. */
+    for (size_t i = 0; i < sizeof readers / sizeof *readers; i++)
+        if (strcmp(s->op, readers[i]) == 0)
+            return;
     refused++;
 }
 
@@ -126,7 +141,7 @@ START_TEST(every_gradient_through_a_compiled_function_is_the_same)
         compare_sample(&samples[i]);
         drop_all();
     }
-    ck_assert_int_le(refused, 33);
+    ck_assert_int_le(refused, 30);
     ck_assert_int_ge(trained, 690);
 }
 END_TEST
