@@ -56,8 +56,9 @@ missing_packages() {
         have xz || echo xz-utils
         have ccache || echo ccache
         # Both MPI libraries that plugins/mpi is built for.
-        have mpicc.openmpi || echo libopenmpi-dev openmpi-bin
-        have mpicc.mpich || echo libmpich-dev mpich
+        { have mpicc.openmpi && have mpirun.openmpi; } ||
+            echo libopenmpi-dev openmpi-bin
+        { have mpicc.mpich && have mpirun.mpich; } || echo libmpich-dev mpich
         # An OpenCL device on the CPU, and CLBlast.
         [ -e /usr/include/CL/cl.h ] || echo opencl-headers
         [ -e /etc/OpenCL/vendors/pocl.icd ] || echo pocl-opencl-icd

@@ -167,8 +167,8 @@ static const setting_row rows[CORE__SETTINGS] = {
          "one kernel, unless their options say so: auto where that is expected "
          "to be faster, on wherever it is possible.",
          "compile"},
-    [CORE__SETTING_LOOP_TURNS] =
-        {"LIBCORE_LOOP_TURNS", CORE_SETTING_INTEGER, NULL, 1, INT32_MAX,
+    [CORE__SETTING_LOOP_ITERATIONS] =
+        {"LIBCORE_LOOP_ITERATIONS", CORE_SETTING_INTEGER, NULL, 1, INT32_MAX,
          1000000, "1000000", "1 to 2147483647",
          "The gradient of a recorded core_while keeps the inputs of each "
          "iteration, and fails if there are more iterations than this.",

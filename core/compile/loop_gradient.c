@@ -33,12 +33,12 @@ static core_status push(const char *name, stack *s, core_tensor **state)
 {
     int64_t limit;
 
-    CORE_TRY(core__setting_integer(CORE__SETTING_LOOP_TURNS, &limit));
+    CORE_TRY(core__setting_integer(CORE__SETTING_LOOP_ITERATIONS, &limit));
     if (s->turns > (size_t)limit) /* turns that have ended */
         return core__error(
             CORE_ERROR_OUT_OF_MEMORY,
             "%s: more than %lld iterations, whose inputs it would keep; "
-            "LIBCORE_LOOP_TURNS sets the limit",
+            "LIBCORE_LOOP_ITERATIONS sets the limit",
             name, (long long)limit);
     if (s->turns == s->capacity) {
         size_t capacity = s->capacity ? 2 * s->capacity : 16;

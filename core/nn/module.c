@@ -46,10 +46,11 @@ core_status core_module_create(const char *type, core_module_function function,
     return status == CORE_OK ? core__error_memory(sizeof *module) : status;
 }
 
-void core_module_retain(core_module *module)
+core_module *core_module_retain(core_module *module)
 {
     if (module)
         atomic_fetch_add_explicit(&module->references, 1, memory_order_relaxed);
+    return module;
 }
 
 void core_module_release(core_module *module)

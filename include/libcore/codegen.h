@@ -340,8 +340,8 @@ typedef struct core_codegen_interface {
     /* Writes a kernel as bytes that `load` accepts in another process.  Stores
      * their number in *out_size.  If that is more than capacity, nothing is
      * written and the result is still CORE_OK; the core calls again.  The bytes
-     * say which program they are of, by its hash.  NULL, as load then is:
-     * kernels cannot be saved. */
+     * say which program they are of, by its hash.  UNSUPPORTED: this kernel
+     * cannot be saved.  NULL, as load then is: no kernel can. */
     core_status (*save)(void *device, void *kernel, void *data,
                         uint64_t capacity, uint64_t *out_size);
 

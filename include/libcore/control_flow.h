@@ -64,7 +64,7 @@ core_status core_cond(core_tensor *predicate,
  * again and keeps the inputs of each iteration, then computes the body again
  * for each iteration, from the last one to the first, and differentiates it.
  * OUT_OF_MEMORY if there are more iterations than the setting
- * LIBCORE_LOOP_TURNS allows.  The gradient itself is not differentiable. */
+ * LIBCORE_LOOP_ITERATIONS allows.  The gradient itself is not differentiable. */
 core_status core_while(core_tensor_function condition,
                        core_tensor_function body, void *context,
                        core_tensor *const *inputs, size_t ninputs,

@@ -65,8 +65,8 @@ core_status core_module_create(const char *type, core_module_function function,
                                void *context, void (*destroy)(void *context),
                                core_module **out_module);
 
-/* Adds a reference.  Accepts NULL. */
-void core_module_retain(core_module *module);
+/* Adds a reference and returns module.  Accepts NULL. */
+core_module *core_module_retain(core_module *module);
 
 /* Drops a reference.  Releasing the last one releases tensors and children.
  * Accepts NULL. */

@@ -240,6 +240,7 @@ START_TEST(a_program_with_the_backward_of_a_loop_is_saved_and_loaded)
     temporary_file(path, "libcore-loop");
     OK(core_program_save(program, path));
     OK(core_program_load(path, NULL, &loaded));
+    temporary_remove(path);
     OK(core_program_text(program, &before));
     OK(core_program_text(loaded, &after));
     ck_assert_str_eq(before, after);
@@ -378,7 +379,7 @@ START_TEST(the_number_of_turns_that_are_kept_is_limited)
     core_program *program = trace(descends, &w);
     core_tensor *out[2];
 
-    OK(core_setting_set("LIBCORE_LOOP_TURNS", "3"));
+    OK(core_setting_set("LIBCORE_LOOP_ITERATIONS", "3"));
     OK(core_program_run(program, w.inputs, 2, out, 2));
     core_tensor_release(out[0]);
     core_tensor_release(out[1]);
@@ -386,9 +387,9 @@ START_TEST(the_number_of_turns_that_are_kept_is_limited)
     FAILS(core_program_run(program, w.inputs, 2, out, 2),
           CORE_ERROR_OUT_OF_MEMORY,
           "core_while backward: more than 3 iterations, whose inputs it would "
-          "keep; LIBCORE_LOOP_TURNS sets the limit");
+          "keep; LIBCORE_LOOP_ITERATIONS sets the limit");
     ck_assert_ptr_null(out[0]);
-    OK(core_setting_set("LIBCORE_LOOP_TURNS", NULL));
+    OK(core_setting_set("LIBCORE_LOOP_ITERATIONS", NULL));
     OK(core_program_run(program, w.inputs, 2, out, 2));
     core_tensor_release(out[0]);
     core_tensor_release(out[1]);
