@@ -77,9 +77,12 @@ static core_status check_target(const char *path, mode_t *out_mode)
     if (!S_ISREG(now.st_mode))
         return core__error(CORE_ERROR_IO,
                            "cannot write %s: it is not a regular file", path);
-    if (access(path, W_OK) != 0)
+    if (access(path, W_OK) != 0) {
+        if (errno == ENOENT)
+            return CORE_OK; /* another process has removed it meanwhile */
         return core__error(CORE_ERROR_IO, "cannot write %s: %s", path,
                            strerror(errno));
+    }
     *out_mode = now.st_mode & 0777;
     return CORE_OK;
 }
