@@ -210,6 +210,17 @@ core_status core_module_add_child(core_module *module, const char *name,
     return CORE_OK;
 }
 
+core_status core_module_take_child(core_module *module, const char *name,
+                                   core_status status,
+                                   core_module *const *child)
+{
+    CORE__NOT_NULL(child);
+    if (status == CORE_OK)
+        status = core_module_add_child(module, name, *child);
+    core_module_release(*child);
+    return status;
+}
+
 /* The member at a path, or NULL. */
 static core__member *find(const core_module *module, const char *path)
 {

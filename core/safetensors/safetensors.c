@@ -66,7 +66,7 @@ static const core__safetensors_entry *find(const core_safetensors *file,
 
 bool core_safetensors_has(const core_safetensors *file, const char *name)
 {
-    return find(file, name) != NULL;
+    return file && name && find(file, name) != NULL;
 }
 
 /* Finds the tensor of that name; an error if libcore does not have its

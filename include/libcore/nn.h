@@ -95,6 +95,17 @@ core_status core_module_add_buffer(core_module *module, const char *name,
 core_status core_module_add_child(core_module *module, const char *name,
                                   core_module *child);
 
+/* Adds a child that a function has created with a status, and takes over the
+ * caller's reference to it, also if this function fails:
+ *
+ *     CORE_TRY(core_module_take_child(
+ *         module, "fc", core_nn_linear(8, 2, true, NULL, &fc), &fc));
+ *
+ * Returns the status if it is an error; otherwise as core_module_add_child. */
+core_status core_module_take_child(core_module *module, const char *name,
+                                   core_status status,
+                                   core_module *const *child);
+
 /* Returns the parameter or buffer at a path, borrowed.  Returns NULL, without
  * an error, if there is none. */
 core_tensor *core_module_tensor(const core_module *module, const char *path);

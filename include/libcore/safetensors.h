@@ -107,7 +107,7 @@ core_status core_safetensors_describe(const core_safetensors *file,
                                       size_t index,
                                       core_safetensors_entry *out_entry);
 
-/* Returns whether a file contains a tensor of a name. */
+/* Returns whether a file contains a tensor of a name; false for NULL. */
 bool core_safetensors_has(const core_safetensors *file, const char *name);
 
 /* Creates a tensor with a copy of the content.  The caller owns one reference.

@@ -23,6 +23,7 @@ section_install() {
         try "README's $name is installed" \
             test -f "$prefix/share/doc/libcore/$name"
     done <"$logs/named.txt"
+    examples
     # A copy of the folder, and the installed headers.
     rm -rf "$work/outside"
     mkdir -p "$work/outside"
@@ -81,6 +82,17 @@ network() {
     try "the network prints what the page says" sh -c "
         LD_LIBRARY_PATH=$prefix/lib '$work/network' |
         diff -u '$work/network.output' -"
+}
+
+# The examples that were installed, against the installation.
+examples() {
+    # shellcheck disable=SC2016 # the inner shell expands
+    try "the installed examples compile and compute" env \
+        LD_LIBRARY_PATH="$prefix/lib" LIBCORE_SOURCE="$source" \
+        EXAMPLES_FLAGS="$(pkg-config --cflags --libs libcore)" \
+        EXAMPLES="$prefix/share/doc/libcore/examples" sh -c '
+            sh tests/example-programs.sh | tee "$1" && ! grep "^not ok" "$1"' \
+        sh "$work/examples.txt"
 }
 
 readme() {

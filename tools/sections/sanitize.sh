@@ -6,8 +6,8 @@
 # find what they do with memory in C.  Left out are
 #
 # - scripts whose subject is not C of this tree (checks, configure-gpu, explain,
-#   quickstart, gpu-tests) or that build their own (examples, fuzz, guide,
-#   template, typed-calls, opencl-objects);
+#   quickstart, gpu-tests) or that build their own (examples,
+#   example-programs, fuzz, guide, template, typed-calls, opencl-objects);
 # - scripts that run programs hundreds of times (conformance-mutants, anomaly,
 #   compare-pytorch): the unit tests make the same calls;
 # - comm-mutants, whose program of a rank is not built there: test_comm_faults
@@ -39,7 +39,7 @@ section_sanitize() {
 
 sanitize_tests() {
     left='checks|configure-gpu|explain|quickstart|gpu-tests|fuzz|guide|template'
-    left="$left|examples|typed-calls|opencl-objects|conformance-mutants|anomaly"
+    left="$left|examples|example-programs|typed-calls|opencl-objects|conformance-mutants|anomaly"
     left="$left|compare-pytorch|test_fork|comm-mutants"
     [ $full = yes ] || left="$left|core-bench|opencl|train(-amp|-reports)?"
     [ $full = yes ] || left="$left|test_gpu_(nvrtc|beyond_31_bits)"

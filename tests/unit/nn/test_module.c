@@ -119,6 +119,27 @@ START_TEST(a_module_cannot_contain_itself)
 }
 END_TEST
 
+START_TEST(a_module_takes_over_a_new_child_or_releases_it)
+{
+    core_module *outer, *child = NULL, *lost = NULL;
+
+    OK(core_module_create("Outer", NULL, NULL, NULL, &outer));
+    OK(core_module_take_child(
+        outer, "fc", core_nn_linear(2, 1, true, NULL, &child), &child));
+    ck_assert_ptr_eq(core_module_child(outer, "fc"), child);
+    FAILS(core_module_take_child(
+              outer, "fc", core_nn_linear(2, 1, true, NULL, &lost), &lost),
+          CORE_ERROR_INVALID_ARGUMENT, "has a member \"fc\" already");
+    FAILS(core_module_take_child(
+              outer, "no", core_nn_linear(0, 1, true, NULL, &lost), &lost),
+          CORE_ERROR_INVALID_ARGUMENT, "core_nn_linear");
+    FAILS(core_module_take_child(outer, "no", CORE_OK, NULL),
+          CORE_ERROR_INVALID_ARGUMENT, "child");
+    ck_assert_ptr_null(core_module_child(outer, "no"));
+    core_module_release(outer);
+}
+END_TEST
+
 START_TEST(tied_weights_are_listed_once_for_an_optimizer)
 {
     core_module *layers[2] = {linear(3, 3), NULL}, *module;
@@ -409,6 +430,7 @@ int main(void)
         tensors_have_paths,
         bad_names_are_refused,
         a_module_cannot_contain_itself,
+        a_module_takes_over_a_new_child_or_releases_it,
         tied_weights_are_listed_once_for_an_optimizer,
         a_program_has_its_own_modules,
         errors_name_the_module,

@@ -84,6 +84,8 @@ START_TEST(shards_are_read_like_one_file)
     }
     FAILS(core_safetensors_describe(file, 3, &entry), CORE_ERROR_INDEX, "3");
     ck_assert(!core_safetensors_has(file, "d"));
+    ck_assert(!core_safetensors_has(file, NULL));
+    ck_assert(!core_safetensors_has(NULL, "d"));
     OK(core_safetensors_load(file, "c", NULL, &tensor));
     HOLDS(keep(tensor), 2, 4, 5);
     OK(core_safetensors_load_into(file, "a", tensor));

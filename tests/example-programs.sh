@@ -1,0 +1,166 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# The programs in examples/ compile without warnings and compute what they say:
+# in the build tree, or, with flags of the compiler in EXAMPLES_FLAGS, against an
+# installation.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+number=0
+examples=${EXAMPLES-$LIBCORE_SOURCE/examples}
+
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
+
+if [ -z "${EXAMPLES_FLAGS-}" ]; then
+    libraries=$(cd "$LIBCORE_BUILD/.libs" && pwd) || exit
+    EXAMPLES_FLAGS="-I$LIBCORE_BUILD/include -I$LIBCORE_SOURCE/include
+        -iquote $LIBCORE_BUILD/include/libcore
+        -iquote $LIBCORE_SOURCE/include/libcore
+        -L$libraries -lcore -Wl,-rpath,$libraries"
+fi
+
+compiles() { # source
+    # shellcheck disable=SC2086 # lists of arguments
+    ${CC:-cc} -std=c11 -O1 -Wall -Wextra -Werror -o "$work/$(basename "$1" .c)" \
+        "$1" $EXAMPLES_FLAGS
+}
+
+# Prints what a program printed if it did not print all of the texts.
+prints() { # program and arguments, --, texts...
+    command=
+    while [ "$1" != -- ]; do
+        command="$command $1"
+        shift
+    done
+    shift
+    # shellcheck disable=SC2086 # a command and its arguments
+    "$work/"${command# } >"$work/out" 2>&1 || {
+        cat "$work/out"
+        return 1
+    }
+    for text; do
+        grep -qF -e "$text" "$work/out" || {
+            cat "$work/out"
+            return 1
+        }
+    done
+}
+
+# The loss of the last line of a loss is below that of the first one.
+learns() { # factor
+    awk -v factor="$1" '
+        / loss / && !n++ { first = $NF }
+        / loss / { last = $NF }
+        END { exit n < 2 || last > factor * first }' "$work/out" || {
+        cat "$work/out"
+        return 1
+    }
+}
+
+lstm_learns() {
+    prints lstm -- 'continued alone' && learns 0.1 &&
+        awk '/continued alone/ { exit $3 > 0.4 }' "$work/out"
+}
+
+resnet_learns() {
+    prints resnet18 cpu 8 -- 'step 7' && learns 0.7
+}
+
+# Random weights of a GPT-2 of two layers.
+writes_weights() {
+    cat >"$work/weights.c" <<'END'
+#include <libcore/core.h>
+#include <libcore/expressions.h>
+#include <libcore/safetensors.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { WIDTH = 128, WORDS = 300, PLACES = 1024, LAYERS = 2 };
+
+static core_named_tensor all[64];
+static char names[64][64];
+static size_t count;
+
+static void add(const char *name, int64_t rows, int64_t columns, double mean)
+{
+    core_tensor *x = rows ? core_x_randn(CORE_SIZES(rows, columns))
+                          : core_x_randn(CORE_SIZES(columns));
+
+    x = core_x_mul_scalar(x, core_float(0.2));
+    strcpy(names[count], name);
+    all[count].name = names[count];
+    all[count++].tensor = core_x_add_scalar(x, core_float(mean));
+}
+
+static void add_part(int layer, const char *part, int64_t rows, int64_t columns)
+{
+    char name[64];
+
+    snprintf(name, sizeof name, "h.%d.%s.weight", layer, part);
+    add(name, rows, columns, rows ? 0 : 1);
+    snprintf(name, sizeof name, "h.%d.%s.bias", layer, part);
+    add(name, 0, columns, 0);
+}
+
+int main(int argc, char **argv)
+{
+    core_scope scope = core_scope_begin();
+
+    core_seed(20);
+    add("wte.weight", WORDS, WIDTH, 0);
+    add("wpe.weight", PLACES, WIDTH, 0);
+    for (int i = 0; i < LAYERS; i++) {
+        add_part(i, "ln_1", 0, WIDTH);
+        add_part(i, "attn.c_attn", WIDTH, 3 * WIDTH);
+        add_part(i, "attn.c_proj", WIDTH, WIDTH);
+        add_part(i, "ln_2", 0, WIDTH);
+        add_part(i, "mlp.c_fc", WIDTH, 4 * WIDTH);
+        add_part(i, "mlp.c_proj", 4 * WIDTH, WIDTH);
+    }
+    add("ln_f.weight", 0, WIDTH, 1);
+    add("ln_f.bias", 0, WIDTH, 0);
+    CORE_CHECK(core_safetensors_save(argv[argc - 1], all, count, NULL, 0));
+    return core_scope_end(scope) != CORE_OK;
+}
+END
+    compiles "$work/weights.c" && "$work/weights" "$work/gpt2.safetensors"
+}
+
+# The tokens that PyTorch computes from the same file.
+gpt2_continues() { # device
+    prints gpt2 "$work/gpt2.safetensors" "$1" 12 5 17 250 3 -- || return
+    test "$(tr '\n' ' ' <"$work/out")" = \
+        '116 299 189 246 18 266 280 18 246 30 148 137 '
+}
+
+gpt2_refuses() {
+    ! "$work/gpt2" "$work/none" cpu 1 5 2>"$work/out" &&
+        grep -q "$work/none" "$work/out"
+}
+
+# Without blank lines and comments.
+is_short() {
+    for source in "$examples"/*.c; do
+        lines=$(sed 's|^ */\* .*||; s|^ \*.*||; /^ *$/d' "$source" | wc -l)
+        [ "$lines" -le 150 ] || {
+            echo "$source has $lines lines"
+            return 1
+        }
+    done
+}
+
+echo 1..12
+ok 'each is below 150 lines' is_short
+for program in custom_operator gpt2 lstm resnet18; do
+    ok "$program.c compiles" compiles "$examples/$program.c"
+done
+ok 'the gradients of custom_operator are right' \
+    prints custom_operator -- 'the gradients are right'
+ok 'lstm learns waves and continues one' lstm_learns
+ok 'resnet18 learns' resnet_learns
+ok 'weights of a GPT-2 are written' writes_weights
+ok 'gpt2 continues as PyTorch does' gpt2_continues cpu
+ok 'also on sim' gpt2_continues sim
+ok 'gpt2 reports a file that is missing' gpt2_refuses
