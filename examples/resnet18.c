@@ -120,11 +120,13 @@ static core_status train(core_module *m, core_device *device, int steps)
         core_x_randn(CORE_SIZES(LABELS, 3, SIDE, SIDE), NULL, CORE_F32, device);
     core_module_tensors parameters = {0};
     core_optimizer *optimizer = NULL;
+    core_status status;
 
     CORE_CHECK(core_module_list(m, NULL, CORE_MODULE_PARAMETERS, &parameters));
     CORE_CHECK(core_sgd_create(parameters.tensors, parameters.count, &sgd,
                                &optimizer));
-    for (int i = 0; i < steps && core_scope_status() == CORE_OK; i++) {
+    status = core_scope_status();
+    for (int i = 0; i < steps && status == CORE_OK; i++) {
         core_scope scope = core_scope_begin();
         core_tensor *labels =
             core_x_randint(LABELS, CORE_SIZES(BATCH), NULL, CORE_I64, device);
@@ -136,10 +138,11 @@ static core_status train(core_module *m, core_device *device, int steps)
         CORE_CHECK(core_optimizer_step(optimizer));
         core_optimizer_zero_grad(optimizer);
         printf("step %d  loss %.3f\n", i, core_x_item_float(loss));
-        core_scope_return(scope, NULL);
+        status = core_scope_end(scope);
     }
     core_optimizer_release(optimizer);
     core_module_tensors_free(&parameters);
+    CORE_CHECK(status);
     return core_scope_end(all);
 }
 

@@ -132,7 +132,7 @@ START_TEST(a_module_takes_over_a_new_child_or_releases_it)
           CORE_ERROR_INVALID_ARGUMENT, "has a member \"fc\" already");
     FAILS(core_module_take_child(
               outer, "no", core_nn_linear(0, 1, true, NULL, &lost), &lost),
-          CORE_ERROR_INVALID_ARGUMENT, "core_nn_linear");
+          CORE_ERROR_INVALID_ARGUMENT, "Linear");
     FAILS(core_module_take_child(outer, "no", CORE_OK, NULL),
           CORE_ERROR_INVALID_ARGUMENT, "child");
     ck_assert_ptr_null(core_module_child(outer, "no"));
