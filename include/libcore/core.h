@@ -14,6 +14,7 @@
 #include "compile.h"
 #include "compiled.h"
 #include "control_flow.h"
+#include "data.h"
 #include "destination.h"
 #include "device.h"
 #include "dispatch.h"
