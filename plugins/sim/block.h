@@ -69,10 +69,16 @@ sim_block *sim_block_create(sim_device *device, uint64_t size, char *data,
 /* Fences its name: a later use reports the freed block. */
 void sim_block_destroy(sim_device *device, sim_block *block);
 void sim_block_free_data(sim_block *block);
-/* The bytes of a block's data with what follows it, and data that `alloc`
- * allocated. */
+
+/* data.c: the data of blocks of `size` bytes. */
+
+/* The bytes of the data with what follows it. */
 uint64_t sim_data_bytes(uint64_t size);
-void sim_data_free(char *data);
+/* Returns new data, poisoned, or NULL. */
+char *sim_data_create(uint64_t size);
+void sim_data_poison_freed(char *data, uint64_t size);
+void sim_data_free(char *data, uint64_t size);
+
 /* Frees its data; on a lost device, when the device is reset or closed. */
 void sim_block_release(const sim_device *device, sim_block *block);
 void sim_pinned_free(struct sim_pinned *pinned);

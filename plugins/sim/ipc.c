@@ -70,7 +70,7 @@ static core_status move_to_file(sim_block *block)
     if (block->shared) /* of an earlier export, which ended */
         munmap(block->data, block->shared);
     else
-        sim_data_free(block->data);
+        sim_data_free(block->data, block->size);
     block->data = data;
     block->shared = bytes;
     block->file = file + 1;

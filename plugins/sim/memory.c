@@ -22,22 +22,9 @@ static uint32_t quarantine_next;
 uint64_t sim_overruns;
 uint64_t sim_bad_frees;
 
-uint64_t sim_data_bytes(uint64_t size)
-{
-    uint64_t all = size + sim_set.tail + SIM_CANARY;
-
-    return (all + sim_set.alignment - 1) / sim_set.alignment *
-           sim_set.alignment;
-}
-
-void sim_data_free(char *data)
-{
-    free(data);
-}
-
 static void evict(uint32_t index)
 {
-    free(quarantine[index]);
+    sim_data_free(quarantine[index], quarantined[index]);
     quarantine_bytes -= quarantined[index];
     quarantine[index] = NULL;
     quarantined[index] = 0;
@@ -51,7 +38,7 @@ void sim_quarantine_empty(void)
 
 static void keep_poisoned(char *data, uint64_t size)
 {
-    memset(data, SIM_POISON_FREED, size);
+    sim_data_poison_freed(data, size);
     for (uint32_t i = 0;
          i < QUARANTINE && quarantine_bytes + size > UINT64_C(32) << 20; i++)
         evict((quarantine_next + i) % QUARANTINE);
@@ -73,7 +60,7 @@ void sim_block_free_data(sim_block *block)
     else if (block->mapped)
         munmap(block->data, block->size);
     else if (block->size > UINT64_C(8) << 20)
-        free(block->data);
+        sim_data_free(block->data, block->size);
     else
         keep_poisoned(block->data, block->size);
     free(block->mapped);
@@ -137,9 +124,7 @@ static core_status alloc(void *handle, uint64_t size, core_memory *out_memory)
         status = sim_fault(device, SIM_FAULT_ALLOC);
     if (status != CORE_OK)
         return status;
-    data = aligned_alloc(sim_set.alignment, sim_data_bytes(size));
-    if (data)
-        memset(data, SIM_POISON, sim_data_bytes(size));
+    data = sim_data_create(size);
     pthread_mutex_lock(&sim_lock);
     if (data && device->memory->taken + size <= sim_set.bytes)
         block = sim_block_create(device, size, data, out_memory);
@@ -149,7 +134,7 @@ static core_status alloc(void *handle, uint64_t size, core_memory *out_memory)
         status = sim_memory_refused(device, size);
     pthread_mutex_unlock(&sim_lock);
     if (status != CORE_OK)
-        free(data);
+        sim_data_free(data, size);
     return status;
 }
 

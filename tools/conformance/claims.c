@@ -91,28 +91,26 @@ bool claim_holds(const suite *self, const sample_call *call,
     return status != CORE_ERROR_NO_KERNEL;
 }
 
-const char *claimed_operator(const suite *self, size_t index, char *buffer,
-                             size_t size)
+bool claimed_operators_next(const suite *self, claimed_operators *walk,
+                            char *buffer, size_t size)
 {
     const core_kernel *kernel;
-    core_string before = {"", 0};
 
-    for (uint32_t i = 0; core_kernel_at(self->type, i, &kernel) == CORE_OK;
-         i++) {
+    while (core_kernel_at(self->type, walk->kernel, &kernel) == CORE_OK) {
+        core_string before = walk->name;
         bool again = kernel->name.size == before.size &&
                      memcmp(kernel->name.data, before.data, before.size) == 0;
 
-        before = kernel->name;
+        walk->kernel++;
+        walk->name = kernel->name;
         /* The plugin's own operators are tested in level training. */
-        if (memmem(before.data, before.size, "::", 2))
+        if (again || memmem(kernel->name.data, kernel->name.size, "::", 2))
             continue;
-        if (again || index-- > 0)
-            continue;
-        if (before.size >= size)
-            return NULL;
-        memcpy(buffer, before.data, before.size);
-        buffer[before.size] = 0;
-        return buffer;
+        if (kernel->name.size >= size)
+            return false;
+        memcpy(buffer, kernel->name.data, kernel->name.size);
+        buffer[kernel->name.size] = 0;
+        return true;
     }
-    return NULL;
+    return false;
 }

@@ -26,8 +26,14 @@ bool claim_holds(const suite *self, const sample_call *call,
  * are any, or those of another operator that it uses (sum.dim_IntList those of
  * sum). */
 const char *claimed_kernel(const suite *self, const char *op);
-/* Returns the index-th operator that has kernels, or NULL after the last. */
-const char *claimed_operator(const suite *self, size_t index, char *buffer,
-                             size_t size);
+/* The operators that have kernels, from a walk of zeros on. */
+typedef struct claimed_operators {
+    uint32_t kernel;  /* the next one */
+    core_string name; /* of the last one */
+} claimed_operators;
+
+/* Stores the name of the next operator; false: there is none. */
+bool claimed_operators_next(const suite *self, claimed_operators *walk,
+                            char *buffer, size_t size);
 
 #endif

@@ -777,6 +777,7 @@ bool suite_add_ops(suite *self)
 {
     core_backend_information about = {.struct_size = sizeof about};
     test one = {.level = LEVEL_OPS, .run = listed_all};
+    claimed_operators walk = {0};
     char name[TEST_NAME];
 
     if (chosen(self, "operators", "are-listed", one.name) &&
@@ -786,7 +787,7 @@ bool suite_add_ops(suite *self)
         if (strcmp(about.device_type, self->type) == 0 &&
             !add_unmatched(self, about.unmatched_kernels))
             return false;
-    for (size_t i = 0; claimed_operator(self, i, name, sizeof name); i++)
+    while (claimed_operators_next(self, &walk, name, sizeof name))
         if (!add_operator(self, name))
             return false;
     return true;

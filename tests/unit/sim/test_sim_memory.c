@@ -19,7 +19,8 @@
 #define SANITIZED 0
 #endif
 
-enum { N = 4096 };
+/* Large blocks are allocated in another way. */
+enum { N = 4096, LARGE = (3 << 20) + 4 * N };
 
 static void *stream;
 
@@ -49,6 +50,39 @@ START_TEST(fresh_memory_is_poison)
     sim.memory->free(device, a, N);
     ck_assert_uint_eq(counted(0).blocks, 0);
     ck_assert_uint_eq(counted(0).bytes, 0);
+}
+END_TEST
+
+static uint64_t bytes_other_than_poison(core_memory block, uint64_t size)
+{
+    unsigned char *bytes = malloc(size);
+    uint64_t count = 0;
+
+    ck_assert_ptr_nonnull(bytes);
+    OK(sim.memory->copy_to_host(device, stream, bytes, block, size));
+    OK(sim.streams->synchronize(device, stream));
+    for (uint64_t i = 0; i < size; i++)
+        count += bytes[i] != 0xa5;
+    free(bytes);
+    return count;
+}
+
+START_TEST(fresh_memory_of_large_blocks_is_poison)
+{
+    core_memory a = new_block(device, LARGE), b;
+
+    ck_assert_uint_eq(bytes_other_than_poison(a, LARGE), 0);
+    OK(sim.memory->fill(device, stream, at(a, 1), LARGE - 2, 0, 1));
+    ck_assert_uint_eq(bytes_other_than_poison(a, LARGE), LARGE - 2);
+    b = new_block(device, LARGE);
+    ck_assert_uint_eq(bytes_other_than_poison(b, LARGE), 0);
+    sim.memory->free(device, a, LARGE);
+    a = new_block(device, LARGE);
+    ck_assert_uint_eq(bytes_other_than_poison(a, LARGE), 0);
+    sim.memory->free(device, a, LARGE);
+    sim.memory->free(device, b, LARGE);
+    ck_assert_uint_eq(counted(0).bytes, 0);
+    ck_assert_uint_eq(counted(0).overruns, 0);
 }
 END_TEST
 
@@ -100,6 +134,17 @@ START_TEST(bytes_written_after_a_block_are_detected_when_it_is_freed)
     OK(launch_named("overruns", device, stream, b, 1, b, 1, N));
     OK(sim.streams->synchronize(device, stream));
     sim.memory->free(device, b, N);
+    ck_assert_uint_eq(counted(0).overruns, 1);
+}
+END_TEST
+
+START_TEST(bytes_written_after_a_large_block_are_detected)
+{
+    core_memory a = new_block(device, LARGE);
+
+    OK(launch_named("overruns", device, stream, a, 1, a, 1, LARGE));
+    OK(sim.streams->synchronize(device, stream));
+    sim.memory->free(device, a, LARGE);
     ck_assert_uint_eq(counted(0).overruns, 1);
 }
 END_TEST
@@ -357,10 +402,12 @@ int main(void)
 {
     const TTest *const both[] = {
         fresh_memory_is_poison,
+        fresh_memory_of_large_blocks_is_poison,
         work_on_a_freed_block_fails_its_stream,
         freed_handle_is_not_reused_soon,
         work_beyond_a_block_is_detected,
         bytes_written_after_a_block_are_detected_when_it_is_freed,
+        bytes_written_after_a_large_block_are_detected,
         wrong_frees_are_counted_and_harmless,
         host_cannot_access_device_memory,
         limits_are_enforced,

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* The data of blocks in host memory.  That of large blocks are private mappings
+ * of a file which has the poison, so that only the pages that are used take
+ * memory and time: of most segments of 20 MiB a test uses a few.  They end
+ * directly before a page that cannot be accessed, and begin less than two pages
+ * behind one. */
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* memfd_create */
+#endif
+#include "block.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(begin, size) ((void)(begin), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(begin, size) ((void)(begin), (void)(size))
+#endif
+
+/* Blocks of these sizes are mapped, in parts. */
+#define LEAST (UINT64_C(1) << 20)
+#define MOST (UINT64_C(64) << 20)
+enum { PART = 1 << 17 };
+
+uint64_t sim_data_bytes(uint64_t size)
+{
+    uint64_t all = size + sim_set.tail + SIM_CANARY;
+
+    return (all + sim_set.alignment - 1) / sim_set.alignment *
+           sim_set.alignment;
+}
+
+static uint64_t page_size(void)
+{
+    return (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* The thread sanitizer detects races with the bytes that poisoning writes. */
+static bool is_mapped(uint64_t size)
+{
+#ifdef __SANITIZE_THREAD__
+    (void)size;
+    return false;
+#else
+    return size >= LEAST && size <= MOST && sim_set.alignment <= page_size();
+#endif
+}
+
+/* The accessible pages of a mapped block. */
+static uint64_t mapped_bytes(uint64_t size)
+{
+    uint64_t page = page_size();
+
+    return (sim_data_bytes(size) + page - 1) / page * page;
+}
+
+/* Returns a file of PART bytes with that value, or -1. */
+static int poison_file(int value)
+{
+    char bytes[1 << 12];
+    int file = memfd_create("sim", MFD_CLOEXEC);
+    bool written = file >= 0;
+
+    memset(bytes, value, sizeof bytes);
+    for (size_t i = 0; written && i < PART / sizeof bytes; i++)
+        written = write(file, bytes, sizeof bytes) == sizeof bytes;
+    if (written || file < 0)
+        return file;
+    close(file);
+    return -1;
+}
+
+static bool map_parts(int file, char *begin, uint64_t size)
+{
+    for (uint64_t at = 0; at < size; at += PART)
+        if (mmap(begin + at, size - at < PART ? size - at : PART,
+                 PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file,
+                 0) == MAP_FAILED)
+            return false;
+    return true;
+}
+
+/* The process may have no descriptors or mappings left. */
+static bool map_and_fill(char *begin, uint64_t size, int value)
+{
+    if (mmap(begin, size, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, -1, 0) == MAP_FAILED)
+        return false;
+    memset(begin, value, size);
+    return true;
+}
+
+static bool map_poison(char *begin, uint64_t size, int value)
+{
+    int file = poison_file(value);
+    bool mapped = file >= 0 && map_parts(file, begin, size);
+
+    if (file >= 0)
+        close(file);
+    return mapped || map_and_fill(begin, size, value);
+}
+
+/* The bytes before the data. */
+static uint64_t unused_bytes(uint64_t size)
+{
+    return mapped_bytes(size) - sim_data_bytes(size);
+}
+
+static char *map_data(uint64_t size)
+{
+    uint64_t page = page_size(), bytes = mapped_bytes(size);
+    char *all = mmap(NULL, bytes + 2 * page, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (all == MAP_FAILED)
+        return NULL;
+    if (map_poison(all + page, bytes, SIM_POISON)) {
+        ASAN_POISON_MEMORY_REGION(all + page, unused_bytes(size));
+        return all + page + unused_bytes(size);
+    }
+    munmap(all, bytes + 2 * page);
+    return NULL;
+}
+
+char *sim_data_create(uint64_t size)
+{
+    char *data;
+
+    if (is_mapped(size))
+        return map_data(size);
+    data = aligned_alloc(sim_set.alignment, sim_data_bytes(size));
+    if (data)
+        memset(data, SIM_POISON, sim_data_bytes(size));
+    return data;
+}
+
+void sim_data_poison_freed(char *data, uint64_t size)
+{
+    if (!is_mapped(size) || !map_poison(data - unused_bytes(size),
+                                        mapped_bytes(size), SIM_POISON_FREED))
+        memset(data, SIM_POISON_FREED, size);
+}
+
+void sim_data_free(char *data, uint64_t size)
+{
+    char *begin;
+
+    if (!data || !is_mapped(size)) {
+        free(data);
+        return;
+    }
+    begin = data - unused_bytes(size);
+    ASAN_UNPOISON_MEMORY_REGION(begin, unused_bytes(size));
+    munmap(begin - page_size(), mapped_bytes(size) + 2 * page_size());
+}
