@@ -62,6 +62,12 @@ in_other_ways() {
     ok recorded_cases_pass_with_a_blas_library recorded GPUEMU_BLAS=1
 }
 
+# Compiles loop programs for the emulated device, and as the fake NVRTC and
+# hipRTC.
+compiler=$(sed -n 's/^CXX_CHECK = //p' "$LIBCORE_BUILD/Makefile")
+GPUEMU_COMPILER="${compiler#ccache } -I $LIBCORE_SOURCE/backends"
+export GPUEMU_COMPILER
+
 # LIBCORE_TEST_SLOW: skips cases that differ only in a setting.
 slow=${LIBCORE_TEST_SLOW-}
 if [ -f "$emulated/core_gpuemu.so" ]; then
@@ -76,6 +82,13 @@ if [ -f "$emulated/core_gpuemu.so" ]; then
     ok conformance_level_core_is_reached says 'level reached: core' \
         "$LIBCORE_BUILD/core-conformance" --level core \
         --timeout 600 --plugin "$emulated/core_gpuemu.so"
+    ok loop_programs_are_compiled says 'codegen/layouts$' \
+        "$LIBCORE_BUILD/core-conformance" --plugin "$emulated/core_gpuemu.so" \
+        --level core --filter core/codegen/layouts
+    ok loop_programs_without_a_compiler_are_refused says \
+        'SKIP not claimed' env GPUEMU_COMPILER= \
+        "$LIBCORE_BUILD/core-conformance" --plugin "$emulated/core_gpuemu.so" \
+        --level core --filter core/codegen/layouts
     ok operators_of_training_are_complete says 'level training no failure: 1' \
         "$LIBCORE_BUILD/core-conformance" --plugin \
         "$emulated/core_gpuemu.so" --filter training/operators/are-complete
@@ -149,6 +162,10 @@ with_fakes() { # name, folder, libraries...; with $settings
         return
     fi
     mkdir "$work/$vendor"
+    case $vendor in cuda) compiler=libnvrtc ;; *) compiler=libhiprtc ;; esac
+    for library in "$fakes/$compiler".so.*; do
+        ln -s "$library" "$work/$vendor/"
+    done
     for library; do
         ln -s "$fakes/$library" "$work/$vendor/$library"
     done

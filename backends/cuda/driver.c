@@ -12,6 +12,7 @@
 #include "failure.h"
 #include "blas_lt.h"
 #include "mapping.h"
+#include "nvrtc.h"
 #include "ranges.h"
 #include "trace.h"
 
@@ -404,6 +405,27 @@ static int peer_copy(void *c, void *stream, void *to, void *from_context,
 
 /* ------------------------------------------------------------- kernels -- */
 
+/* The major version of CUDA that the driver supports. */
+static int supported(void)
+{
+    int version = 0;
+
+    cuda.DriverGetVersion(&version);
+    return version / 1000;
+}
+
+static const char *compiler(void *c)
+{
+    (void)c;
+    return cuda_nvrtc_missing(supported());
+}
+
+static int compile(void *c, gpu_compilation *compilation)
+{
+    (void)c;
+    return cuda_nvrtc_compile(supported(), compilation);
+}
+
 static int multiply(void *c, void *stream, const gpu_gemm *g)
 {
     return ON_DEVICE(c, gpu_blas_multiply(&cuda_blas, c, stream, g));
@@ -462,6 +484,8 @@ const gpu_driver cuda_driver = {
     .virtual_release = virtual_release,
     .virtual_map = virtual_map,
     .virtual_unmap = virtual_unmap,
+    .compiler = compiler,
+    .compile = compile,
     .multiply = multiply,
     .multiply_workspace = GPU_BLAS_WORKSPACE,
     .scaled_query = cuda_lt_query,

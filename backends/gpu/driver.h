@@ -96,6 +96,16 @@ typedef struct gpu_facts {
     uint32_t unified; /* it uses the host's memory */
 } gpu_facts;
 
+/* Source of kernels that is compiled while the program runs. */
+typedef struct gpu_compilation {
+    const char *source, *name;
+    const char *architecture; /* gpu_facts.architecture */
+    /* The results, which the caller frees; NULL: none. */
+    void *image; /* for module_load */
+    size_t size; /* of the image, in bytes */
+    char *log;   /* what the compiler wrote */
+} gpu_compilation;
+
 enum { GPU_TO_DEVICE, GPU_TO_HOST, GPU_WITHIN };
 
 enum { GPU_ACTIVITY_KERNEL, GPU_ACTIVITY_COPY, GPU_ACTIVITY_FILL };
@@ -205,6 +215,13 @@ typedef struct gpu_driver {
     int (*launch)(void *context, void *stream, void *function,
                   const uint32_t grid[3], const uint32_t block[3],
                   uint32_t shared_bytes, const void *parameters, size_t size);
+
+    /* Looks for the compiler that runs in the program, at the first call.
+     * Returns NULL, or why there is none; the text stays valid. */
+    const char *(*compiler)(void *context);
+    /* Compiles kernels.  Returns GPU_ABSENT if there is no compiler, or its code.
+     * May take seconds, during which other calls are possible. */
+    int (*compile)(void *context, gpu_compilation *c);
 
     /* Multiplies with the vendor's library, which is looked for at the first
      * call.  Returns GPU_ABSENT if there is none or if it does not support the

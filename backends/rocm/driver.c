@@ -8,6 +8,7 @@
 #include "architectures.h"
 #include "blas.h"
 #include "failure.h"
+#include "hiprtc.h"
 
 #include <gpu/driver.h>
 
@@ -385,6 +386,21 @@ static uint32_t max_blocks(uint32_t threads)
     return UINT32_MAX / threads;
 }
 
+/* On HIP's NVIDIA platform there is no hipRTC. */
+#ifdef __HIP_PLATFORM_AMD__
+static const char *compiler(void *c)
+{
+    (void)c;
+    return rocm_hiprtc_missing(HIP_VERSION_MAJOR);
+}
+
+static int compile(void *c, gpu_compilation *compilation)
+{
+    (void)c;
+    return rocm_hiprtc_compile(HIP_VERSION_MAJOR, compilation);
+}
+#endif
+
 static int multiply(void *c, void *stream, const gpu_gemm *g)
 {
     return ON_DEVICE(c, gpu_blas_multiply(&rocm_blas, c, stream, g));
@@ -419,6 +435,8 @@ const gpu_driver rocm_driver = {
     .gate_create = gate_create,
     .gate_destroy = gate_destroy,
     .stream_gate = stream_gate,
+    .compiler = compiler,
+    .compile = compile,
 #endif
     .capture_begin = capture_begin,
     .peer_copy = peer_copy,

@@ -16,9 +16,9 @@
 #   allocator may be locked, and what those threads had looks lost;
 # - but with --full: core-bench, whose rows repeat calls; train, train-amp and
 #   train-reports, whose parts have unit tests, beside the training below;
-#   opencl, whose plugin it builds without sanitizers; test_gpu_nvrtc, where
-#   NVIDIA's compiler computes; test_gpu_beyond_31_bits, whose results show what
-#   overflows.
+#   opencl, whose plugin it builds without sanitizers; test_gpu_nvrtc and
+#   test_gpu_loop_compilers, where vendors' compilers compute;
+#   test_gpu_beyond_31_bits, whose results show what overflows.
 section_sanitize() {
     sanitizer_options
     tests=$(sanitize_tests | tr '\n' ' ')
@@ -42,7 +42,7 @@ sanitize_tests() {
     left="$left|examples|example-programs|typed-calls|opencl-objects|conformance-mutants|anomaly"
     left="$left|compare-pytorch|test_fork|comm-mutants"
     [ $full = yes ] || left="$left|core-bench|opencl|train(-amp|-reports)?"
-    [ $full = yes ] || left="$left|test_gpu_(nvrtc|beyond_31_bits)"
+    [ $full = yes ] || left="$left|test_gpu_(nvrtc|loop_compilers|beyond_31_bits)"
     find tests -maxdepth 1 -name '*.sh' >"$logs/tests.txt"
     find tests/unit -name 'test_*.c' >>"$logs/tests.txt"
     sed 's/\.c$//' "$logs/tests.txt" | grep -vE "/($left)(\.sh)?\$" | sort

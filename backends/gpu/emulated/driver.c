@@ -19,6 +19,7 @@
  *                           launch to launch; 0: in index order (0)
  *     GPUEMU_BLOCKS=N       the most blocks of a launch in its first dimension
  *                           (2^31 - 1)
+ *     GPUEMU_COMPILER=…     compiles loop programs (compile.c)
  *     GPUEMU_RANGES=FILE    ranges write a line to FILE when they begin and
  * end */
 
@@ -159,7 +160,7 @@ static int device_reset(void *device)
     return 0;
 }
 
-static void wait_if_loads_wait(context *c)
+void gpu_emulated_wait_if_loads_wait(context *c)
 {
     if (setting("GPUEMU_LOADS", 0) != 0)
         gpu_emulated_wait_idle(c);
@@ -259,7 +260,7 @@ static int host_alloc(void *device, uint64_t size, void **out)
     *out = NULL;
     if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
-    wait_if_loads_wait(c);
+    gpu_emulated_wait_if_loads_wait(c);
     memory = aligned_alloc(256, PINNED_HEAD + (size + 255) / 256 * 256);
     if (memory == NULL)
         return EMULATED_OUT_OF_MEMORY;
@@ -313,7 +314,7 @@ static int host_pin(void *device, void *data, uint64_t size)
 
     if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
-    wait_if_loads_wait(c);
+    gpu_emulated_wait_if_loads_wait(c);
     p = calloc(1, sizeof *p);
     if (p == NULL)
         return EMULATED_OUT_OF_MEMORY;
@@ -458,38 +459,6 @@ static int peer_copy(void *device, void *on, void *to, void *from_device,
 }
 
 /* ------------------------------------------------------------- kernels -- */
-
-extern gpu_emulated_kernel __start_gpu_kernels[], __stop_gpu_kernels[];
-
-static int module_load(void *device, const void *image, void **out_module)
-{
-    context *c = device;
-
-    wait_if_loads_wait(c);
-    *out_module = (void *)(uintptr_t)image;
-    return c->lost;
-}
-
-static int module_unload(void *device, void *module)
-{
-    (void)device;
-    (void)module;
-    return 0;
-}
-
-static int function_find(void *device, void *module, const char *name,
-                         void **out_function)
-{
-    (void)module;
-    wait_if_loads_wait(device);
-    for (gpu_emulated_kernel *k = __start_gpu_kernels; k < __stop_gpu_kernels;
-         k++)
-        if (strcmp(k->name, name) == 0) {
-            *out_function = k;
-            return 0;
-        }
-    return EMULATED_ABSENT;
-}
 
 /* One launch at a time: shared memory is static. */
 static pthread_mutex_t running = PTHREAD_MUTEX_INITIALIZER;
@@ -645,11 +614,13 @@ const gpu_driver gpu_emulated_driver = {
     .virtual_release = virtual_release,
     .virtual_map = virtual_map,
     .virtual_unmap = virtual_unmap,
-    .module_load = module_load,
-    .module_unload = module_unload,
-    .function_find = function_find,
+    .module_load = gpu_emulated_module_load,
+    .module_unload = gpu_emulated_module_unload,
+    .function_find = gpu_emulated_function_find,
     .max_blocks = max_blocks,
     .launch = launch,
+    .compiler = gpu_emulated_compiler,
+    .compile = gpu_emulated_compile,
     .multiply = multiply,
     .trace_start = gpu_emulated_trace_start,
     .trace_stop = gpu_emulated_trace_stop,

@@ -104,11 +104,22 @@ unsigned gpu_emulated_captured_count(void *stream);
 int gpu_emulated_in_host_function(void);
 /* Waits for all work of the device, as calls that free memory do. */
 void gpu_emulated_wait_idle(context *device);
+/* The same with GPUEMU_LOADS, otherwise nothing. */
+void gpu_emulated_wait_if_loads_wait(context *device);
 /* These are called under the lock. */
 void gpu_emulated_list_add(held **list, held *one);
 void gpu_emulated_list_remove(held *one);
 /* Frees the remaining events of a context; under the lock. */
 void gpu_emulated_events_free(context *device);
+
+/* The driver's functions for kernels (module.c, compile.c). */
+int gpu_emulated_module_load(void *device, const void *image,
+                             void **out_module);
+int gpu_emulated_module_unload(void *device, void *module);
+int gpu_emulated_function_find(void *device, void *module, const char *name,
+                               void **out_function);
+const char *gpu_emulated_compiler(void *device);
+int gpu_emulated_compile(void *device, gpu_compilation *c);
 
 /* The driver's functions for traces (trace.c). */
 int gpu_emulated_trace_start(void *device, gpu_activity_callback callback,

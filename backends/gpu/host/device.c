@@ -3,6 +3,7 @@
 
 /* device.c: devices, and the errors of their driver. */
 
+#include <gpu/host/codegen.h>
 #include <gpu/host/host.h>
 #include <gpu/host/thread.h>
 
@@ -94,6 +95,7 @@ core_status gpu_device_open(void *backend, uint32_t index, void **out_device)
     if (device->facts.numa_node == UINT32_MAX)
         device->facts.numa_node =
             gpu_numa_node("/sys/bus/pci/devices", device->facts.stable_id);
+    gpu_codegen_open(device);
     pthread_mutex_init(&device->loading, NULL);
     pthread_mutex_init(&device->lock, NULL);
     atomic_init(&device->references, 1);
@@ -111,6 +113,7 @@ done:
 
 static void clear_modules(gpu_device *device, bool unload)
 {
+    gpu_codegen_clear(device, unload);
     for (uint32_t i = 0; i < image_count(); i++) {
         if (unload && device->modules[i] != NULL)
             calls->module_unload(device->context, device->modules[i]);

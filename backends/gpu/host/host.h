@@ -52,6 +52,7 @@ typedef struct gpu_retired_error gpu_retired_error;
 typedef struct gpu_callbacks gpu_callbacks;
 typedef struct gpu_deferred_free gpu_deferred_free;
 typedef struct gpu_profile gpu_profile;
+typedef struct gpu_loop_code gpu_loop_code;
 
 typedef struct gpu_device {
     void *context;
@@ -60,7 +61,9 @@ typedef struct gpu_device {
     atomic_int lost; /* the code that lost it, or 0 */
     /* Launched kernels by name: read without a lock, added under `loading`. */
     gpu_function *functions;
-    void **modules; /* indexed like gpu_this_vendor.images */
+    void **modules;           /* indexed like gpu_this_vendor.images */
+    gpu_loop_code *loop_code; /* compiled loop programs; under `loading` */
+    char generator[160];      /* what compiles them: core.codegen's identity */
     /* Error records of streams: the free ones, those that work of ended streams
      * may still set, and their pinned pages. */
     gpu_error_slot *free_errors;
@@ -158,6 +161,10 @@ core_status gpu_launch(core_call *call, const char *family, const char *name,
 core_status gpu_launch_on(gpu_stream *stream, const char *family,
                           const char *name, gpu_shape shape,
                           const void *parameters, size_t size);
+/* Launches a function of the driver; errors have the name. */
+core_status gpu_launch_function(gpu_stream *stream, void *function,
+                                const char *name, gpu_shape shape,
+                                const void *parameters, size_t size);
 
 enum { GPU_BLOCK = 256 };
 /* Blocks of GPU_BLOCK threads in one dimension for that many items, `each` per

@@ -3,6 +3,7 @@
 
 /* interfaces.c: graphs, and the table of interfaces. */
 
+#include <gpu/host/codegen.h>
 #include <gpu/host/interfaces.h>
 
 #define calls (gpu_this_vendor.driver)
@@ -81,6 +82,7 @@ const void *gpu_get_interface(void *backend, core_string name, uint32_t version)
         {"core.graph_capture", &gpu_graph_capture, calls->capture_begin},
         {"core.device_reset", &gpu_reset, calls->device_reset},
         {"core.stream_error", &gpu_stream_error, true},
+        {"core.codegen", &gpu_codegen, calls->compile},
         {"core.profiler", &gpu_profiler, calls->trace_start},
         {"core.ranges", &gpu_ranges, calls->ranges_enabled},
     };

@@ -101,6 +101,20 @@ done:
     return status;
 }
 
+core_status gpu_launch_function(gpu_stream *stream, void *function,
+                                const char *name, gpu_shape shape,
+                                const void *parameters, size_t size)
+{
+    gpu_device *device = stream->device;
+    int code = atomic_load_explicit(&device->lost, memory_order_relaxed);
+
+    if (code != 0)
+        return gpu_report(device, code, "the device");
+    code = calls->launch(device->context, stream->native, function, shape.grid,
+                         shape.block, shape.shared_bytes, parameters, size);
+    return code == 0 ? CORE_OK : gpu_report(device, code, name);
+}
+
 core_status gpu_launch_on(gpu_stream *stream, const char *family,
                           const char *name, gpu_shape shape,
                           const void *parameters, size_t size)

@@ -81,7 +81,7 @@ uint64_t gpu_scalar_bits(const core_value *value, core_dtype dtype)
 
 /* -------------------------------------------------------------- pieces -- */
 
-enum { OPERANDS = 16 };
+enum { OPERANDS = 32 };
 
 static core_status cut(core_loop *loop, core_operand *operands, uint32_t dim,
                        int64_t first, int64_t size, gpu_piece launch,

@@ -3,6 +3,7 @@
 
 /* move.cu: fills and copies, by the size of an element; casts. */
 
+#include "conversions.h"
 #include "elementwise.h"
 
 /* --------------------------------------------------------------- fills -- */
@@ -138,8 +139,9 @@ GPU_KERNEL(convert_any, gpu_convert)
             gpu_write_i64((char *)p.to + to, p.to_dtype,
                           gpu_read_i64(source, p.from_dtype));
         else
-            gpu_write_f64((char *)p.to + to, p.to_dtype,
-                          gpu_read_f64(source, p.from_dtype));
+            gpu_write_converted((char *)p.to + to, p.to_dtype,
+                                gpu_read_f64(source, p.from_dtype),
+                                p.from_dtype);
     }
 }
 
