@@ -5,7 +5,9 @@
  *
  * A node with regions has no operator.  Its arguments are the predicate (of a
  * loop: absent), the inputs, and for each of its regions the values that the
- * region reads besides; its result is the list of its outputs.  A region is a
+ * region reads besides; its result is the list of its outputs.  A node that draws
+ * random numbers and is differentiated has further parts (region_random.h): the
+ * last of its results, or the last argument.  A region is a
  * program whose inputs are those two lists, with neither hidden inputs nor
  * writes, and whose outputs are values.  Its devices and generators are also the
  * program's.
@@ -55,7 +57,29 @@ static inline uint32_t core__regions_named(const char *name)
 
 static inline uint32_t core__region_count(const core__program_node *node)
 {
-    return node->regions ? node->nargs - CORE__REGION_THEN : 0;
+    return node->regions ? core__regions_named(node->name) : 0;
+}
+
+/* The state of generators that a node with regions begins with; NULL: the
+ * present one. */
+static inline const core__program_argument *core__region_state(
+    const core__program_node *node)
+{
+    uint32_t count = CORE__REGION_THEN + core__region_count(node);
+
+    return node->regions && node->nargs > count ? &node->args[count] : NULL;
+}
+
+/* How many results are outputs of regions. */
+static inline uint32_t core__region_outputs(const core__program_node *node)
+{
+    return node->regions[core__region_count(node) - 1]->noutputs;
+}
+
+/* True if the last result is the state of generators before the node. */
+static inline bool core__region_keeps_state(const core__program_node *node)
+{
+    return node->nvalues > core__region_outputs(node);
 }
 
 /* Runs a node with regions.  devices: those of this run, by index.  tensors: by

@@ -155,7 +155,7 @@ static core_status make_arguments(const gradient *g, core_tensor *const *grads,
     core_program *program = node->trace->program;
     const core__program_argument *before =
         &g->node.arguments[CORE__REGION_INPUTS];
-    size_t size = CORE__REGION_ARGUMENTS * sizeof *before;
+    size_t size = (CORE__REGION_ARGUMENTS + 1) * sizeof *before;
     uint32_t *values = core__program_alloc(
         program, (before->count + ngrads + 1) * sizeof *values);
     uint32_t count = before->count;
@@ -180,7 +180,7 @@ static core_status make_arguments(const gradient *g, core_tensor *const *grads,
     }
     node->arguments[CORE__REGION_INPUTS].u.values = values;
     node->arguments[CORE__REGION_INPUTS].count = count;
-    return CORE_OK;
+    return node->state ? core__region_node_state(node, node->state) : CORE_OK;
 }
 
 static core_status add_backward(const gradient *g, core_tensor *const *grads,
@@ -288,6 +288,19 @@ static core_status collect(const gradient *g, core_node *node,
     return CORE_OK;
 }
 
+static core_status call_branch(gradient *g, const arguments *a,
+                               core_tensor **made)
+{
+    size_t count = g->nwanted + g->node.nsources;
+    const core__region branches[] = {
+        {CORE__COND_NAME, "then_function", call_then, g, a->inputs, a->count,
+         count, false, false},
+        {CORE__COND_NAME, "else_function", call_else, g, a->inputs, a->count,
+         count, false, false}};
+
+    return core__region_branch(branches, a->predicate, g->node.state, made);
+}
+
 /* Records the gradient of a branch as a branch. */
 static core_status branch_backward(gradient *g, core_node *node,
                                    core_tensor *const *grads, size_t ngrads,
@@ -304,8 +317,7 @@ static core_status branch_backward(gradient *g, core_node *node,
     if (status == CORE_OK)
         status = collect(g, node, grads, ngrads, &a);
     if (status == CORE_OK)
-        status = core_cond(a.predicate, call_then, call_else, g, a.inputs,
-                           a.count, made, g->nwanted + g->node.nsources);
+        status = call_branch(g, &a, made);
     core_tensor_release(a.predicate);
     release_all(a.inputs, most);
     core__free(a.inputs);
@@ -350,35 +362,35 @@ static core_status backward(core_node *node, void *context,
 
 /* ---------------------------------------------------------------- forward -- */
 
-/* Numbers that are drawn again would be others. */
-static bool draws(const core_program *program)
+/* A gradient draws what the function drew. */
+static core_status check_draws(const core__region *function,
+                               const core_program *region,
+                               const core_program *gradient)
 {
-    for (uint32_t i = 0; i < program->nnodes; i++) {
-        const core__program_node *node = &program->nodes[i];
-
-        if (node->draws)
-            return true;
-        for (uint32_t k = 0; k < core__region_count(node); k++)
-            if (draws(node->regions[k]))
-                return true;
-    }
-    return false;
+    if (core__region_blocks(region) == core__region_blocks(gradient))
+        return CORE_OK;
+    return core__error(CORE_ERROR_UNSUPPORTED,
+                       "%s: %s draws random numbers in its backward, which a "
+                       "recorded gradient cannot repeat",
+                       function->name, function->part);
 }
 
-static core_status check_draws(const core__region *function,
-                               const core_program *program)
+/* What the body of a loop draws begins where the turn begins. */
+static core_status check_condition(const core__region *condition,
+                                   const core_program *region)
 {
-    return draws(program)
-               ? core__error(CORE_ERROR_UNSUPPORTED,
-                             "%s: %s draws random numbers, which a recorded "
-                             "gradient cannot repeat",
-                             function->name, function->part)
-               : CORE_OK;
+    if (!core__region_draws(region))
+        return CORE_OK;
+    return core__error(CORE_ERROR_UNSUPPORTED,
+                       "%s: %s draws random numbers, which a recorded gradient "
+                       "cannot repeat; draw them in the body",
+                       condition->name, condition->part);
 }
 
 /* Records a region that differentiates the function.  inputs: those of the
  * region. */
 static core_status record_region(gradient *g, const core__region *function,
+                                 const core_program *recorded,
                                  core_tensor *const *inputs, size_t ninputs,
                                  uint32_t index)
 {
@@ -397,7 +409,7 @@ static core_status record_region(gradient *g, const core__region *function,
     CORE_TRY(core__region_node_record(&g->node, &region, index));
     while (g->node.nsources > nsources) /* of no use: not differentiated */
         core_tensor_release(g->node.sources[--g->node.nsources]);
-    return check_draws(function, g->node.regions[index]);
+    return check_draws(function, recorded, g->node.regions[index]);
 }
 
 /* Condition and body are those of the loop. */
@@ -417,12 +429,13 @@ static core_status record_regions(gradient *g,
 {
     if (!g->branch) {
         share_loop(g, recorded);
-        for (uint32_t k = 0; k < 2; k++)
-            CORE_TRY(check_draws(&functions[k], g->node.regions[k]));
-        return record_region(g, &functions[1], inputs, ninputs, 2);
+        CORE_TRY(check_condition(&functions[0], g->node.regions[0]));
+        return record_region(g, &functions[1], recorded->regions[1], inputs,
+                             ninputs, 2);
     }
     for (uint32_t k = 0; k < 2; k++)
-        CORE_TRY(record_region(g, &functions[k], inputs, ninputs, k));
+        CORE_TRY(record_region(g, &functions[k], recorded->regions[k], inputs,
+                               ninputs, k));
     return CORE_OK;
 }
 
@@ -463,6 +476,7 @@ static core_status new_gradient(const core__region_node *recorded,
     if (!g)
         return core__error_memory(size);
     g->node.trace = recorded->trace;
+    g->node.state = core_tensor_retain(recorded->state);
     g->node.name = branch ? CORE__COND_NAME : CORE__WHILE_BACKWARD_NAME;
     g->branch = branch;
     g->ninputs = (uint32_t)function->ninputs;

@@ -5,7 +5,7 @@
  * have the kinds of the schemas, and that types are those that are inferred. */
 
 #include "compile/program.h"
-#include "compile/region.h"
+#include "compile/region_random.h"
 
 #include "base/memory.h"
 #include "device/device.h"
@@ -435,34 +435,69 @@ static core_status check_predicate(const checker *c,
     return one ? CORE_OK : wrong(c, "the predicate is not one bool");
 }
 
+static bool is_state(const core__program_type *type)
+{
+    return type->dtype == CORE_I64 && type->ndim == 1;
+}
+
+/* The state of generators, as the last argument or the last result. */
+static core_status check_states(const checker *c,
+                                const core__program_node *node)
+{
+    const core__program_argument *state = core__region_state(node);
+    const core__program_value *values = c->program->values;
+    uint32_t outputs = core__region_outputs(node);
+    int64_t size =
+        core__region_state_size(node->regions, core__region_count(node));
+
+    if (state && state->tag != CORE_VALUE_TENSOR)
+        return wrong(c, "the state of generators is not a tensor");
+    if (state)
+        CORE_TRY(check_use(c, state->u.value));
+    if (state && !is_state(&values[state->u.value].type))
+        return wrong(c, "the state of generators is not a list of i64");
+    if (node->nvalues == outputs)
+        return CORE_OK;
+    if (node->nvalues != outputs + 1 || state || !outputs ||
+        core__region_count(node) == CORE__REGIONS_MAX ||
+        !is_state(&values[node->first + outputs].type) ||
+        core__type_sizes(&values[node->first + outputs].type)[0] != size)
+        return wrong(c, "it has %u results and %u outputs", node->nvalues,
+                     outputs);
+    return node->results[0].u.values[outputs] == node->first + outputs
+               ? CORE_OK
+               : wrong(c, "the state of generators is not its last result");
+}
+
 static core_status check_region_node(const checker *c,
                                      const core__program_node *node)
 {
     bool loop = strcmp(node->name, CORE__COND_NAME) != 0;
     uint32_t tag = loop ? CORE_VALUE_NONE : CORE_VALUE_TENSOR;
+    uint32_t count = CORE__REGION_THEN + core__region_count(node);
 
     if (c->depth >= CORE__REGION_DEPTH)
         return wrong(c, "regions are nested more than %d times",
                      CORE__REGION_DEPTH);
     if (node->op ||
-        node->nargs != CORE__REGION_THEN + core__regions_named(node->name) ||
-        node->nresults != 1 || node->written || node->draws ||
+        node->nargs - count > 1 || node->nresults != 1 || node->written || node->draws ||
         node->args[CORE__REGION_PREDICATE].tag != tag ||
         node->results[0].tag != CORE_VALUE_TENSOR_LIST ||
         node->results[0].count != node->nvalues ||
         (node->nvalues && node->first != c->defined) ||
         node->nvalues > c->program->nvalues - c->defined)
         return wrong(c, "it is not described");
-    for (uint32_t k = CORE__REGION_INPUTS; k < node->nargs; k++) {
+    for (uint32_t k = CORE__REGION_INPUTS; k < count; k++) {
         if (node->args[k].tag != CORE_VALUE_TENSOR_LIST)
             return wrong(c, "argument %u is not a list", k);
         for (uint32_t i = 0; i < node->args[k].count; i++)
             CORE_TRY(check_use(c, node->args[k].u.values[i]));
     }
+    CORE_TRY(check_states(c, node));
     if (strcmp(node->name, CORE__WHILE_NAME) == 0 &&
-        node->nvalues != node->args[CORE__REGION_INPUTS].count)
+        core__region_outputs(node) != node->args[CORE__REGION_INPUTS].count)
         return wrong(c, "it has %u results, and another number of inputs",
-                     node->nvalues);
+                     core__region_outputs(node));
     return loop ? CORE_OK : check_predicate(c, node);
 }
 
@@ -537,8 +572,9 @@ static core_status check_regions(checker *c, const core__program_node *node)
         CORE_TRY(check_region_inputs(c, node, k, loop));
         CORE_TRY(check_region_outputs(c, node, k,
                                       condition            ? 1
-                                      : backward && k == 1 ? region->noutputs
-                                                           : node->nvalues));
+                                      : backward && k == 1
+                                          ? region->noutputs
+                                          : core__region_outputs(node)));
         CORE_TRY(condition ? check_condition(c, region)
                            : check_results(c, node, k));
     }
