@@ -199,7 +199,8 @@ static void same_gradients(size_t count, core_tensor **a, core_tensor **b)
     for (size_t i = 0; i < count; i++) {
         core_tensor *expected;
 
-        ck_assert(a[i] || b[i]);
+        if (!a[i] && !b[i]) /* nothing reads the weight */
+            continue;
         if (!b[i])
             OK(core_zeros_like(a[i], CORE_DTYPE_NONE, NULL, -1, &b[i]));
         if (a[i])
