@@ -19,7 +19,8 @@
 typedef struct batched {
     const core__region *functions; /* the two */
     const core__batching *batching;
-    core__batching_state inside; /* the thread's, in the function of core_vmap */
+    core__batching_state
+        inside; /* the thread's, in the function of core_vmap */
     bool loop;
     bool *mapped;  /* by input: it depends on the sample */
     bool *results; /* by output; of a loop: those of the inputs */
@@ -103,8 +104,7 @@ static core_status call_inside(const batched *b, const core__region *function,
     if (status == CORE_OK) {
         self->batching = b->inside.batching;
         self->included |= (uint32_t)CORE__KEY_BATCHED;
-        self->excluded =
-            (self->excluded & ~keys) | (b->inside.excluded & keys);
+        self->excluded = (self->excluded & ~keys) | (b->inside.excluded & keys);
         status = core__region_call(function, wrapped, outputs);
         core__batching_return(self, outside);
     }
@@ -125,7 +125,8 @@ static core_status check_output(batched *b, const core__region *function,
         return core__error(
             CORE_ERROR_UNSUPPORTED,
             "%s: it is recorded inside core_vmap, and autograd inside of that "
-            "differentiates it, which cannot be recorded; differentiate outside",
+            "differentiates it, which cannot be recorded; differentiate "
+            "outside",
             function->name);
     if (function->decides && mapped)
         return core__error(
@@ -197,8 +198,7 @@ static core_status record_once(batched *b, core_tensor *predicate,
     if (!held)
         return core__error_memory(count * sizeof *held);
     for (size_t i = 0; i < count && status == CORE_OK; i++)
-        status =
-            hold(b->batching, function->inputs[i], b->mapped[i], &held[i]);
+        status = hold(b->batching, function->inputs[i], b->mapped[i], &held[i]);
     if (status == CORE_OK)
         status = b->loop ? core_while(call_first, call_second, b, held, count,
                                       outputs)

@@ -343,8 +343,8 @@ core_status core__region_node_add(core__region_node *r)
     bool replays =
         r->arguments[CORE__REGION_THEN + r->nregions].tag != CORE_VALUE_NONE;
     core__program_node node = {.name = r->name,
-                               .nargs = CORE__REGION_THEN + r->nregions +
-                                        replays,
+                               .nargs =
+                                   CORE__REGION_THEN + r->nregions + replays,
                                .nresults = 1,
                                .args = r->arguments,
                                .results = result,
@@ -461,10 +461,10 @@ static void choose_state(core__region_node *r, const core__region *function)
 
     for (uint32_t i = 0; i < r->nregions; i++)
         draws = draws || core__region_draws(r->regions[i]);
-    r->keeps = r->keeps ||
-               (draws && r->differentiates && !r->replays && r->noutputs &&
-                (is_differentiated(function->inputs, function->ninputs) ||
-                 is_differentiated(r->sources, r->nsources)));
+    r->keeps =
+        r->keeps || (draws && r->differentiates && !r->replays && r->noutputs &&
+                     (is_differentiated(function->inputs, function->ninputs) ||
+                      is_differentiated(r->sources, r->nsources)));
 }
 
 /* ---------------------------------------------------------------- branch -- */
@@ -800,8 +800,8 @@ static core_status run_loop_backward(const core_program *program,
         {node->name, "gradient", run_third, r, inputs,
          node->args[CORE__REGION_INPUTS].count, node->nvalues, true, false}};
 
-    CORE_TRY(core__region_loop_backward(functions, inputs, state, random,
-                                        outputs));
+    CORE_TRY(
+        core__region_loop_backward(functions, inputs, state, random, outputs));
     for (uint32_t i = 0; i < node->nvalues; i++) {
         const core__program_type *type = &program->values[node->first + i].type;
 
@@ -877,17 +877,16 @@ static core_status call_node(node_run *r, core_tensor **outputs)
     size_t count = core__region_outputs(node);
 
     if (core__region_count(node) == CORE__REGIONS_MAX)
-        return run_loop_backward(r->program, r->devices, &r->functions,
-                                 r->inputs, r->state,
-                                 r->random.generators ? &r->random : NULL,
-                                 outputs);
+        return run_loop_backward(
+            r->program, r->devices, &r->functions, r->inputs, r->state,
+            r->random.generators ? &r->random : NULL, outputs);
     if (is_recording())
         return record_again(r, outputs);
-    return r->predicate ? core_cond(r->predicate, run_first, run_second,
-                                    &r->functions, r->inputs, r->ninputs,
-                                    outputs, count)
-                        : core_while(run_first, run_second, &r->functions,
-                                     r->inputs, r->ninputs, outputs);
+    return r->predicate
+               ? core_cond(r->predicate, run_first, run_second, &r->functions,
+                           r->inputs, r->ninputs, outputs, count)
+               : core_while(run_first, run_second, &r->functions, r->inputs,
+                            r->ninputs, outputs);
 }
 
 static core_status save_state(node_run *r, core_tensor **out_state)

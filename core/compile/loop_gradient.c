@@ -33,8 +33,8 @@ typedef struct stack {
 
 static core_status reserve_states(stack *s, size_t capacity)
 {
-    size_t size = s->random ? capacity * s->random->count * sizeof *s->states
-                            : 0;
+    size_t size =
+        s->random ? capacity * s->random->count * sizeof *s->states : 0;
     core__generator_state *larger;
 
     if (!size)

@@ -91,9 +91,9 @@ core_status core__region_random_find(const core_program *program,
         const core_program *region = node->regions[i];
 
         for (uint32_t k = 0; k < region->ndevices; k++)
-            add(out, core__generator_default_find(
-                         device_of(program, devices, region->devices[k])
-                             ->name));
+            add(out,
+                core__generator_default_find(
+                    device_of(program, devices, region->devices[k])->name));
         for (uint32_t k = 0; k < region->ngenerators; k++)
             add(out, region->generators[k]);
     }
@@ -142,8 +142,8 @@ core_status core__region_random_save(const core__region_random *random,
         entries[i][1] = (int64_t)random->states[from][0];
         entries[i][2] = (int64_t)random->states[from][1];
     }
-    status = core_tensor_from_data(entries, CORE_I64, &size, 1, device,
-                                   out_state);
+    status =
+        core_tensor_from_data(entries, CORE_I64, &size, 1, device, out_state);
     core__free(entries);
     return status;
 }

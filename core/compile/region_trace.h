@@ -45,7 +45,7 @@ typedef struct core__region_node {
      * the node begins, or which core__region_node_add returns; NULL: neither. */
     core_tensor *state;
     bool replays, keeps;
-    bool differentiates; /* autograd may record the node */
+    bool differentiates;   /* autograd may record the node */
     core_tensor **outputs; /* set by core__region_node_add */
     size_t noutputs;
 } core__region_node;

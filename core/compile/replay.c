@@ -79,7 +79,7 @@ struct core__replay {
     core_value *numbers;        /* by number: of the capture */
     core_value *numbers_now;
     core__replay_numbers *device_numbers; /* that the graph reads, or NULL */
-    bool *varies;          /* by number */
+    bool *varies;                         /* by number */
     bool *refreshed;       /* by number: the graph reads it in each launch */
     uint8_t *steady;       /* by number that varies: calls since it changed */
     uint8_t *revived;      /* by number: how often it did no longer vary */

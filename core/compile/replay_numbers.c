@@ -246,8 +246,8 @@ core_status core__replay_numbers_call(const core__replay_numbers *numbers,
     uint32_t count = form->lists;
 
     memcpy(changed, args, count * sizeof *args);
-    changed[count++] = (core_value){
-        CORE_VALUE_TENSOR, 0, {.tensor = reader->tensor}};
+    changed[count++] =
+        (core_value){CORE_VALUE_TENSOR, 0, {.tensor = reader->tensor}};
     for (uint32_t i = form->lists + form->scalars; i < form->nargs; i++)
         if (i != form->last)
             changed[count++] = args[i];
@@ -263,11 +263,10 @@ static core_status fill(reader *reader, const core_value *now)
     uint64_t bits;
 
     for (uint32_t i = reader->form->lists; i < node->nargs; i++)
-        args[i] = node->args[i].tag == CORE__ARGUMENT_NUMBER
-                      ? now[node->args[i].u.i]
-                      : (core_value){node->args[i].tag,
-                                     0,
-                                     {.i = node->args[i].u.i}};
+        args[i] =
+            node->args[i].tag == CORE__ARGUMENT_NUMBER
+                ? now[node->args[i].u.i]
+                : (core_value){node->args[i].tag, 0, {.i = node->args[i].u.i}};
     reader->form->compute(args, values);
     for (uint32_t i = 0; i < reader->form->count; i++) {
         memcpy(&bits, &values[i], sizeof bits);

@@ -479,8 +479,8 @@ static core_status check_region_node(const checker *c,
     if (c->depth >= CORE__REGION_DEPTH)
         return wrong(c, "regions are nested more than %d times",
                      CORE__REGION_DEPTH);
-    if (node->op ||
-        node->nargs - count > 1 || node->nresults != 1 || node->written || node->draws ||
+    if (node->op || node->nargs - count > 1 || node->nresults != 1 ||
+        node->written || node->draws ||
         node->args[CORE__REGION_PREDICATE].tag != tag ||
         node->results[0].tag != CORE_VALUE_TENSOR_LIST ||
         node->results[0].count != node->nvalues ||
@@ -571,7 +571,7 @@ static core_status check_regions(checker *c, const core__program_node *node)
         CORE_TRY(verify(region, c->depth + 1));
         CORE_TRY(check_region_inputs(c, node, k, loop));
         CORE_TRY(check_region_outputs(c, node, k,
-                                      condition            ? 1
+                                      condition ? 1
                                       : backward && k == 1
                                           ? region->noutputs
                                           : core__region_outputs(node)));

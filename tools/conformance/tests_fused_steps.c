@@ -19,9 +19,9 @@ enum {
 };
 
 /* Adam follows SGD; in the last two, numbers are in memory of the device. */
-static const char *const names[] = {
-    "_fused_sgd_step", "_fused_adam_step", "_fused_sgd_step.device_numbers",
-    "_fused_adam_step.device_numbers"};
+static const char *const names[] = {"_fused_sgd_step", "_fused_adam_step",
+                                    "_fused_sgd_step.device_numbers",
+                                    "_fused_adam_step.device_numbers"};
 enum { NAMES = sizeof names / sizeof *names, ON_DEVICE = 2 };
 
 /* Numbers of a step; found < 0: without found_inf, scale 0: without
@@ -212,8 +212,7 @@ static bool same_tensor(const fused *test, const step *with, uint32_t list,
                     "%s of %s, %u tensors, %s: element %zu of %s[%u] is %.9g, "
                     "expected %.9g",
                     names[test->which], core_dtype_name(test->dtype),
-                    test->count, with->what, i, list_name, k, is,
-                    wanted[i]))
+                    test->count, with->what, i, list_name, k, is, wanted[i]))
             return false;
     }
     return true;

@@ -68,8 +68,7 @@ static core_status choose(world *w, core_tensor *predicate, core_tensor *x,
                           core_tensor **out)
 {
     core_tensor *both[2] = {NULL};
-    core_status status =
-        core_cond(predicate, scale, shift, w, &x, 1, both, 2);
+    core_status status = core_cond(predicate, scale, shift, w, &x, 1, both, 2);
 
     if (status == CORE_OK)
         status = core_mul(both[0], both[1], out);
@@ -275,9 +274,8 @@ END_TEST
 COMPILED_FUNCTION(choose_feature)
 {
     core_tensor *both[2] = {NULL};
-    core_status status =
-        core_cond(x[1], square_sample, read_sample, &(reader){x[0]}, NULL, 0,
-                  both, 1);
+    core_status status = core_cond(x[1], square_sample, read_sample,
+                                   &(reader){x[0]}, NULL, 0, both, 1);
 
     *noutputs = 1;
     out[0] = both[0];
@@ -340,8 +338,10 @@ START_TEST(branches_have_gradients_of_each_sample)
 
     mapped = gradient_of_sample;
     for (int i = 0; i < 2; i++) {
-        OK(core_tensor_set_requires_grad((i ? traced : eager).inputs[0], false));
-        OK(core_tensor_set_requires_grad((i ? traced : eager).hidden[0], false));
+        OK(core_tensor_set_requires_grad((i ? traced : eager).inputs[0],
+                                         false));
+        OK(core_tensor_set_requires_grad((i ? traced : eager).hidden[0],
+                                         false));
     }
     for (int i = 0; i < CALLS; i++) {
         same_call(maps, &eager, compiled, &traced);

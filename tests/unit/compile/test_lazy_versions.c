@@ -76,14 +76,14 @@ static core_status changes_meanwhile(core_call *c, const core_value *args,
     (void)nargs;
     (void)nresults;
     if (changed_elsewhere) {
-        ck_assert_int_eq(
-            pthread_create(&thread, NULL, change_elsewhere, NULL), 0);
+        ck_assert_int_eq(pthread_create(&thread, NULL, change_elsewhere, NULL),
+                         0);
         ck_assert_int_eq(pthread_join(thread, &status), 0);
         ck_assert_int_eq((intptr_t)status, CORE_OK);
     }
-    return core_add_scalar(args[0].u.tensor, core_float(1), core_int(1),
-                           (results[0].tag = CORE_VALUE_TENSOR,
-                            &results[0].u.tensor));
+    return core_add_scalar(
+        args[0].u.tensor, core_float(1), core_int(1),
+        (results[0].tag = CORE_VALUE_TENSOR, &results[0].u.tensor));
 }
 
 static core_status like_the_argument(core_call *c, const core_value *args,

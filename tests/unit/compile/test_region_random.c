@@ -121,9 +121,9 @@ COMPILED_FUNCTION(drops_and_counts)
     core_status status = drops(w, x, 1, &out[0], &one);
 
     *noutputs = 2;
-    return status == CORE_OK ? core_add_scalar(x[1], core_int(1), core_int(1),
-                                               &out[1])
-                             : status;
+    return status == CORE_OK
+               ? core_add_scalar(x[1], core_int(1), core_int(1), &out[1])
+               : status;
 }
 
 COMPILED_FUNCTION(branches_and_counts)
@@ -132,9 +132,9 @@ COMPILED_FUNCTION(branches_and_counts)
     core_status status = branches(w, x, 1, &out[0], &one);
 
     *noutputs = 2;
-    return status == CORE_OK ? core_add_scalar(x[1], core_int(1), core_int(1),
-                                               &out[1])
-                             : status;
+    return status == CORE_OK
+               ? core_add_scalar(x[1], core_int(1), core_int(1), &out[1])
+               : status;
 }
 
 static core_status loop(world *w, core_tensor *const *x,
@@ -181,8 +181,7 @@ static void train(core_tensor_function function, world *w,
     core_generator_seed(w->generator, 5);
     call_world(function, w, compiled, 1, out);
     OK(core_ones_like(out[0], CORE_DTYPE_NONE, NULL, -1, &ones));
-    OK(core_grad(out, 1, &ones, wanted, GRADIENTS, CORE_ALLOW_UNUSED,
-                 out + 1));
+    OK(core_grad(out, 1, &ones, wanted, GRADIENTS, CORE_ALLOW_UNUSED, out + 1));
     core_tensor_release(ones);
     core_generator_state(w->generator, &seed, out_after);
     *out_after += random_offset();
@@ -332,8 +331,8 @@ START_TEST(a_condition_that_draws_is_refused)
 END_TEST
 
 /* In a lazy region autograd records what is drawn. */
-static void train_in_region(core_tensor_function function, world *w, bool region,
-                            core_tensor **out)
+static void train_in_region(core_tensor_function function, world *w,
+                            bool region, core_tensor **out)
 {
     uint64_t drawn;
 
@@ -346,8 +345,8 @@ static void train_in_region(core_tensor_function function, world *w, bool region
 
 START_TEST(gradients_in_lazy_regions_use_the_numbers_that_were_drawn)
 {
-    static const core_tensor_function functions[] = {
-        drops, chooses_elements, branches_between, loops};
+    static const core_tensor_function functions[] = {drops, chooses_elements,
+                                                     branches_between, loops};
 
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         world eager = random_world(), lazy = random_world();
