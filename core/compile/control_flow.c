@@ -4,6 +4,7 @@
 /* Branches and loops (libcore/control_flow.h): called, recorded and run. */
 
 #include "compile/batched_region.h"
+#include "compile/loop_second.h"
 
 #include "autograd/graph/autograd_meta.h"
 #include "autograd/graph/callback.h"
@@ -324,7 +325,10 @@ static core_status add_outputs(core__region_node *r, core__program_node *node,
     for (uint32_t i = 0; i < count; i++) {
         core__program_type type;
 
-        CORE_TRY(output_type(r, region, i, &type));
+        if (r->types)
+            type = r->types[i];
+        else
+            CORE_TRY(output_type(r, region, i, &type));
         CORE_TRY(core__program_add_value(program, &type, CORE__VALUE_OF_NODE,
                                          program->nnodes, &values[i]));
         CORE_TRY(core__traced_new(r->trace, &type,
@@ -876,6 +880,10 @@ static core_status call_node(node_run *r, core_tensor **outputs)
     const core__program_node *node = r->functions.node;
     size_t count = core__region_outputs(node);
 
+    if (core__region_is_second(node))
+        return core__loop_second_run(node, r->inputs, r->functions.tensors,
+                                     r->random.generators ? &r->random : NULL,
+                                     outputs);
     if (core__region_count(node) == CORE__REGIONS_MAX)
         return run_loop_backward(
             r->program, r->devices, &r->functions, r->inputs, r->state,

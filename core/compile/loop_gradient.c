@@ -159,6 +159,25 @@ static core_status run(const core__region *functions,
     return status;
 }
 
+core_status core__region_loop_gradient(const core__region *functions,
+                                       core_tensor *const *tensors,
+                                       const core__region_random *random,
+                                       core_tensor **outputs)
+{
+    size_t n = functions[1].noutputs;
+    core_tensor **state = core__alloc_zero((n + 1) * sizeof *state);
+    core_status status;
+
+    if (!state)
+        return core__error_memory(n * sizeof *state);
+    status = run(functions, tensors, random, state, outputs);
+    release_all(state, n);
+    core__free(state);
+    if (status != CORE_OK)
+        release_all(outputs, functions[2].noutputs);
+    return status;
+}
+
 /* In the program that is recorded. */
 static core_status record(const core__region *functions,
                           core_tensor *const *tensors, core_tensor *random,
@@ -191,8 +210,6 @@ core_status core__region_loop_backward(const core__region *functions,
                                        core_tensor **outputs)
 {
     const core__thread *self = core__thread_self();
-    size_t n = functions[1].noutputs, count = functions[2].noutputs;
-    core_tensor **state;
     core_status status;
 
     for (size_t i = 0; i < functions[2].ninputs && !self->no_grad; i++)
@@ -201,14 +218,10 @@ core_status core__region_loop_backward(const core__region *functions,
                                "%s: the gradient of a recorded loop cannot be "
                                "differentiated",
                                CORE__WHILE_BACKWARD_NAME);
-    state = core__alloc_zero((n + 1) * sizeof *state);
-    if (!state)
-        return core__error_memory(n * sizeof *state);
-    status = self->trace ? record(functions, tensors, random_state, outputs)
-                         : run(functions, tensors, random, state, outputs);
-    release_all(state, n);
-    core__free(state);
+    if (!self->trace)
+        return core__region_loop_gradient(functions, tensors, random, outputs);
+    status = record(functions, tensors, random_state, outputs);
     if (status != CORE_OK)
-        release_all(outputs, count);
+        release_all(outputs, functions[2].noutputs);
     return status;
 }

@@ -20,7 +20,7 @@
  * third region for each turn, from the last one on, with what the turn began
  * with and the gradients of its results.  Its outputs are the gradients of the
  * floating tensors that the turn began with, and of what the body reads besides:
- * these are added up. */
+ * these are added up.  loop_second.h describes the derivative of that node. */
 
 #ifndef CORE_COMPILE_REGION_H
 #define CORE_COMPILE_REGION_H
@@ -43,11 +43,13 @@ enum {
 #define CORE__COND_NAME "core_cond"
 #define CORE__WHILE_NAME "core_while"
 #define CORE__WHILE_BACKWARD_NAME "core_while backward"
+#define CORE__WHILE_SECOND_NAME "core_while second backward"
 
 /* How many regions a node of this name has. */
 static inline uint32_t core__regions_named(const char *name)
 {
-    if (strcmp(name, CORE__WHILE_BACKWARD_NAME) == 0)
+    if (strcmp(name, CORE__WHILE_BACKWARD_NAME) == 0 ||
+        strcmp(name, CORE__WHILE_SECOND_NAME) == 0)
         return CORE__REGIONS_MAX;
     return strcmp(name, CORE__WHILE_NAME) == 0 ||
                    strcmp(name, CORE__COND_NAME) == 0
@@ -70,9 +72,16 @@ static inline const core__program_argument *core__region_state(
     return node->regions && node->nargs > count ? &node->args[count] : NULL;
 }
 
-/* How many results are outputs of regions. */
+static inline bool core__region_is_second(const core__program_node *node)
+{
+    return strcmp(node->name, CORE__WHILE_SECOND_NAME) == 0;
+}
+
+/* How many results are outputs of regions, or computed from those. */
 static inline uint32_t core__region_outputs(const core__program_node *node)
 {
+    if (core__region_is_second(node))
+        return node->nvalues;
     return node->regions[core__region_count(node) - 1]->noutputs;
 }
 

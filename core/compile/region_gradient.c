@@ -9,7 +9,7 @@
  * To differentiate the gradient of a branch, its regions are functions: their
  * operators are called again, now recorded by autograd. */
 
-#include "compile/region_trace.h"
+#include "compile/loop_second.h"
 
 #include "autograd/api/partial_gradients.h"
 #include "autograd/graph/autograd_meta.h"
@@ -183,19 +183,22 @@ static core_status make_arguments(const gradient *g, core_tensor *const *grads,
     return node->state ? core__region_node_state(node, node->state) : CORE_OK;
 }
 
+/* out_node: with the arguments of the node, and the references of g. */
 static core_status add_backward(const gradient *g, core_tensor *const *grads,
-                                size_t ngrads, core_tensor **made)
+                                size_t ngrads, core_tensor **made,
+                                core__region_node *out_node)
 {
-    core__region_node node = g->node;
+    core__region_node *node = out_node;
     core_status status;
 
-    node.outputs = made;
-    node.noutputs = g->nwanted + g->node.nsources;
-    pthread_mutex_lock(&node.trace->lock);
-    status = make_arguments(g, grads, ngrads, &node);
+    *node = g->node;
+    node->outputs = made;
+    node->noutputs = g->nwanted + g->node.nsources;
+    pthread_mutex_lock(&node->trace->lock);
+    status = make_arguments(g, grads, ngrads, node);
     if (status == CORE_OK)
-        status = core__region_node_add(&node);
-    pthread_mutex_unlock(&node.trace->lock);
+        status = core__region_node_add(node);
+    pthread_mutex_unlock(&node->trace->lock);
     return status;
 }
 
@@ -324,6 +327,36 @@ static core_status branch_backward(gradient *g, core_node *node,
     return status;
 }
 
+/* Records the gradient of a loop, and that it has a derivative. */
+static core_status loop_backward(gradient *g, core_node *node,
+                                 core_tensor *const *grads, size_t ngrads,
+                                 core_tensor **made)
+{
+    arguments a = {.inputs = core__alloc_zero((g->ninputs + ngrads + 1) *
+                                              sizeof *a.inputs)};
+    core__region_node recorded;
+    core_status status = CORE_OK;
+    bool before;
+
+    if (!a.inputs)
+        return core__error_memory((g->ninputs + ngrads) * sizeof *a.inputs);
+    for (uint32_t i = 0; i < g->ninputs && status == CORE_OK; i++)
+        status = core_node_saved(node, i, &a.inputs[a.count++]);
+    for (size_t i = 0; i < ngrads; i++)
+        if (grads[i] && is_float(grads[i]))
+            a.inputs[a.count++] = core_tensor_retain(grads[i]);
+    before = core_grad_mode_set(false);
+    if (status == CORE_OK)
+        status = add_backward(g, grads, ngrads, made, &recorded);
+    core_grad_mode_set(before);
+    if (status == CORE_OK)
+        status =
+            core__loop_second_record(&recorded, a.inputs, g->ninputs, made);
+    release_all(a.inputs, a.count);
+    core__free(a.inputs);
+    return status;
+}
+
 static core_status backward(core_node *node, void *context,
                             core_tensor *const *grads, size_t ngrads,
                             core_tensor **gradients, size_t ngradients)
@@ -331,6 +364,7 @@ static core_status backward(core_node *node, void *context,
     gradient *g = context;
     size_t count = g->nwanted + g->node.nsources;
     core_tensor **made = core__alloc_zero((count + 1) * sizeof *made);
+    core__region_node recorded;
     uint32_t next = 0;
     core_status status;
 
@@ -344,8 +378,10 @@ static core_status backward(core_node *node, void *context,
                              core_node_name(node));
     else if (g->branch && core_grad_mode())
         status = branch_backward(g, node, grads, ngrads, made);
+    else if (core_grad_mode())
+        status = loop_backward(g, node, grads, ngrads, made);
     else
-        status = add_backward(g, grads, ngrads, made);
+        status = add_backward(g, grads, ngrads, made, &recorded);
     for (uint32_t i = 0; i < ngradients && status == CORE_OK; i++) {
         if (i < g->ninputs && !g->computed[i])
             continue;
@@ -412,14 +448,29 @@ static core_status record_region(gradient *g, const core__region *function,
     return check_draws(function, recorded, g->node.regions[index]);
 }
 
+static core_status share_captured(core__region_captured *to,
+                                  const core__region_captured *from)
+{
+    *to = (core__region_captured){
+        .values = from->values,
+        .tensors = core__alloc((from->count + 1) * sizeof *to->tensors)};
+    if (!to->tensors)
+        return core__error_memory(from->count * sizeof *to->tensors);
+    for (; to->count < from->count; to->count++)
+        to->tensors[to->count] = core_tensor_retain(from->tensors[to->count]);
+    return CORE_OK;
+}
+
 /* Condition and body are those of the loop. */
-static void share_loop(gradient *g, const core__region_node *loop)
+static core_status share_loop(gradient *g, const core__region_node *loop)
 {
     for (uint32_t k = 0; k < 2; k++) {
         g->node.regions[k] = core_program_retain(loop->regions[k]);
         g->node.arguments[CORE__REGION_THEN + k] =
             loop->arguments[CORE__REGION_THEN + k];
+        CORE_TRY(share_captured(&g->node.captured[k], &loop->captured[k]));
     }
+    return CORE_OK;
 }
 
 static core_status record_regions(gradient *g,
@@ -428,7 +479,7 @@ static core_status record_regions(gradient *g,
                                   core_tensor *const *inputs, size_t ninputs)
 {
     if (!g->branch) {
-        share_loop(g, recorded);
+        CORE_TRY(share_loop(g, recorded));
         CORE_TRY(check_condition(&functions[0], g->node.regions[0]));
         return record_region(g, &functions[1], recorded->regions[1], inputs,
                              ninputs, 2);
@@ -498,7 +549,7 @@ static core_status new_gradient(const core__region_node *recorded,
 }
 
 /* The inputs and sources have gradients.  Predicate and inputs are saved for the
- * second derivative of a branch. */
+ * second derivative. */
 static core_status record_function(gradient *g, const core__region *function,
                                    core_tensor *predicate,
                                    core_tensor **outputs)
@@ -509,23 +560,21 @@ static core_status record_function(gradient *g, const core__region *function,
                                .release = drop,
                                .context = g};
     size_t n = function->ninputs, count = n + g->node.nsources;
-    core_tensor **tensors = core__alloc((count + n + 2) * sizeof *tensors);
-    core_tensor **saved = tensors + count;
+    core_tensor **tensors = core__alloc((count + n + 3) * sizeof *tensors);
+    core_tensor **saved = tensors + count + (g->branch ? 0 : 1);
     core_status status;
 
     if (!tensors) {
         drop(g);
         return core__error_memory(count * sizeof *tensors);
     }
-    saved[0] = predicate;
+    tensors[count] = predicate;
     for (size_t i = 0; i < n; i++)
-        tensors[i] = saved[1 + i] = function->inputs[i];
+        tensors[i] = tensors[count + 1 + i] = function->inputs[i];
     for (size_t i = n; i < count; i++)
         tensors[i] = g->node.sources[i - n];
-    if (!g->branch)
-        info.flags = CORE_FUNCTION_ONCE_DIFFERENTIABLE;
     status = core_function_record(&info, tensors, count, saved,
-                                  g->branch ? n + 1 : 0, outputs,
+                                  g->branch ? n + 1 : n, outputs,
                                   function->noutputs, NULL);
     core__free(tensors);
     return status;

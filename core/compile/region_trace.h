@@ -45,8 +45,9 @@ typedef struct core__region_node {
      * the node begins, or which core__region_node_add returns; NULL: neither. */
     core_tensor *state;
     bool replays, keeps;
-    bool differentiates;   /* autograd may record the node */
-    core_tensor **outputs; /* set by core__region_node_add */
+    bool differentiates;             /* autograd may record the node */
+    const core__program_type *types; /* of the outputs; NULL: as of a region */
+    core_tensor **outputs;           /* set by core__region_node_add */
     size_t noutputs;
 } core__region_node;
 
@@ -83,6 +84,13 @@ core_status core__region_branch(const core__region *branches,
 core_status core__region_loop_backward(const core__region *functions,
                                        core_tensor *const *tensors,
                                        core_tensor *state,
+                                       const core__region_random *random,
+                                       core_tensor **outputs);
+
+/* Computes the gradient of a loop with these functions, as a run does.  Outputs
+ * of which there is no gradient are NULL. */
+core_status core__region_loop_gradient(const core__region *functions,
+                                       core_tensor *const *tensors,
                                        const core__region_random *random,
                                        core_tensor **outputs);
 
