@@ -22,10 +22,11 @@ typedef struct gpu_step_list {
     void *data[GPU_STEP_LISTS][GPU_STEP_TENSORS];
     const float *grad_scale; /* NULL, or a divisor of the gradients */
     const float *found_inf;  /* NULL, or a flag: if above 0, nothing is done */
+    const double *numbers;   /* NULL, or what a step reads instead of its own */
 } gpu_step_list;
 
-/* adam: the decay applies to the gradient or, if decoupled, to the
- * parameter. */
+/* adam: the decay applies to the gradient or, if decoupled, to the parameter.
+ * The numbers of the list: rate, root, remainder. */
 typedef struct gpu_adam {
     gpu_step_list list;
     double decay, beta1, beta2, epsilon;
@@ -35,6 +36,8 @@ typedef struct gpu_adam {
     uint32_t decoupled, reserved;
 } gpu_adam;
 
+/* The numbers of the list: the learning rate, and whether this is the first
+ * step. */
 typedef struct gpu_sgd {
     gpu_step_list list;
     double decay, momentum, share; /* share: 1 - dampening */

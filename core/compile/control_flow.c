@@ -3,7 +3,8 @@
 
 /* Branches and loops (libcore/control_flow.h): called, recorded and run. */
 
-#include "compile/region_trace.h"
+#include "compile/batched_region.h"
+#include "compile/loop_second.h"
 
 #include "autograd/graph/autograd_meta.h"
 #include "autograd/graph/callback.h"
@@ -284,13 +285,36 @@ static core_status output_type(core__region_node *r, const core_program *region,
                                   core__type_strides(type), device, out);
 }
 
+/* One more result: the state of generators before the node, on the device of the
+ * first output. */
+static core_status add_state(core__region_node *r, core__program_node *node,
+                             core__program_argument *result)
+{
+    core_program *program = r->trace->program;
+    uint32_t *value = (uint32_t *)(uintptr_t)&result->u.values[result->count];
+    int64_t size = core__region_state_size(r->regions, r->nregions);
+    const int64_t one = 1;
+    core__program_type type;
+
+    CORE_TRY(core__program_type_set(program, CORE_I64, 1, &size, &one,
+                                    program->values[node->first].type.device,
+                                    &type));
+    CORE_TRY(core__program_add_value(program, &type, CORE__VALUE_OF_NODE,
+                                     program->nnodes, value));
+    node->nvalues++;
+    result->count++;
+    return core__traced_new(r->trace, &type, program->devices[type.device],
+                            *value, &r->state);
+}
+
 static core_status add_outputs(core__region_node *r, core__program_node *node,
                                core__program_argument *result)
 {
     core_program *program = r->trace->program;
     const core_program *region = r->regions[r->nregions - 1];
     uint32_t count = (uint32_t)r->noutputs;
-    uint32_t *values = core__program_alloc(program, count * sizeof *values + 1);
+    uint32_t *values =
+        core__program_alloc(program, (count + 1) * sizeof *values);
 
     if (!values)
         return core__error_memory(count * sizeof *values);
@@ -301,14 +325,17 @@ static core_status add_outputs(core__region_node *r, core__program_node *node,
     for (uint32_t i = 0; i < count; i++) {
         core__program_type type;
 
-        CORE_TRY(output_type(r, region, i, &type));
+        if (r->types)
+            type = r->types[i];
+        else
+            CORE_TRY(output_type(r, region, i, &type));
         CORE_TRY(core__program_add_value(program, &type, CORE__VALUE_OF_NODE,
                                          program->nnodes, &values[i]));
         CORE_TRY(core__traced_new(r->trace, &type,
                                   program->devices[type.device], values[i],
                                   &r->outputs[i]));
     }
-    return CORE_OK;
+    return r->keeps ? add_state(r, node, result) : CORE_OK;
 }
 
 core_status core__region_node_add(core__region_node *r)
@@ -317,8 +344,11 @@ core_status core__region_node_add(core__region_node *r)
     core__program_argument *result =
         core__program_alloc(program, sizeof *result);
     core_program **regions = core__program_alloc(program, sizeof r->regions);
+    bool replays =
+        r->arguments[CORE__REGION_THEN + r->nregions].tag != CORE_VALUE_NONE;
     core__program_node node = {.name = r->name,
-                               .nargs = CORE__REGION_THEN + r->nregions,
+                               .nargs =
+                                   CORE__REGION_THEN + r->nregions + replays,
                                .nresults = 1,
                                .args = r->arguments,
                                .results = result,
@@ -347,11 +377,20 @@ static core_status check_batched(const char *name, core_tensor *const *inputs,
     return CORE_OK;
 }
 
+core_status core__region_node_state(core__region_node *r, core_tensor *state)
+{
+    core__program_argument *argument =
+        &r->arguments[CORE__REGION_THEN + r->nregions];
+
+    argument->tag = CORE_VALUE_TENSOR;
+    return core__traced_read(r->trace, NULL, state, &argument->u.value);
+}
+
 /* The inputs, which both kinds read. */
 core_status core__region_node_begin(core__region_node *r,
                                     core_tensor *const *inputs, size_t ninputs)
 {
-    size_t size = CORE__REGION_ARGUMENTS * sizeof *r->arguments;
+    size_t size = (CORE__REGION_ARGUMENTS + 1) * sizeof *r->arguments;
 
     r->nregions = core__regions_named(r->name);
     CORE_TRY(check_batched(r->name, inputs, ninputs));
@@ -359,6 +398,8 @@ core_status core__region_node_begin(core__region_node *r,
     if (!r->arguments)
         return core__error_memory(size);
     memset(r->arguments, 0, size);
+    if (r->replays)
+        CORE_TRY(core__region_node_state(r, r->state));
     return read_list(r, inputs, ninputs, &r->arguments[CORE__REGION_INPUTS]);
 }
 
@@ -371,6 +412,8 @@ void core__region_node_drop(core__region_node *r)
     }
     release_all(r->sources, r->nsources);
     core__free(r->sources);
+    core_tensor_release(r->state);
+    r->state = NULL;
 }
 
 /* Outputs of a region, as tensors without content. */
@@ -403,6 +446,31 @@ static core_status compare_outputs(const core__region_node *r,
     return CORE_OK;
 }
 
+/* True if autograd records what is computed from the tensors. */
+static bool is_differentiated(core_tensor *const *tensors, size_t count)
+{
+    const core__thread *self = core__thread_self();
+
+    for (size_t i = 0; i < count && !self->inference; i++)
+        if (core__tensor_requires_grad(tensors[i]))
+            return true;
+    return false;
+}
+
+/* A node whose gradient must draw its numbers again keeps what that needs.
+ * function: one of those that were recorded. */
+static void choose_state(core__region_node *r, const core__region *function)
+{
+    bool draws = false;
+
+    for (uint32_t i = 0; i < r->nregions; i++)
+        draws = draws || core__region_draws(r->regions[i]);
+    r->keeps =
+        r->keeps || (draws && r->differentiates && !r->replays && r->noutputs &&
+                     (is_differentiated(function->inputs, function->ninputs) ||
+                      is_differentiated(r->sources, r->nsources)));
+}
+
 /* ---------------------------------------------------------------- branch -- */
 
 core_status core__region_node_predicate(core__region_node *r,
@@ -426,6 +494,7 @@ static core_status record_branches(core__region_node *r,
     CORE_TRY(core__region_node_record(r, &branches[1], 1));
     CORE_TRY(compare_outputs(r, &branches[1], 1, r->regions[0],
                              "that of then_function"));
+    choose_state(r, branches);
     return core__region_node_add(r);
 }
 
@@ -474,21 +543,11 @@ static core_status record_regions(core__region_node *r,
     CORE_TRY(core__region_node_record(r, condition, 0));
     CORE_TRY(core__region_node_record(r, body, 1));
     CORE_TRY(check_loop(r, condition, body));
+    choose_state(r, body);
     return core__region_node_add(r);
 }
 
 /* ----------------------------------------------------------- both of them -- */
-
-/* True if autograd records what is computed from the tensors. */
-static bool is_differentiated(core_tensor *const *tensors, size_t count)
-{
-    const core__thread *self = core__thread_self();
-
-    for (size_t i = 0; i < count && !self->no_grad && !self->inference; i++)
-        if (core__tensor_requires_grad(tensors[i]))
-            return true;
-    return false;
-}
 
 /* Records the functions, and their gradient if one may be wanted: autograd sees
  * one function. */
@@ -498,8 +557,11 @@ static core_status record_node(core__region_node *r,
 {
     core_tensor *const *inputs = functions[1].inputs;
     size_t ninputs = functions[1].ninputs;
-    bool wanted = is_differentiated(inputs, ninputs), before;
+    bool graph = !core__thread_self()->no_grad, before;
+    bool wanted = graph && is_differentiated(inputs, ninputs);
     core_status status;
+
+    r->differentiates = graph;
 
     before = wanted ? core_grad_mode_set(false) : false;
     status = predicate ? record_branches(r, functions, predicate)
@@ -507,18 +569,23 @@ static core_status record_node(core__region_node *r,
     if (wanted)
         core_grad_mode_set(before);
     if (status == CORE_OK &&
-        (wanted || is_differentiated(r->sources, r->nsources)))
+        (wanted || (graph && is_differentiated(r->sources, r->nsources))))
         status =
             core__region_differentiate(r, functions, predicate, r->outputs);
     return status;
 }
 
-/* Locks the trace. */
+/* Locks the trace.  state: with which the node begins, or NULL.  out_state: not
+ * NULL if it shall keep its own. */
 static core_status record(const core__region *functions, core_tensor *predicate,
-                          core_tensor **outputs)
+                          core_tensor *state, core_tensor **outputs,
+                          core_tensor **out_state)
 {
     core__region_node r = {.trace = core__thread_self()->trace,
                            .name = functions->name,
+                           .state = core_tensor_retain(state),
+                           .replays = state != NULL,
+                           .keeps = out_state != NULL,
                            .outputs = outputs,
                            .noutputs = functions[1].noutputs};
     core_status status;
@@ -526,6 +593,8 @@ static core_status record(const core__region *functions, core_tensor *predicate,
     pthread_mutex_lock(&r.trace->lock);
     status = record_node(&r, functions, predicate);
     pthread_mutex_unlock(&r.trace->lock);
+    if (status == CORE_OK && out_state)
+        *out_state = core_tensor_retain(r.state);
     core__region_node_drop(&r);
     if (status != CORE_OK)
         release_all(outputs, r.noutputs);
@@ -540,6 +609,41 @@ static core_status check_tensors(const char *name, core_tensor *const *inputs,
             return core__error(CORE_ERROR_INVALID_ARGUMENT,
                                "%s: input %zu is NULL", name, i);
     return CORE_OK;
+}
+
+/* Autograd inside of core_vmap sees operators only: both functions are called,
+ * and the predicate selects.  One that draws random numbers would draw more than
+ * outside of a program. */
+static core_status record_in_vmap(const core__region *branches,
+                                  core_tensor *predicate, core_tensor **outputs)
+{
+    core__trace *trace = core__thread_self()->trace;
+    core_error *error = NULL;
+    bool inside = false;
+    core_status status =
+        core__batched_branch(branches, predicate, outputs, &inside);
+    uint64_t blocks;
+
+    if (status == CORE_OK || !inside)
+        return status;
+    core_error_detach(&error);
+    blocks = core__region_blocks(trace->program);
+    status = call_both(branches, predicate, outputs);
+    if (status == CORE_OK && core__region_blocks(trace->program) != blocks) {
+        release_all(outputs, branches->noutputs);
+        return core_error_raise(error);
+    }
+    core_error_release(error);
+    return status;
+}
+
+core_status core__region_branch(const core__region *branches,
+                                core_tensor *predicate, core_tensor *state,
+                                core_tensor **outputs)
+{
+    for (size_t i = 0; i < branches->noutputs; i++)
+        outputs[i] = NULL;
+    return record(branches, predicate, state, outputs, NULL);
 }
 
 core_status core_cond(core_tensor *predicate,
@@ -566,10 +670,12 @@ core_status core_cond(core_tensor *predicate,
         CORE__NOT_NULL(inputs);
     CORE_TRY(check_tensors(CORE__COND_NAME, inputs, ninputs));
     CORE_TRY(check_predicate(CORE__COND_NAME, "predicate", predicate));
-    if (is_recording())
-        return record(branches, predicate, outputs);
     if (is_mapped(predicate))
         return call_both(branches, predicate, outputs);
+    if (is_recording())
+        return core__thread_self()->batching
+                   ? record_in_vmap(branches, predicate, outputs)
+                   : record(branches, predicate, NULL, outputs, NULL);
     CORE_TRY(read_predicate(predicate, &chosen));
     return core__region_call(&branches[chosen ? 0 : 1], inputs, outputs);
 }
@@ -611,7 +717,9 @@ core_status core_while(core_tensor_function condition,
         CORE__NOT_NULL(inputs);
     CORE_TRY(check_tensors(CORE__WHILE_NAME, inputs, ninputs));
     if (is_recording())
-        return record(functions, NULL, outputs);
+        return core__thread_self()->batching
+                   ? core__batched_loop(functions, outputs)
+                   : record(functions, NULL, NULL, outputs, NULL);
     status = core__region_loop_begin(inputs, ninputs, outputs);
     while (status == CORE_OK && more)
         status = core__region_loop_turn(functions, outputs, &more);
@@ -684,6 +792,8 @@ static core_status run_third(void *context, core_tensor *const *inputs,
 static core_status run_loop_backward(const core_program *program,
                                      core_device *const *devices, running *r,
                                      core_tensor *const *inputs,
+                                     core_tensor *state,
+                                     const core__region_random *random,
                                      core_tensor **outputs)
 {
     const core__program_node *node = r->node;
@@ -694,7 +804,8 @@ static core_status run_loop_backward(const core_program *program,
         {node->name, "gradient", run_third, r, inputs,
          node->args[CORE__REGION_INPUTS].count, node->nvalues, true, false}};
 
-    CORE_TRY(core__region_loop_backward(functions, inputs, outputs));
+    CORE_TRY(
+        core__region_loop_backward(functions, inputs, state, random, outputs));
     for (uint32_t i = 0; i < node->nvalues; i++) {
         const core__program_type *type = &program->values[node->first + i].type;
 
@@ -735,6 +846,110 @@ static core_status check_devices(const core_program *program,
     return CORE_OK;
 }
 
+/* What a node with regions is run with. */
+typedef struct node_run {
+    const core_program *program;
+    core_device *const *devices;
+    running functions;
+    core_tensor *predicate; /* NULL: of a loop */
+    core_tensor **inputs;
+    size_t ninputs;
+    core_tensor *state;         /* of generators; NULL: the present one */
+    core__region_random random; /* with that state, or to save it */
+} node_run;
+
+/* In the program that is recorded. */
+static core_status record_again(node_run *r, core_tensor **outputs)
+{
+    const core__program_node *node = r->functions.node;
+    size_t count = core__region_outputs(node);
+    bool loop = !r->predicate;
+    const char *name = loop ? CORE__WHILE_NAME : CORE__COND_NAME;
+    const core__region functions[] = {
+        {name, loop ? "condition" : "then_function", run_first, &r->functions,
+         r->inputs, r->ninputs, loop ? 1 : count, loop, loop},
+        {name, loop ? "body" : "else_function", run_second, &r->functions,
+         r->inputs, r->ninputs, count, loop, false}};
+
+    return record(functions, r->predicate, r->state, outputs,
+                  core__region_keeps_state(node) ? &outputs[count] : NULL);
+}
+
+static core_status call_node(node_run *r, core_tensor **outputs)
+{
+    const core__program_node *node = r->functions.node;
+    size_t count = core__region_outputs(node);
+
+    if (core__region_is_second(node))
+        return core__loop_second_run(node, r->inputs, r->functions.tensors,
+                                     r->random.generators ? &r->random : NULL,
+                                     outputs);
+    if (core__region_count(node) == CORE__REGIONS_MAX)
+        return run_loop_backward(
+            r->program, r->devices, &r->functions, r->inputs, r->state,
+            r->random.generators ? &r->random : NULL, outputs);
+    if (is_recording())
+        return record_again(r, outputs);
+    return r->predicate
+               ? core_cond(r->predicate, run_first, run_second, &r->functions,
+                           r->inputs, r->ninputs, outputs, count)
+               : core_while(run_first, run_second, &r->functions, r->inputs,
+                            r->ninputs, outputs);
+}
+
+static core_status save_state(node_run *r, core_tensor **out_state)
+{
+    const core__program_node *node = r->functions.node;
+    const core__program_type *type =
+        &r->program->values[node->first + core__region_outputs(node)].type;
+
+    return core__region_random_save(&r->random, core__type_sizes(type)[0],
+                                    r->devices[type->device], out_state);
+}
+
+/* Runs a node that begins with a state of generators. */
+static core_status call_with_state(node_run *r, core_tensor **outputs)
+{
+    size_t size = r->random.count * sizeof *r->random.states;
+    core__generator_state *before = core__alloc(size);
+    core_status status;
+
+    if (!before)
+        return core__error_memory(size);
+    core__region_random_get(&r->random, before);
+    status = core__region_random_load(&r->random, r->state);
+    if (status == CORE_OK) {
+        core__region_random_set(&r->random, r->random.states);
+        status = call_node(r, outputs);
+        core__region_random_set(&r->random, before);
+    }
+    core__free(before);
+    return status;
+}
+
+static core_status call_drawing(node_run *r, core_tensor **outputs)
+{
+    const core__program_node *node = r->functions.node;
+    core_tensor **state = core__region_keeps_state(node)
+                              ? &outputs[core__region_outputs(node)]
+                              : NULL;
+    core_status status;
+
+    if (is_recording() || (!r->state && !state))
+        return call_node(r, outputs);
+    CORE_TRY(
+        core__region_random_find(r->program, node, r->devices, &r->random));
+    status = state ? save_state(r, state) : CORE_OK;
+    if (status == CORE_OK)
+        status = r->state ? call_with_state(r, outputs) : call_node(r, outputs);
+    core__region_random_free(&r->random);
+    if (status != CORE_OK && state) {
+        core_tensor_release(*state);
+        *state = NULL;
+    }
+    return status;
+}
+
 core_status core__region_run(const core_program *program,
                              const core__program_node *node,
                              core_device *const *devices,
@@ -743,26 +958,25 @@ core_status core__region_run(const core_program *program,
     const core__program_argument *predicate =
         &node->args[CORE__REGION_PREDICATE];
     const core__program_argument *list = &node->args[CORE__REGION_INPUTS];
-    core_tensor **inputs = core__alloc((list->count + 1) * sizeof *inputs);
-    running r = {node, tensors};
+    const core__program_argument *state = core__region_state(node);
+    node_run r = {.program = program,
+                  .devices = devices,
+                  .functions = {node, tensors},
+                  .ninputs = list->count};
     core_status status;
 
-    if (!inputs)
-        return core__error_memory(list->count * sizeof *inputs);
+    r.inputs = core__alloc((list->count + 1) * sizeof *r.inputs);
+    if (!r.inputs)
+        return core__error_memory(list->count * sizeof *r.inputs);
     for (uint32_t i = 0; i < list->count; i++)
-        inputs[i] = tensors[list->u.values[i]];
-    status = check_devices(program, node, devices);
-    if (status != CORE_OK)
-        goto done;
+        r.inputs[i] = tensors[list->u.values[i]];
     if (predicate->tag == CORE_VALUE_TENSOR)
-        status = core_cond(tensors[predicate->u.value], run_first, run_second,
-                           &r, inputs, list->count, outputs, node->nvalues);
-    else if (core__region_count(node) == CORE__REGIONS_MAX)
-        status = run_loop_backward(program, devices, &r, inputs, outputs);
-    else
-        status =
-            core_while(run_first, run_second, &r, inputs, list->count, outputs);
-done:
-    core__free(inputs);
+        r.predicate = tensors[predicate->u.value];
+    if (state)
+        r.state = tensors[state->u.value];
+    status = check_devices(program, node, devices);
+    if (status == CORE_OK)
+        status = call_drawing(&r, outputs);
+    core__free(r.inputs);
     return status;
 }

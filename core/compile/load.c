@@ -474,7 +474,9 @@ static core_status get_node(reader *r)
     CORE_TRY(
         get_arguments(r, CORE__SCHEMA_RESULTS, &node.nresults, &node.results));
     if (node.regions) {
-        if (node.nargs != CORE__REGION_THEN + core__regions_named(node.name))
+        uint32_t known = CORE__REGION_THEN + core__regions_named(node.name);
+
+        if (node.nargs != known && node.nargs != known + 1)
             return corrupt(r, "%.96s has %u arguments", node.name, node.nargs);
         node.regions = core__program_alloc(r->program, sizeof no_regions);
         if (!node.regions)

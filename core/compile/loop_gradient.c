@@ -27,7 +27,24 @@ static void release_all(core_tensor **tensors, size_t count)
 typedef struct stack {
     core_tensor **tensors; /* with references */
     size_t width, turns, capacity;
+    const core__region_random *random; /* NULL: the turns draw no numbers */
+    core__generator_state *states;     /* of its generators, by turn */
 } stack;
+
+static core_status reserve_states(stack *s, size_t capacity)
+{
+    size_t size =
+        s->random ? capacity * s->random->count * sizeof *s->states : 0;
+    core__generator_state *larger;
+
+    if (!size)
+        return CORE_OK;
+    larger = core__realloc(s->states, size);
+    if (!larger)
+        return core__error_memory(size);
+    s->states = larger;
+    return CORE_OK;
+}
 
 static core_status push(const char *name, stack *s, core_tensor **state)
 {
@@ -48,8 +65,12 @@ static core_status push(const char *name, stack *s, core_tensor **state)
         if (!larger)
             return core__error_memory(size);
         s->tensors = larger;
+        CORE_TRY(reserve_states(s, capacity));
         s->capacity = capacity;
     }
+    if (s->random)
+        core__region_random_get(s->random,
+                                s->states + s->turns * s->random->count);
     for (size_t i = 0; i < s->width; i++)
         s->tensors[s->turns * s->width + i] = core_tensor_retain(state[i]);
     s->turns++;
@@ -105,12 +126,15 @@ static core_status turn_back(const core__region *gradient,
     return status;
 }
 
+/* The condition draws no numbers, so the body of a turn begins with the state of
+ * generators before it. */
 static core_status run(const core__region *functions,
-                       core_tensor *const *tensors, core_tensor **state,
+                       core_tensor *const *tensors,
+                       const core__region_random *random, core_tensor **state,
                        core_tensor **grads)
 {
     const core__region *gradient = &functions[2];
-    stack s = {.width = functions[1].noutputs};
+    stack s = {.width = functions[1].noutputs, .random = random};
     size_t m = gradient->ninputs - s.width;
     core_status status = core__region_loop_begin(tensors, s.width, state);
 
@@ -119,6 +143,9 @@ static core_status run(const core__region *functions,
     for (size_t i = 0; i < m && status == CORE_OK; i++)
         grads[i] = core_tensor_retain(tensors[s.width + i]);
     while (s.turns && status == CORE_OK) {
+        if (random)
+            core__region_random_set(random,
+                                    s.states + (s.turns - 1) * random->count);
         status = turn_back(gradient, s.tensors + (s.turns - 1) * s.width,
                            s.width, grads);
         pop(&s);
@@ -128,16 +155,39 @@ static core_status run(const core__region *functions,
     while (s.turns)
         pop(&s);
     core__free(s.tensors);
+    core__free(s.states);
+    return status;
+}
+
+core_status core__region_loop_gradient(const core__region *functions,
+                                       core_tensor *const *tensors,
+                                       const core__region_random *random,
+                                       core_tensor **outputs)
+{
+    size_t n = functions[1].noutputs;
+    core_tensor **state = core__alloc_zero((n + 1) * sizeof *state);
+    core_status status;
+
+    if (!state)
+        return core__error_memory(n * sizeof *state);
+    status = run(functions, tensors, random, state, outputs);
+    release_all(state, n);
+    core__free(state);
+    if (status != CORE_OK)
+        release_all(outputs, functions[2].noutputs);
     return status;
 }
 
 /* In the program that is recorded. */
 static core_status record(const core__region *functions,
-                          core_tensor *const *tensors, core_tensor **outputs)
+                          core_tensor *const *tensors, core_tensor *random,
+                          core_tensor **outputs)
 {
     const core__region *gradient = &functions[2];
     core__region_node r = {.trace = core__thread_self()->trace,
                            .name = CORE__WHILE_BACKWARD_NAME,
+                           .state = core_tensor_retain(random),
+                           .replays = random != NULL,
                            .outputs = outputs,
                            .noutputs = gradient->noutputs};
     core_status status;
@@ -155,11 +205,11 @@ static core_status record(const core__region *functions,
 
 core_status core__region_loop_backward(const core__region *functions,
                                        core_tensor *const *tensors,
+                                       core_tensor *random_state,
+                                       const core__region_random *random,
                                        core_tensor **outputs)
 {
     const core__thread *self = core__thread_self();
-    size_t n = functions[1].noutputs, count = functions[2].noutputs;
-    core_tensor **state;
     core_status status;
 
     for (size_t i = 0; i < functions[2].ninputs && !self->no_grad; i++)
@@ -168,14 +218,10 @@ core_status core__region_loop_backward(const core__region *functions,
                                "%s: the gradient of a recorded loop cannot be "
                                "differentiated",
                                CORE__WHILE_BACKWARD_NAME);
-    state = core__alloc_zero((n + 1) * sizeof *state);
-    if (!state)
-        return core__error_memory(n * sizeof *state);
-    status = self->trace ? record(functions, tensors, outputs)
-                         : run(functions, tensors, state, outputs);
-    release_all(state, n);
-    core__free(state);
+    if (!self->trace)
+        return core__region_loop_gradient(functions, tensors, random, outputs);
+    status = record(functions, tensors, random_state, outputs);
     if (status != CORE_OK)
-        release_all(outputs, count);
+        release_all(outputs, functions[2].noutputs);
     return status;
 }

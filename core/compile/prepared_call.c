@@ -714,10 +714,13 @@ static void settle_outputs(const core__prepared *set)
     }
 }
 
-static void after_step(const core__prepared *set, core__run *r,
-                       const core__step *step)
+/* Changes are counted unless operators would not count them. */
+static void after_step(const core__prepared *set, const core__thread *self,
+                       core__run *r, const core__step *step)
 {
-    for (uint32_t k = 0; k < step->nchanges; k++)
+    bool counted = !(self->excluded & (uint32_t)CORE__KEY_INPLACE_OR_VIEW);
+
+    for (uint32_t k = 0; k < step->nchanges && counted; k++)
         core__storage_bump_version(set->changes[step->changes + k]->storage);
     for (uint32_t k = 0; k < step->nreleases; k++) {
         core_tensor **tensor = &r->tensors[set->releases[step->releases + k]];
@@ -745,7 +748,7 @@ static core_status run_steps(core__prepared *set, core__run *r)
                                 step->creations + step->ncreations));
         CORE_TRY(step->kind == CORE__STEP_LAUNCH ? run_launch(set, self, step)
                                                  : run_other(set, r, step));
-        after_step(set, r, step);
+        after_step(set, self, r, step);
     }
     return create_outputs(set, set->unused, set->ncreations);
 }

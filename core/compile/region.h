@@ -5,7 +5,9 @@
  *
  * A node with regions has no operator.  Its arguments are the predicate (of a
  * loop: absent), the inputs, and for each of its regions the values that the
- * region reads besides; its result is the list of its outputs.  A region is a
+ * region reads besides; its result is the list of its outputs.  A node that draws
+ * random numbers and is differentiated has further parts (region_random.h): the
+ * last of its results, or the last argument.  A region is a
  * program whose inputs are those two lists, with neither hidden inputs nor
  * writes, and whose outputs are values.  Its devices and generators are also the
  * program's.
@@ -18,7 +20,7 @@
  * third region for each turn, from the last one on, with what the turn began
  * with and the gradients of its results.  Its outputs are the gradients of the
  * floating tensors that the turn began with, and of what the body reads besides:
- * these are added up. */
+ * these are added up.  loop_second.h describes the derivative of that node. */
 
 #ifndef CORE_COMPILE_REGION_H
 #define CORE_COMPILE_REGION_H
@@ -41,11 +43,13 @@ enum {
 #define CORE__COND_NAME "core_cond"
 #define CORE__WHILE_NAME "core_while"
 #define CORE__WHILE_BACKWARD_NAME "core_while backward"
+#define CORE__WHILE_SECOND_NAME "core_while second backward"
 
 /* How many regions a node of this name has. */
 static inline uint32_t core__regions_named(const char *name)
 {
-    if (strcmp(name, CORE__WHILE_BACKWARD_NAME) == 0)
+    if (strcmp(name, CORE__WHILE_BACKWARD_NAME) == 0 ||
+        strcmp(name, CORE__WHILE_SECOND_NAME) == 0)
         return CORE__REGIONS_MAX;
     return strcmp(name, CORE__WHILE_NAME) == 0 ||
                    strcmp(name, CORE__COND_NAME) == 0
@@ -55,7 +59,36 @@ static inline uint32_t core__regions_named(const char *name)
 
 static inline uint32_t core__region_count(const core__program_node *node)
 {
-    return node->regions ? node->nargs - CORE__REGION_THEN : 0;
+    return node->regions ? core__regions_named(node->name) : 0;
+}
+
+/* The state of generators that a node with regions begins with; NULL: the
+ * present one. */
+static inline const core__program_argument *core__region_state(
+    const core__program_node *node)
+{
+    uint32_t count = CORE__REGION_THEN + core__region_count(node);
+
+    return node->regions && node->nargs > count ? &node->args[count] : NULL;
+}
+
+static inline bool core__region_is_second(const core__program_node *node)
+{
+    return strcmp(node->name, CORE__WHILE_SECOND_NAME) == 0;
+}
+
+/* How many results are outputs of regions, or computed from those. */
+static inline uint32_t core__region_outputs(const core__program_node *node)
+{
+    if (core__region_is_second(node))
+        return node->nvalues;
+    return node->regions[core__region_count(node) - 1]->noutputs;
+}
+
+/* True if the last result is the state of generators before the node. */
+static inline bool core__region_keeps_state(const core__program_node *node)
+{
+    return node->nvalues > core__region_outputs(node);
 }
 
 /* Runs a node with regions.  devices: those of this run, by index.  tensors: by

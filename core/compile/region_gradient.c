@@ -9,7 +9,7 @@
  * To differentiate the gradient of a branch, its regions are functions: their
  * operators are called again, now recorded by autograd. */
 
-#include "compile/region_trace.h"
+#include "compile/loop_second.h"
 
 #include "autograd/api/partial_gradients.h"
 #include "autograd/graph/autograd_meta.h"
@@ -155,7 +155,7 @@ static core_status make_arguments(const gradient *g, core_tensor *const *grads,
     core_program *program = node->trace->program;
     const core__program_argument *before =
         &g->node.arguments[CORE__REGION_INPUTS];
-    size_t size = CORE__REGION_ARGUMENTS * sizeof *before;
+    size_t size = (CORE__REGION_ARGUMENTS + 1) * sizeof *before;
     uint32_t *values = core__program_alloc(
         program, (before->count + ngrads + 1) * sizeof *values);
     uint32_t count = before->count;
@@ -180,22 +180,25 @@ static core_status make_arguments(const gradient *g, core_tensor *const *grads,
     }
     node->arguments[CORE__REGION_INPUTS].u.values = values;
     node->arguments[CORE__REGION_INPUTS].count = count;
-    return CORE_OK;
+    return node->state ? core__region_node_state(node, node->state) : CORE_OK;
 }
 
+/* out_node: with the arguments of the node, and the references of g. */
 static core_status add_backward(const gradient *g, core_tensor *const *grads,
-                                size_t ngrads, core_tensor **made)
+                                size_t ngrads, core_tensor **made,
+                                core__region_node *out_node)
 {
-    core__region_node node = g->node;
+    core__region_node *node = out_node;
     core_status status;
 
-    node.outputs = made;
-    node.noutputs = g->nwanted + g->node.nsources;
-    pthread_mutex_lock(&node.trace->lock);
-    status = make_arguments(g, grads, ngrads, &node);
+    *node = g->node;
+    node->outputs = made;
+    node->noutputs = g->nwanted + g->node.nsources;
+    pthread_mutex_lock(&node->trace->lock);
+    status = make_arguments(g, grads, ngrads, node);
     if (status == CORE_OK)
-        status = core__region_node_add(&node);
-    pthread_mutex_unlock(&node.trace->lock);
+        status = core__region_node_add(node);
+    pthread_mutex_unlock(&node->trace->lock);
     return status;
 }
 
@@ -288,6 +291,19 @@ static core_status collect(const gradient *g, core_node *node,
     return CORE_OK;
 }
 
+static core_status call_branch(gradient *g, const arguments *a,
+                               core_tensor **made)
+{
+    size_t count = g->nwanted + g->node.nsources;
+    const core__region branches[] = {
+        {CORE__COND_NAME, "then_function", call_then, g, a->inputs, a->count,
+         count, false, false},
+        {CORE__COND_NAME, "else_function", call_else, g, a->inputs, a->count,
+         count, false, false}};
+
+    return core__region_branch(branches, a->predicate, g->node.state, made);
+}
+
 /* Records the gradient of a branch as a branch. */
 static core_status branch_backward(gradient *g, core_node *node,
                                    core_tensor *const *grads, size_t ngrads,
@@ -304,10 +320,39 @@ static core_status branch_backward(gradient *g, core_node *node,
     if (status == CORE_OK)
         status = collect(g, node, grads, ngrads, &a);
     if (status == CORE_OK)
-        status = core_cond(a.predicate, call_then, call_else, g, a.inputs,
-                           a.count, made, g->nwanted + g->node.nsources);
+        status = call_branch(g, &a, made);
     core_tensor_release(a.predicate);
     release_all(a.inputs, most);
+    core__free(a.inputs);
+    return status;
+}
+
+/* Records the gradient of a loop, and that it has a derivative. */
+static core_status loop_backward(gradient *g, core_node *node,
+                                 core_tensor *const *grads, size_t ngrads,
+                                 core_tensor **made)
+{
+    arguments a = {.inputs = core__alloc_zero((g->ninputs + ngrads + 1) *
+                                              sizeof *a.inputs)};
+    core__region_node recorded;
+    core_status status = CORE_OK;
+    bool before;
+
+    if (!a.inputs)
+        return core__error_memory((g->ninputs + ngrads) * sizeof *a.inputs);
+    for (uint32_t i = 0; i < g->ninputs && status == CORE_OK; i++)
+        status = core_node_saved(node, i, &a.inputs[a.count++]);
+    for (size_t i = 0; i < ngrads; i++)
+        if (grads[i] && is_float(grads[i]))
+            a.inputs[a.count++] = core_tensor_retain(grads[i]);
+    before = core_grad_mode_set(false);
+    if (status == CORE_OK)
+        status = add_backward(g, grads, ngrads, made, &recorded);
+    core_grad_mode_set(before);
+    if (status == CORE_OK)
+        status =
+            core__loop_second_record(&recorded, a.inputs, g->ninputs, made);
+    release_all(a.inputs, a.count);
     core__free(a.inputs);
     return status;
 }
@@ -319,6 +364,7 @@ static core_status backward(core_node *node, void *context,
     gradient *g = context;
     size_t count = g->nwanted + g->node.nsources;
     core_tensor **made = core__alloc_zero((count + 1) * sizeof *made);
+    core__region_node recorded;
     uint32_t next = 0;
     core_status status;
 
@@ -332,8 +378,10 @@ static core_status backward(core_node *node, void *context,
                              core_node_name(node));
     else if (g->branch && core_grad_mode())
         status = branch_backward(g, node, grads, ngrads, made);
+    else if (core_grad_mode())
+        status = loop_backward(g, node, grads, ngrads, made);
     else
-        status = add_backward(g, grads, ngrads, made);
+        status = add_backward(g, grads, ngrads, made, &recorded);
     for (uint32_t i = 0; i < ngradients && status == CORE_OK; i++) {
         if (i < g->ninputs && !g->computed[i])
             continue;
@@ -350,35 +398,35 @@ static core_status backward(core_node *node, void *context,
 
 /* ---------------------------------------------------------------- forward -- */
 
-/* Numbers that are drawn again would be others. */
-static bool draws(const core_program *program)
+/* A gradient draws what the function drew. */
+static core_status check_draws(const core__region *function,
+                               const core_program *region,
+                               const core_program *gradient)
 {
-    for (uint32_t i = 0; i < program->nnodes; i++) {
-        const core__program_node *node = &program->nodes[i];
-
-        if (node->draws)
-            return true;
-        for (uint32_t k = 0; k < core__region_count(node); k++)
-            if (draws(node->regions[k]))
-                return true;
-    }
-    return false;
+    if (core__region_blocks(region) == core__region_blocks(gradient))
+        return CORE_OK;
+    return core__error(CORE_ERROR_UNSUPPORTED,
+                       "%s: %s draws random numbers in its backward, which a "
+                       "recorded gradient cannot repeat",
+                       function->name, function->part);
 }
 
-static core_status check_draws(const core__region *function,
-                               const core_program *program)
+/* What the body of a loop draws begins where the turn begins. */
+static core_status check_condition(const core__region *condition,
+                                   const core_program *region)
 {
-    return draws(program)
-               ? core__error(CORE_ERROR_UNSUPPORTED,
-                             "%s: %s draws random numbers, which a recorded "
-                             "gradient cannot repeat",
-                             function->name, function->part)
-               : CORE_OK;
+    if (!core__region_draws(region))
+        return CORE_OK;
+    return core__error(CORE_ERROR_UNSUPPORTED,
+                       "%s: %s draws random numbers, which a recorded gradient "
+                       "cannot repeat; draw them in the body",
+                       condition->name, condition->part);
 }
 
 /* Records a region that differentiates the function.  inputs: those of the
  * region. */
 static core_status record_region(gradient *g, const core__region *function,
+                                 const core_program *recorded,
                                  core_tensor *const *inputs, size_t ninputs,
                                  uint32_t index)
 {
@@ -397,17 +445,32 @@ static core_status record_region(gradient *g, const core__region *function,
     CORE_TRY(core__region_node_record(&g->node, &region, index));
     while (g->node.nsources > nsources) /* of no use: not differentiated */
         core_tensor_release(g->node.sources[--g->node.nsources]);
-    return check_draws(function, g->node.regions[index]);
+    return check_draws(function, recorded, g->node.regions[index]);
+}
+
+static core_status share_captured(core__region_captured *to,
+                                  const core__region_captured *from)
+{
+    *to = (core__region_captured){
+        .values = from->values,
+        .tensors = core__alloc((from->count + 1) * sizeof *to->tensors)};
+    if (!to->tensors)
+        return core__error_memory(from->count * sizeof *to->tensors);
+    for (; to->count < from->count; to->count++)
+        to->tensors[to->count] = core_tensor_retain(from->tensors[to->count]);
+    return CORE_OK;
 }
 
 /* Condition and body are those of the loop. */
-static void share_loop(gradient *g, const core__region_node *loop)
+static core_status share_loop(gradient *g, const core__region_node *loop)
 {
     for (uint32_t k = 0; k < 2; k++) {
         g->node.regions[k] = core_program_retain(loop->regions[k]);
         g->node.arguments[CORE__REGION_THEN + k] =
             loop->arguments[CORE__REGION_THEN + k];
+        CORE_TRY(share_captured(&g->node.captured[k], &loop->captured[k]));
     }
+    return CORE_OK;
 }
 
 static core_status record_regions(gradient *g,
@@ -416,13 +479,14 @@ static core_status record_regions(gradient *g,
                                   core_tensor *const *inputs, size_t ninputs)
 {
     if (!g->branch) {
-        share_loop(g, recorded);
-        for (uint32_t k = 0; k < 2; k++)
-            CORE_TRY(check_draws(&functions[k], g->node.regions[k]));
-        return record_region(g, &functions[1], inputs, ninputs, 2);
+        CORE_TRY(share_loop(g, recorded));
+        CORE_TRY(check_condition(&functions[0], g->node.regions[0]));
+        return record_region(g, &functions[1], recorded->regions[1], inputs,
+                             ninputs, 2);
     }
     for (uint32_t k = 0; k < 2; k++)
-        CORE_TRY(record_region(g, &functions[k], inputs, ninputs, k));
+        CORE_TRY(record_region(g, &functions[k], recorded->regions[k], inputs,
+                               ninputs, k));
     return CORE_OK;
 }
 
@@ -463,6 +527,7 @@ static core_status new_gradient(const core__region_node *recorded,
     if (!g)
         return core__error_memory(size);
     g->node.trace = recorded->trace;
+    g->node.state = core_tensor_retain(recorded->state);
     g->node.name = branch ? CORE__COND_NAME : CORE__WHILE_BACKWARD_NAME;
     g->branch = branch;
     g->ninputs = (uint32_t)function->ninputs;
@@ -484,7 +549,7 @@ static core_status new_gradient(const core__region_node *recorded,
 }
 
 /* The inputs and sources have gradients.  Predicate and inputs are saved for the
- * second derivative of a branch. */
+ * second derivative. */
 static core_status record_function(gradient *g, const core__region *function,
                                    core_tensor *predicate,
                                    core_tensor **outputs)
@@ -495,23 +560,21 @@ static core_status record_function(gradient *g, const core__region *function,
                                .release = drop,
                                .context = g};
     size_t n = function->ninputs, count = n + g->node.nsources;
-    core_tensor **tensors = core__alloc((count + n + 2) * sizeof *tensors);
-    core_tensor **saved = tensors + count;
+    core_tensor **tensors = core__alloc((count + n + 3) * sizeof *tensors);
+    core_tensor **saved = tensors + count + (g->branch ? 0 : 1);
     core_status status;
 
     if (!tensors) {
         drop(g);
         return core__error_memory(count * sizeof *tensors);
     }
-    saved[0] = predicate;
+    tensors[count] = predicate;
     for (size_t i = 0; i < n; i++)
-        tensors[i] = saved[1 + i] = function->inputs[i];
+        tensors[i] = tensors[count + 1 + i] = function->inputs[i];
     for (size_t i = n; i < count; i++)
         tensors[i] = g->node.sources[i - n];
-    if (!g->branch)
-        info.flags = CORE_FUNCTION_ONCE_DIFFERENTIABLE;
     status = core_function_record(&info, tensors, count, saved,
-                                  g->branch ? n + 1 : 0, outputs,
+                                  g->branch ? n + 1 : n, outputs,
                                   function->noutputs, NULL);
     core__free(tensors);
     return status;

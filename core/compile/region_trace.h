@@ -6,7 +6,7 @@
 #ifndef CORE_COMPILE_REGION_TRACE_H
 #define CORE_COMPILE_REGION_TRACE_H
 
-#include "compile/region.h"
+#include "compile/region_random.h"
 #include "compile/trace.h"
 
 #include <libcore/autograd.h>
@@ -41,7 +41,13 @@ typedef struct core__region_node {
     core_tensor **sources; /* what its regions read besides their inputs and has
                             * a gradient; with references */
     uint32_t nsources;
-    core_tensor **outputs; /* set by core__region_node_add */
+    /* The state of generators (region_random.h), with a reference: with which
+     * the node begins, or which core__region_node_add returns; NULL: neither. */
+    core_tensor *state;
+    bool replays, keeps;
+    bool differentiates;             /* autograd may record the node */
+    const core__program_type *types; /* of the outputs; NULL: as of a region */
+    core_tensor **outputs;           /* set by core__region_node_add */
     size_t noutputs;
 } core__region_node;
 
@@ -50,6 +56,8 @@ core_status core__region_node_begin(core__region_node *node,
                                     core_tensor *const *inputs, size_t ninputs);
 core_status core__region_node_predicate(core__region_node *node,
                                         core_tensor *predicate);
+core_status core__region_node_state(core__region_node *node,
+                                    core_tensor *state);
 /* Records a region.  It may be called in grad mode. */
 core_status core__region_node_record(core__region_node *node,
                                      const core__region *region,
@@ -66,10 +74,24 @@ core_status core__region_differentiate(const core__region_node *recorded,
                                        core_tensor *predicate,
                                        core_tensor **outputs);
 
+/* Records core_cond.  state: with which it begins, or NULL. */
+core_status core__region_branch(const core__region *branches,
+                                core_tensor *predicate, core_tensor *state,
+                                core_tensor **outputs);
 /* Runs or records a node that is the gradient of a loop.  functions: its three
- * regions.  tensors: its inputs. */
+ * regions.  tensors: its inputs.  state: with which it begins, or NULL; random:
+ * the generators, which have that state in a run. */
 core_status core__region_loop_backward(const core__region *functions,
                                        core_tensor *const *tensors,
+                                       core_tensor *state,
+                                       const core__region_random *random,
+                                       core_tensor **outputs);
+
+/* Computes the gradient of a loop with these functions, as a run does.  Outputs
+ * of which there is no gradient are NULL. */
+core_status core__region_loop_gradient(const core__region *functions,
+                                       core_tensor *const *tensors,
+                                       const core__region_random *random,
                                        core_tensor **outputs);
 
 /* The state of a loop before its first turn: the inputs, row-major. */

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "compile/prepared.h"
+#include "compile/replay_numbers.h"
 #include "compile/run.h"
 #include "device/device.h"
 #include "device/stream.h"
@@ -77,7 +78,9 @@ struct core__replay {
     core_memory *hidden_memory; /* by hidden input */
     core_value *numbers;        /* by number: of the capture */
     core_value *numbers_now;
-    bool *varies;          /* by number */
+    core__replay_numbers *device_numbers; /* that the graph reads, or NULL */
+    bool *varies;                         /* by number */
+    bool *refreshed;       /* by number: the graph reads it in each launch */
     uint8_t *steady;       /* by number that varies: calls since it changed */
     uint8_t *revived;      /* by number: how often it did no longer vary */
     core_tensor **results; /* by value: tensors of the graph that are read
@@ -163,7 +166,7 @@ static replay *replay_new(core_program *program, core__replays *replays)
         program->ninputs *
             (sizeof(core_memory) + sizeof(void *) + sizeof(bool)) +
         program->nhidden * sizeof(core_memory) +
-        program->nnumbers * (2 * sizeof(core_value) + sizeof(bool) + 2) +
+        program->nnumbers * (2 * sizeof(core_value) + 2 * sizeof(bool) + 2) +
         program->nvalues * (2 * sizeof(void *) + sizeof(uint32_t));
     replay *r = core__alloc_zero(size);
 
@@ -180,7 +183,8 @@ static replay *replay_new(core_program *program, core__replays *replays)
     r->last_reader = (uint32_t *)(void *)(r->tensors + program->nvalues);
     r->copies = (bool *)(void *)(r->last_reader + program->nvalues);
     r->varies = r->copies + program->ninputs;
-    r->steady = (uint8_t *)(r->varies + program->nnumbers);
+    r->refreshed = r->varies + program->nnumbers;
+    r->steady = (uint8_t *)(r->refreshed + program->nnumbers);
     r->revived = r->steady + program->nnumbers;
     return r;
 }
@@ -221,6 +225,10 @@ static void drop_graph(const core_program *program, replay *r)
     core__error_save(&saved);
     drop_tensors(r, r->buffers, program->ninputs);
     drop_tensors(r, r->results, program->nvalues);
+    core__replay_numbers_drop(r->device_numbers, r->last);
+    core__replay_numbers_free(r->device_numbers);
+    r->device_numbers = NULL;
+    memset(r->refreshed, 0, program->nnumbers * sizeof *r->refreshed);
     core_graph_release(r->graph);
     r->graph = NULL;
     core__fusion_release(r->fusion); /* after the graph that has its kernels */
@@ -349,7 +357,10 @@ static uint32_t find_end(const core_program *program, replay *r,
 {
     for (uint32_t i = 0; i < program->nnodes; i++) {
         const core__program_node *node = &program->nodes[node_at(r, i)];
-        const core__program_number *number = varying_number(program, r, node);
+        const core__program_number *number =
+            core__replay_numbers_has(r->device_numbers, node_at(r, i))
+                ? NULL
+                : varying_number(program, r, node);
         const char *reason = unprepared_reason(facts, node);
         const core__fused_group *group;
 
@@ -440,6 +451,8 @@ static bool note_number(replay *r, uint32_t i)
 {
     bool same = same_number(&r->numbers[i], &r->numbers_now[i]);
 
+    if (r->refreshed[i])
+        return true;
     if (!r->varies[i]) {
         r->varies[i] = !same;
         r->steady[i] = 0;
@@ -519,6 +532,8 @@ static core_status make_buffers(const core_program *program, replay *r,
                                   core__type_strides(type), &r->buffers[i]);
         captured[i] = r->buffers[i];
     }
+    if (status == CORE_OK)
+        status = core__replay_numbers_create(r->device_numbers);
     core_stream_guard_leave(&guard);
     return status;
 }
@@ -596,23 +611,61 @@ static core_status run_nodes(core__run *run, const replay *r, uint32_t first,
     return CORE_OK;
 }
 
+/* A run that is captured. */
+typedef struct capturing {
+    core__run run; /* first */
+    const core__replay_numbers *numbers;
+} capturing;
+
+static core_status capture_operator(core__run *run, core_operator *op,
+                                    const core_value *args, uint32_t nargs,
+                                    core_value *results, uint32_t nresults)
+{
+    const core__replay_numbers *numbers =
+        ((const capturing *)(const void *)run)->numbers;
+
+    return core__replay_numbers_has(numbers, run->node)
+               ? core__replay_numbers_call(numbers, run->node, args)
+               : core__call(op, args, nargs, results, nresults);
+}
+
+static core_status capture_copy(core__run *run, core_tensor *to,
+                                core_tensor *from)
+{
+    (void)run;
+    return core_copy_(to, from, false);
+}
+
+static bool owns_memory(const core__run *run, uint32_t value)
+{
+    return atomic_load(&run->tensors[value]->storage->references) == 1;
+}
+
+static const core__run_steps capture_steps = {
+    .call = capture_operator,
+    .copy = capture_copy,
+    .owns = owns_memory,
+};
+
 static core_status run_captured(core_program *program, replay *r,
                                 core_tensor *const *inputs, uint32_t end)
 {
-    core__run run = {.program = program,
-                     .inputs = inputs,
-                     .devices = program->devices,
-                     .tensors = r->tensors,
-                     .numbers = r->numbers,
-                     .last = r->fusion ? r->last_reader : NULL};
-    core_status status = core__run_set_sources(&run);
+    capturing c = {.run = {.program = program,
+                           .inputs = inputs,
+                           .devices = program->devices,
+                           .tensors = r->tensors,
+                           .numbers = r->numbers,
+                           .steps = &capture_steps,
+                           .last = r->fusion ? r->last_reader : NULL},
+                   .numbers = r->device_numbers};
+    core_status status = core__run_set_sources(&c.run);
 
     if (status == CORE_OK)
-        status = run_nodes(&run, r, 0, end, true);
+        status = run_nodes(&c.run, r, 0, end, true);
     if (status == CORE_OK)
         keep_results(program, r);
     if (status == CORE_OK && end == program->nnodes)
-        status = core__run_writes(&run);
+        status = core__run_writes(&c.run);
     release_tensors(program, r);
     return status;
 }
@@ -643,6 +696,20 @@ static uint32_t count_groups(const replay *r, uint32_t end)
     return count;
 }
 
+/* Numbers that nodes of the graph read in each launch may change. */
+static void note_refreshed(const core_program *program, replay *r, uint32_t end)
+{
+    for (uint32_t i = 0; i < end; i++) {
+        const core__program_node *node = &program->nodes[node_at(r, i)];
+
+        if (!core__replay_numbers_has(r->device_numbers, node_at(r, i)))
+            continue;
+        for (uint32_t k = 0; k < node->nargs; k++)
+            if (node->args[k].tag == CORE__ARGUMENT_NUMBER)
+                r->refreshed[node->args[k].u.i] = true;
+    }
+}
+
 static core_status capture_program(core_program *program, replay *r,
                                    core_tensor *const *inputs, uint32_t end)
 {
@@ -668,6 +735,7 @@ static core_status capture_program(core_program *program, replay *r,
     r->call_flags = core__thread_self()->call_flags;
     atomic_store(&r->end, end);
     atomic_store(&r->fused, count_groups(r, end));
+    note_refreshed(program, r, end);
     atomic_store_explicit(&r->state, CAPTURED, memory_order_release);
     atomic_fetch_add(&r->captures, 1);
     atomic_fetch_add(&r->replays->captures, 1);
@@ -696,8 +764,10 @@ static core_status capture(core_program *program, replay *r,
         return CORE_OK;
     }
     take_fusion(program, r, facts);
-    end = find_end(program, r, facts);
+    status = core__replay_numbers_find(program, &r->device_numbers);
+    end = status == CORE_OK ? find_end(program, r, facts) : 0;
     core__prepared_facts_release(facts);
+    CORE_TRY(status);
     if (2 * end < program->nnodes) {
         describe_end(program, r, text, sizeof text);
         never(program, r, text);
@@ -828,6 +898,7 @@ static core_status launch_graph(core_program *program, replay *r,
         r->last = core_stream_retain(stream);
     }
     CORE_TRY(copy_inputs(program, r, inputs));
+    CORE_TRY(core__replay_numbers_fill(r->device_numbers, r->numbers_now));
     CORE_TRY(core_graph_launch(r->graph, stream));
     CORE_TRY(core__run_set_sources(&run));
     CORE_TRY(take_results(program, r, &run));

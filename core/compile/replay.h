@@ -18,11 +18,14 @@
  * Groups of operators that the prepared calls compute with one kernel
  * (fusion.h) have that kernel in the graph, too.
  *
+ * Steps of optimizers read their count, learning rate and the like from memory of
+ * the device, which is filled before each launch (replay_numbers.h).
+ *
  * A graph ends before the first operator that cannot be part of it: one that
- * reads the host in each call, or a number that changes between calls, such as
- * Adam's count of steps.  The operators from there on are called after the
- * launch.  A program whose graph would have fewer than half of its operators is
- * called as without graphs.
+ * reads the host in each call, or another number that changes between calls, such
+ * as that of an optimizer without a fused kernel.  The operators from there on are
+ * called after the launch.  A program whose graph would have fewer than half of
+ * its operators is called as without graphs.
  *
  * All graphs of a compiled function share a memory pool, and one call at a time
  * launches one of them; a call during a launch by another thread runs without a

@@ -345,7 +345,6 @@ static core_status find_or_add(core__trace *trace, uint32_t codegen,
 typedef struct run {
     core__trace *trace;
     core_tensor **inputs;            /* with references */
-    uint32_t *versions;              /* of their storages */
     core_tensor **outputs;           /* with references */
     core__traced_storage **storages; /* that get the memory of outputs */
     uint32_t ninputs, noutputs;
@@ -383,17 +382,14 @@ static core_status describe(run *r)
     size_t count = (size_t)r->trace->nstorages + 1;
 
     r->ninputs = program->nhidden;
-    r->inputs = core__alloc_zero(3 * count * sizeof(void *) +
-                                 count * sizeof *r->versions);
+    r->inputs = core__alloc_zero(3 * count * sizeof(void *));
     if (!r->inputs)
         return core__error_memory(3 * count * sizeof(void *));
     r->outputs = r->inputs + count;
     r->storages = (core__traced_storage **)(void *)(r->outputs + count);
-    r->versions = (uint32_t *)(void *)(r->storages + count);
     for (uint32_t i = 0; i < r->ninputs; i++) {
         r->inputs[i] = program->hidden[i].tensor;
         core__tensor_retain(r->inputs[i]);
-        r->versions[i] = core__tensor_version(r->inputs[i]);
     }
     return describe_outputs(r);
 }
@@ -407,7 +403,8 @@ static bool has_work(const core_program *program)
     return draws || program->noutputs || program->nwrites;
 }
 
-/* What is above the backends has happened when the operators were recorded. */
+/* What is above the backends has happened when the operators were recorded, which
+ * also counted the changes. */
 static core_status run_program(run *r, core_program *program, bool prepared)
 {
     core__thread *self = core__thread_self();
@@ -424,9 +421,6 @@ static core_status run_program(run *r, core_program *program, bool prepared)
     self->inference = inference;
     self->no_grad = no_grad;
     self->excluded = excluded;
-    /* Changes were counted when they were recorded. */
-    for (uint32_t i = 0; i < r->ninputs; i++)
-        atomic_store(&r->inputs[i]->storage->version, r->versions[i]);
     return status;
 }
 

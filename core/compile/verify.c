@@ -5,7 +5,7 @@
  * have the kinds of the schemas, and that types are those that are inferred. */
 
 #include "compile/program.h"
-#include "compile/region.h"
+#include "compile/region_random.h"
 
 #include "base/memory.h"
 #include "device/device.h"
@@ -338,9 +338,10 @@ static uint32_t inputs_of(const core__program_node *node, uint32_t index)
 {
     const core_program *body = node->regions[1];
 
-    return core__region_count(node) == CORE__REGIONS_MAX && index < 2
-               ? body->noutputs
-               : node->args[CORE__REGION_INPUTS].count;
+    if (core__region_count(node) == CORE__REGIONS_MAX && index < 2)
+        return body->noutputs;
+    return node->args[CORE__REGION_INPUTS].count -
+           (core__region_is_second(node) ? node->regions[2]->noutputs : 0);
 }
 
 /* A region's inputs are the inputs and what it reads besides.  Those of a loop are
@@ -435,35 +436,97 @@ static core_status check_predicate(const checker *c,
     return one ? CORE_OK : wrong(c, "the predicate is not one bool");
 }
 
+static bool is_state(const core__program_type *type)
+{
+    return type->dtype == CORE_I64 && type->ndim == 1;
+}
+
+/* The state of generators, as the last argument or the last result. */
+static core_status check_states(const checker *c,
+                                const core__program_node *node)
+{
+    const core__program_argument *state = core__region_state(node);
+    const core__program_value *values = c->program->values;
+    uint32_t outputs = core__region_outputs(node);
+    int64_t size =
+        core__region_state_size(node->regions, core__region_count(node));
+
+    if (state && state->tag != CORE_VALUE_TENSOR)
+        return wrong(c, "the state of generators is not a tensor");
+    if (state)
+        CORE_TRY(check_use(c, state->u.value));
+    if (state && !is_state(&values[state->u.value].type))
+        return wrong(c, "the state of generators is not a list of i64");
+    if (node->nvalues == outputs)
+        return CORE_OK;
+    if (node->nvalues != outputs + 1 || state || !outputs ||
+        core__region_count(node) == CORE__REGIONS_MAX ||
+        !is_state(&values[node->first + outputs].type) ||
+        core__type_sizes(&values[node->first + outputs].type)[0] != size)
+        return wrong(c, "it has %u results and %u outputs", node->nvalues,
+                     outputs);
+    return node->results[0].u.values[outputs] == node->first + outputs
+               ? CORE_OK
+               : wrong(c, "the state of generators is not its last result");
+}
+
 static core_status check_region_node(const checker *c,
                                      const core__program_node *node)
 {
     bool loop = strcmp(node->name, CORE__COND_NAME) != 0;
     uint32_t tag = loop ? CORE_VALUE_NONE : CORE_VALUE_TENSOR;
+    uint32_t count = CORE__REGION_THEN + core__region_count(node);
 
     if (c->depth >= CORE__REGION_DEPTH)
         return wrong(c, "regions are nested more than %d times",
                      CORE__REGION_DEPTH);
-    if (node->op ||
-        node->nargs != CORE__REGION_THEN + core__regions_named(node->name) ||
-        node->nresults != 1 || node->written || node->draws ||
+    if (node->op || node->nargs - count > 1 || node->nresults != 1 ||
+        node->written || node->draws ||
         node->args[CORE__REGION_PREDICATE].tag != tag ||
         node->results[0].tag != CORE_VALUE_TENSOR_LIST ||
         node->results[0].count != node->nvalues ||
         (node->nvalues && node->first != c->defined) ||
         node->nvalues > c->program->nvalues - c->defined)
         return wrong(c, "it is not described");
-    for (uint32_t k = CORE__REGION_INPUTS; k < node->nargs; k++) {
+    for (uint32_t k = CORE__REGION_INPUTS; k < count; k++) {
         if (node->args[k].tag != CORE_VALUE_TENSOR_LIST)
             return wrong(c, "argument %u is not a list", k);
         for (uint32_t i = 0; i < node->args[k].count; i++)
             CORE_TRY(check_use(c, node->args[k].u.values[i]));
     }
+    CORE_TRY(check_states(c, node));
     if (strcmp(node->name, CORE__WHILE_NAME) == 0 &&
-        node->nvalues != node->args[CORE__REGION_INPUTS].count)
+        core__region_outputs(node) != node->args[CORE__REGION_INPUTS].count)
         return wrong(c, "it has %u results, and another number of inputs",
-                     node->nvalues);
+                     core__region_outputs(node));
     return loop ? CORE_OK : check_predicate(c, node);
+}
+
+/* The next result is the gradient of a value, if that is floating. */
+static core_status check_gradient(const checker *c,
+                                  const core__program_node *node,
+                                  uint32_t value, uint32_t *next)
+{
+    const core_program *program = c->program;
+    const core__program_type *of = &program->values[value].type, *type;
+    int64_t strides[CORE_MAX_NDIM];
+    size_t size = of->ndim * sizeof *strides;
+
+    if (!core__dtype_is_floating((core_dtype)of->dtype))
+        return CORE_OK;
+    if (*next == node->nvalues)
+        return wrong(c, "it has only %u results", node->nvalues);
+    type = &program->values[node->first + *next].type;
+    core__layout_contiguous(of->ndim, core__type_sizes(of), strides);
+    if (type->dtype != of->dtype || type->device != of->device ||
+        type->ndim != of->ndim ||
+        node->results[0].u.values[*next] != node->first + *next ||
+        memcmp(core__type_sizes(type), core__type_sizes(of), size) != 0 ||
+        memcmp(core__type_strides(type), strides, size) != 0)
+        return wrong(c, "result %u is not like what it is the gradient of",
+                     *next);
+    ++*next;
+    return CORE_OK;
 }
 
 /* The gradient of a loop: its inputs are the state and the gradients of the
@@ -500,11 +563,12 @@ static core_status check_results(const checker *c,
                                  const core__program_node *node, uint32_t index)
 {
     const core_program *program = c->program, *region = node->regions[index];
-    bool last = index + 1 == core__region_count(node);
+    bool last =
+        index + 1 == core__region_count(node) && !core__region_is_second(node);
     bool body = index == 1 && strcmp(node->name, CORE__COND_NAME) != 0;
 
     for (uint32_t i = 0; i < region->noutputs; i++)
-        if ((last || !body) &&
+        if ((last || (!body && index < 2)) &&
             (node->results[0].u.values[i] != node->first + i ||
              !same_type(region, &region->outputs[i].type, program,
                         &program->values[node->first + i].type)))
@@ -520,15 +584,58 @@ static core_status check_results(const checker *c,
     return CORE_OK;
 }
 
+/* The derivative of the gradient of a loop: its last inputs are as the outputs of
+ * the third region.  A result is row-major, and like one of what it is the
+ * gradient. */
+static core_status check_second(const checker *c,
+                                const core__program_node *node)
+{
+    const core_program *program = c->program, *gradient = node->regions[2];
+    const core__program_argument *inputs = &node->args[CORE__REGION_INPUTS];
+    uint32_t before = inputs->count - gradient->noutputs, count = 0;
+
+    for (uint32_t i = 0; i < gradient->noutputs; i++)
+        if (!same_type(gradient, &gradient->outputs[i].type, program,
+                       &program->values[inputs->u.values[before + i]].type))
+            return wrong(c,
+                         "input %u has another type than output %u of its "
+                         "third region",
+                         before + i, i);
+    for (uint32_t i = 0; i < before; i++)
+        CORE_TRY(check_gradient(c, node, inputs->u.values[i], &count));
+    for (uint32_t k = 1; k < CORE__REGIONS_MAX; k++)
+        for (uint32_t i = 0; i < node->args[CORE__REGION_THEN + k].count; i++)
+            CORE_TRY(check_gradient(
+                c, node, node->args[CORE__REGION_THEN + k].u.values[i],
+                &count));
+    return count == node->nvalues
+               ? CORE_OK
+               : wrong(c, "it has %u results, not %u", node->nvalues, count);
+}
+
+/* Of the gradient of a loop and its derivative: how many inputs the node has at
+ * least. */
+static core_status check_input_count(const checker *c,
+                                     const core__program_node *node)
+{
+    uint64_t least = node->regions[1]->noutputs;
+
+    if (core__region_is_second(node))
+        least += node->regions[2]->noutputs;
+    return least <= node->args[CORE__REGION_INPUTS].count
+               ? CORE_OK
+               : wrong(c, "its body has more outputs than it has inputs");
+}
+
 static core_status check_regions(checker *c, const core__program_node *node)
 {
     bool loop = strcmp(node->name, CORE__COND_NAME) != 0;
     bool backward = core__region_count(node) == CORE__REGIONS_MAX;
+    bool second = core__region_is_second(node);
 
     CORE_TRY(check_region_node(c, node));
-    if (backward &&
-        node->regions[1]->noutputs > node->args[CORE__REGION_INPUTS].count)
-        return wrong(c, "its body has more outputs than it has inputs");
+    if (backward)
+        CORE_TRY(check_input_count(c, node));
     for (uint32_t k = 0; k < core__region_count(node); k++) {
         const core_program *region = node->regions[k];
         bool condition = loop && k == 0;
@@ -536,14 +643,15 @@ static core_status check_regions(checker *c, const core__program_node *node)
         CORE_TRY(verify(region, c->depth + 1));
         CORE_TRY(check_region_inputs(c, node, k, loop));
         CORE_TRY(check_region_outputs(c, node, k,
-                                      condition            ? 1
-                                      : backward && k == 1 ? region->noutputs
-                                                           : node->nvalues));
+                                      condition ? 1
+                                      : backward && (k == 1 || second)
+                                          ? region->noutputs
+                                          : core__region_outputs(node)));
         CORE_TRY(condition ? check_condition(c, region)
                            : check_results(c, node, k));
     }
     if (backward)
-        CORE_TRY(check_loop_backward(c, node));
+        CORE_TRY(second ? check_second(c, node) : check_loop_backward(c, node));
     c->defined += node->nvalues;
     return CORE_OK;
 }

@@ -47,6 +47,22 @@ static core_status check_number(const core__inference *infer, uint32_t position)
                           core__argument_name(infer->op, position));
 }
 
+/* After the lists: two numbers of SGD, three of Adam. */
+static core_status check_numbers(const core__inference *infer, uint32_t lists)
+{
+    const core_tensor *numbers = infer->args[lists].u.tensor;
+    int64_t count = lists - 1;
+
+    if (numbers->dtype == CORE_F64 && numbers->ndim == 1 &&
+        numbers->sizes[0] == count && numbers->strides[0] == 1 &&
+        numbers->device == infer->device)
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                          "numbers must be an f64 tensor with sizes [%lld] on "
+                          "\"%s\"",
+                          (long long)count, infer->device->name);
+}
+
 /* Lists of the length of self come first; without momentum the list of buffers
  * may be empty.  The last two arguments are grad_scale and found_inf. */
 CORE__INFER(fused_step)
@@ -56,7 +72,8 @@ CORE__INFER(fused_step)
 
     for (; infer->args[lists].tag == CORE_VALUE_TENSOR_LIST; lists++) {
         uint32_t n = infer->args[lists].count;
-        bool unused = lists == 2 && n == 0 && infer->nargs == 11 &&
+        bool unused = lists == 2 && n == 0 &&
+                      infer->args[3].tag != CORE_VALUE_TENSOR_LIST &&
                       core__arg_float(infer->args, 4, 0) == 0;
 
         if (n != count && !unused)
@@ -68,6 +85,8 @@ CORE__INFER(fused_step)
     for (uint32_t list = 0; list < lists; list++)
         for (uint32_t k = 0; k < infer->args[list].count; k++)
             CORE_TRY(check_one(infer, list, k, infer->args[0].u.tensors[0]));
+    if (infer->args[lists].tag == CORE_VALUE_TENSOR)
+        CORE_TRY(check_numbers(infer, lists));
     CORE_TRY(check_number(infer, infer->nargs - 2));
     return check_number(infer, infer->nargs - 1);
 }

@@ -115,9 +115,11 @@ static bool writes_argument(const sim_work *work, uint32_t index)
 {
     core_string name = work->kernel->name;
 
-    if (core_sdk_string_equal(name, "_fused_sgd_step"))
+    if (core_sdk_string_equal(name, "_fused_sgd_step") ||
+        core_sdk_string_equal(name, "_fused_sgd_step.device_numbers"))
         return index == 0 || index == 2;
-    if (core_sdk_string_equal(name, "_fused_adam_step"))
+    if (core_sdk_string_equal(name, "_fused_adam_step") ||
+        core_sdk_string_equal(name, "_fused_adam_step.device_numbers"))
         return index == 0 || index == 2 || index == 3;
     return (index == 3 || index == 4) && work->nargs > 5 &&
            core_sdk_string_equal(name, "native_batch_norm") &&

@@ -18,7 +18,11 @@ enum {
     LARGE = 66003 /* elements, more than a launch of 2^16 threads */
 };
 
-static const char *const names[] = {"_fused_sgd_step", "_fused_adam_step"};
+/* Adam follows SGD; in the last two, numbers are in memory of the device. */
+static const char *const names[] = {"_fused_sgd_step", "_fused_adam_step",
+                                    "_fused_sgd_step.device_numbers",
+                                    "_fused_adam_step.device_numbers"};
+enum { NAMES = sizeof names / sizeof *names, ON_DEVICE = 2 };
 
 /* Numbers of a step; found < 0: without found_inf, scale 0: without
  * grad_scale. */
@@ -47,6 +51,7 @@ static const step steps[] = {
 typedef struct lists {
     core_tensor *tensors[LISTS][MANY];
     core_tensor *scale, *found;
+    core_tensor *numbers; /* NULL: they are arguments */
 } lists;
 
 typedef struct fused {
@@ -81,7 +86,32 @@ static void release(lists *l)
             core_tensor_release(l->tensors[list][k]);
     core_tensor_release(l->found);
     core_tensor_release(l->scale);
+    core_tensor_release(l->numbers);
     *l = (lists){.scale = NULL};
+}
+
+static bool is_sgd(const fused *test)
+{
+    return test->which % 2 == 0;
+}
+
+/* The third step, or the first one. */
+static int64_t count_of(const step *with)
+{
+    return with->first ? 1 : 3;
+}
+
+static core_status make_numbers(const fused *test, const step *with,
+                                core_device *device, core_tensor **out)
+{
+    double count = (double)count_of(with);
+    const double sgd[] = {.1, with->first};
+    const double adam[] = {-(.1 / (1 - pow(.9, count))),
+                           sqrt(1 - pow(.99, count)), 1 - .1 * with->decay};
+    const int64_t size = is_sgd(test) ? 2 : 3;
+
+    return core_tensor_from_data(is_sgd(test) ? sgd : adam, CORE_F64, &size, 1,
+                                 device, out);
 }
 
 static core_status make(const fused *test, const step *with,
@@ -108,7 +138,9 @@ static core_status make(const fused *test, const step *with,
     if (with->found >= 0)
         CORE_TRY(core_tensor_from_data(&found, CORE_F32, NULL, 0, device,
                                        &out->found));
-    return CORE_OK;
+    return test->which < ON_DEVICE
+               ? CORE_OK
+               : make_numbers(test, with, device, &out->numbers);
 }
 
 static core_value optional(core_tensor *tensor)
@@ -125,16 +157,22 @@ static core_status run(const fused *test, const step *with, lists *on)
     for (; n < test->nlists; n++)
         args[n] = (core_value){
             CORE_VALUE_TENSOR_LIST, test->count, {.tensors = on->tensors[n]}};
-    if (test->which == 0) {
-        args[n++] = core_float(.1);
+    if (on->numbers)
+        args[n++] = suite_tensor_value(on->numbers);
+    if (is_sgd(test)) {
+        if (!on->numbers)
+            args[n++] = core_float(.1);
         args[n++] = core_float(with->momentum);
         args[n++] = core_float(with->dampening);
         args[n++] = core_float(with->decay);
         args[n++] = core_bool(with->other);
-        args[n++] = core_bool(with->first);
+        if (!on->numbers)
+            args[n++] = core_bool(with->first);
     } else {
-        args[n++] = core_int(with->first ? 1 : 3);
-        args[n++] = core_float(.1);
+        if (!on->numbers) {
+            args[n++] = core_int(count_of(with));
+            args[n++] = core_float(.1);
+        }
         args[n++] = core_float(.9);
         args[n++] = core_float(.99);
         args[n++] = core_float(1e-8);
@@ -156,6 +194,7 @@ static bool same_tensor(const fused *test, const step *with, uint32_t list,
         {"self", "grads", "momentum_buffers", ""},
         {"self", "grads", "exp_avgs", "exp_avg_sqs"}};
     size_t size = (size_t)size_of(test, k), item = core_dtype_size(test->dtype);
+    const char *list_name = of[is_sgd(test) ? 0 : 1][list];
 
     if (!expect_ok(test->out, core_tensor_read(got, bytes, size * item),
                    "reading a tensor") ||
@@ -173,8 +212,7 @@ static bool same_tensor(const fused *test, const step *with, uint32_t list,
                     "%s of %s, %u tensors, %s: element %zu of %s[%u] is %.9g, "
                     "expected %.9g",
                     names[test->which], core_dtype_name(test->dtype),
-                    test->count, with->what, i, of[test->which][list], k, is,
-                    wanted[i]))
+                    test->count, with->what, i, list_name, k, is, wanted[i]))
             return false;
     }
     return true;
@@ -219,10 +257,10 @@ static void optimizer_steps(suite *self, outcome *out, const test *one)
                           "turning the fallback off");
 
     (void)one;
-    for (test.which = 0; good && test.which < 2; test.which++)
+    for (test.which = 0; good && test.which < NAMES; test.which++)
         for (size_t d = 0; good && d < sizeof dtypes / sizeof *dtypes; d++) {
             test.dtype = dtypes[d];
-            test.nlists = test.which == 0 ? 3 : 4;
+            test.nlists = is_sgd(&test) ? 3 : 4;
             test.count = FEW;
             for (size_t k = 0; good && k < sizeof steps / sizeof *steps; k++)
                 good = check_step(&test, &steps[k]);

@@ -160,28 +160,77 @@ static core_status run(steps *job, const core_value *args, uint32_t nlists,
     return CORE_OK;
 }
 
+/* rest: (momentum, dampening, weight_decay, nesterov, …); optional: (grad_scale,
+ * found_inf) */
+static core_status run_sgd(const core_value *args, double rate, bool first,
+                           const core_value *rest, const core_value *optional)
+{
+    double momentum = cpu_float(&rest[0]), decay = cpu_float(&rest[2]);
+    steps job = {.step = {
+                     .decay = decay,
+                     .beta1 = momentum,
+                     .share1 = 1 - cpu_float(&rest[1]),
+                     .rate = -rate,
+                     .coupled = decay != 0,
+                     .nesterov = cpu_int(&rest[3]) != 0,
+                     .first = first,
+                 }};
+
+    return run(&job, args, momentum != 0 ? 3 : 2,
+               momentum != 0 ? CPU_STEP_MOMENTUM : CPU_STEP_PLAIN, optional);
+}
+
 /* (self, grads, momentum_buffers, lr, momentum, dampening, weight_decay,
  * nesterov, first, grad_scale, found_inf) */
 static core_status sgd(core_call *call, const core_value *args, uint32_t nargs,
                        core_value *results, uint32_t nresults)
 {
-    double momentum = cpu_float(&args[4]), decay = cpu_float(&args[6]);
-    steps job = {.step = {
-                     .decay = decay,
-                     .beta1 = momentum,
-                     .share1 = 1 - cpu_float(&args[5]),
-                     .rate = -cpu_float(&args[3]),
-                     .coupled = decay != 0,
-                     .nesterov = cpu_int(&args[7]) != 0,
-                     .first = cpu_int(&args[8]) != 0,
-                 }};
+    (void)call;
+    (void)nargs;
+    (void)results;
+    (void)nresults;
+    return run_sgd(args, cpu_float(&args[3]), cpu_int(&args[8]) != 0, &args[4],
+                   &args[9]);
+}
+
+/* (self, grads, momentum_buffers, (lr, first), momentum, dampening,
+ * weight_decay, nesterov, grad_scale, found_inf) */
+static core_status sgd_of_numbers(core_call *call, const core_value *args,
+                                  uint32_t nargs, core_value *results,
+                                  uint32_t nresults)
+{
+    const double *numbers = cpu_address(cpu_view(&args[3])->memory);
 
     (void)call;
     (void)nargs;
     (void)results;
     (void)nresults;
-    return run(&job, args, momentum != 0 ? 3 : 2,
-               momentum != 0 ? CPU_STEP_MOMENTUM : CPU_STEP_PLAIN, &args[9]);
+    return run_sgd(args, numbers[0], numbers[1] != 0, &args[4], &args[8]);
+}
+
+/* numbers: (rate, root, remainder) of cpu_step; rest: (beta1, beta2, eps,
+ * weight_decay, decoupled, grad_scale, found_inf) */
+static core_status run_adam(const core_value *args, const double *numbers,
+                            const core_value *rest)
+{
+    double beta1 = cpu_float(&rest[0]), beta2 = cpu_float(&rest[1]);
+    double decay = cpu_float(&rest[3]);
+    bool decoupled = cpu_int(&rest[4]) != 0;
+    steps job = {.step = {
+                     .decay = decay,
+                     .beta1 = beta1,
+                     .beta2 = beta2,
+                     .share1 = 1 - beta1,
+                     .share2 = 1 - beta2,
+                     .epsilon = cpu_float(&rest[2]),
+                     .root = numbers[1],
+                     .rate = numbers[0],
+                     .remainder = numbers[2],
+                     .coupled = decay != 0 && !decoupled,
+                     .decoupled = decay != 0 && decoupled,
+                 }};
+
+    return run(&job, args, 4, CPU_STEP_ADAM, &rest[5]);
 }
 
 /* (self, grads, exp_avgs, exp_avg_sqs, step, lr, beta1, beta2, eps,
@@ -191,34 +240,45 @@ static core_status adam(core_call *call, const core_value *args, uint32_t nargs,
 {
     double count = cpu_float(&args[4]), rate = cpu_float(&args[5]);
     double beta1 = cpu_float(&args[6]), beta2 = cpu_float(&args[7]);
-    double decay = cpu_float(&args[9]);
-    bool decoupled = cpu_int(&args[10]) != 0;
-    steps job = {.step = {
-                     .decay = decay,
-                     .beta1 = beta1,
-                     .beta2 = beta2,
-                     .share1 = 1 - beta1,
-                     .share2 = 1 - beta2,
-                     .epsilon = cpu_float(&args[8]),
-                     .root = sqrt(1 - pow(beta2, count)),
-                     .rate = -(rate / (1 - pow(beta1, count))),
-                     .remainder = 1 - rate * decay,
-                     .coupled = decay != 0 && !decoupled,
-                     .decoupled = decay != 0 && decoupled,
-                 }};
+    const double numbers[] = {-(rate / (1 - pow(beta1, count))),
+                              sqrt(1 - pow(beta2, count)),
+                              1 - rate * cpu_float(&args[9])};
 
     (void)call;
     (void)nargs;
     (void)results;
     (void)nresults;
-    return run(&job, args, 4, CPU_STEP_ADAM, &args[11]);
+    return run_adam(args, numbers, &args[6]);
+}
+
+/* (self, grads, exp_avgs, exp_avg_sqs, numbers, beta1, beta2, eps, weight_decay,
+ * decoupled, grad_scale, found_inf) */
+static core_status adam_of_numbers(core_call *call, const core_value *args,
+                                   uint32_t nargs, core_value *results,
+                                   uint32_t nresults)
+{
+    (void)call;
+    (void)nargs;
+    (void)results;
+    (void)nresults;
+    return run_adam(args, cpu_address(cpu_view(&args[4])->memory), &args[5]);
 }
 
 #define TYPES (CORE_DTYPE_MASK(CORE_F32) | CORE_DTYPE_MASK(CORE_F64))
 
 static const cpu_kernel kernels[] = {
     {"_fused_sgd_step", sgd, NULL, {TYPES, TYPES, TYPES}, 0},
+    {"_fused_sgd_step.device_numbers",
+     sgd_of_numbers,
+     NULL,
+     {TYPES, TYPES, TYPES, CORE_DTYPE_MASK(CORE_F64)},
+     0},
     {"_fused_adam_step", adam, NULL, {TYPES, TYPES, TYPES, TYPES}, 0},
+    {"_fused_adam_step.device_numbers",
+     adam_of_numbers,
+     NULL,
+     {TYPES, TYPES, TYPES, TYPES, CORE_DTYPE_MASK(CORE_F64)},
+     0},
 };
 
 const cpu_kernel_table cpu_optim_kernels = {kernels,

@@ -66,6 +66,21 @@ static core_status run(core_call *call, const char *stem,
     return status;
 }
 
+/* rest: (momentum, dampening, weight_decay, nesterov, …); optional: (grad_scale,
+ * found_inf) */
+static core_status run_sgd(core_call *call, gpu_sgd *p, const core_value *args,
+                           const core_value *rest, const core_value *optional)
+{
+    p->momentum = core_sdk_double(&rest[0], 0);
+    p->share = 1 - core_sdk_double(&rest[1], 0);
+    p->decay = core_sdk_double(&rest[2], 0);
+    p->nesterov = rest[3].u.i != 0;
+    p->list.grad_scale = gpu_data(&optional[0]);
+    p->list.found_inf = gpu_data(&optional[1]);
+    return run(call, "optim_sgd", args, p->momentum != 0 ? 3 : 2, &p->list, p,
+               sizeof *p);
+}
+
 /* (self, grads, momentum_buffers, lr, momentum, dampening, weight_decay,
  * nesterov, first, grad_scale, found_inf) */
 static core_status sgd(core_call *call, const core_value *args, uint32_t nargs,
@@ -78,15 +93,38 @@ static core_status sgd(core_call *call, const core_value *args, uint32_t nargs,
     (void)nresults;
     memset(&p, 0, sizeof p);
     p.rate = -core_sdk_double(&args[3], 0);
-    p.momentum = core_sdk_double(&args[4], 0);
-    p.share = 1 - core_sdk_double(&args[5], 0);
-    p.decay = core_sdk_double(&args[6], 0);
-    p.nesterov = args[7].u.i != 0;
     p.first = args[8].u.i != 0;
-    p.list.grad_scale = gpu_data(&args[9]);
-    p.list.found_inf = gpu_data(&args[10]);
-    return run(call, "optim_sgd", args, p.momentum != 0 ? 3 : 2, &p.list, &p,
-               sizeof p);
+    return run_sgd(call, &p, args, &args[4], &args[9]);
+}
+
+/* (self, grads, momentum_buffers, (lr, first), momentum, dampening,
+ * weight_decay, nesterov, grad_scale, found_inf) */
+static core_status sgd_of_numbers(core_call *call, const core_value *args,
+                                  uint32_t nargs, core_value *results,
+                                  uint32_t nresults)
+{
+    gpu_sgd p;
+
+    (void)nargs;
+    (void)results;
+    (void)nresults;
+    memset(&p, 0, sizeof p);
+    p.list.numbers = gpu_data(&args[3]);
+    return run_sgd(call, &p, args, &args[4], &args[8]);
+}
+
+/* rest: (beta1, beta2, eps, weight_decay, decoupled, grad_scale, found_inf) */
+static core_status run_adam(core_call *call, gpu_adam *p,
+                            const core_value *args, const core_value *rest)
+{
+    p->beta1 = core_sdk_double(&rest[0], 0);
+    p->beta2 = core_sdk_double(&rest[1], 0);
+    p->epsilon = core_sdk_double(&rest[2], 0);
+    p->decay = core_sdk_double(&rest[3], 0);
+    p->decoupled = rest[4].u.i != 0 && p->decay != 0;
+    p->list.grad_scale = gpu_data(&rest[5]);
+    p->list.found_inf = gpu_data(&rest[6]);
+    return run(call, "optim_adam", args, 4, &p->list, p, sizeof *p);
 }
 
 /* (self, grads, exp_avgs, exp_avg_sqs, step, lr, beta1, beta2, eps,
@@ -102,26 +140,47 @@ static core_status adam(core_call *call, const core_value *args, uint32_t nargs,
     (void)results;
     (void)nresults;
     memset(&p, 0, sizeof p);
-    p.beta1 = core_sdk_double(&args[6], 0);
-    p.beta2 = core_sdk_double(&args[7], 0);
-    p.epsilon = core_sdk_double(&args[8], 0);
-    p.decay = core_sdk_double(&args[9], 0);
-    p.decoupled = args[10].u.i != 0 && p.decay != 0;
-    p.rate = -(rate / (1 - pow(p.beta1, step)));
-    p.root = sqrt(1 - pow(p.beta2, step));
-    p.remainder = 1 - rate * p.decay;
-    p.list.grad_scale = gpu_data(&args[11]);
-    p.list.found_inf = gpu_data(&args[12]);
-    return run(call, "optim_adam", args, 4, &p.list, &p, sizeof p);
+    p.rate = -(rate / (1 - pow(core_sdk_double(&args[6], 0), step)));
+    p.root = sqrt(1 - pow(core_sdk_double(&args[7], 0), step));
+    p.remainder = 1 - rate * core_sdk_double(&args[9], 0);
+    return run_adam(call, &p, args, &args[6]);
+}
+
+/* (self, grads, exp_avgs, exp_avg_sqs, (rate, root, remainder), beta1, beta2,
+ * eps, weight_decay, decoupled, grad_scale, found_inf) */
+static core_status adam_of_numbers(core_call *call, const core_value *args,
+                                   uint32_t nargs, core_value *results,
+                                   uint32_t nresults)
+{
+    gpu_adam p;
+
+    (void)nargs;
+    (void)results;
+    (void)nresults;
+    memset(&p, 0, sizeof p);
+    p.list.numbers = gpu_data(&args[4]);
+    return run_adam(call, &p, args, &args[5]);
 }
 
 core_status gpu_register_optim(core_registry *registry)
 {
-#define STEPS(M)                                                               \
-    {"_fused_sgd_step", sgd, NULL, {M, M, M, GPU_M_F32, GPU_M_F32}, 0, NULL},  \
-    {                                                                          \
-        "_fused_adam_step", adam, NULL, {M, M, M, M, GPU_M_F32, GPU_M_F32}, 0, \
-            NULL                                                               \
+#define STEPS(M)                                                              \
+    {"_fused_sgd_step", sgd, NULL, {M, M, M, GPU_M_F32, GPU_M_F32}, 0, NULL}, \
+        {"_fused_sgd_step.device_numbers",                                    \
+         sgd_of_numbers,                                                      \
+         NULL,                                                                \
+         {M, M, M, GPU_M_F64, GPU_M_F32, GPU_M_F32},                          \
+         0,                                                                   \
+         NULL},                                                               \
+        {"_fused_adam_step",                                                  \
+         adam,                                                                \
+         NULL,                                                                \
+         {M, M, M, M, GPU_M_F32, GPU_M_F32},                                  \
+         0,                                                                   \
+         NULL},                                                               \
+    {                                                                         \
+        "_fused_adam_step.device_numbers", adam_of_numbers, NULL,             \
+            {M, M, M, M, GPU_M_F64, GPU_M_F32, GPU_M_F32}, 0, NULL            \
     }
     static const gpu_row rows[] = {STEPS(GPU_M_F32), STEPS(GPU_M_F64),
                                    STEPS(GPU_M_F16), STEPS(GPU_M_BF16)};

@@ -88,6 +88,14 @@ template <class M> struct adam {
     typedef element<M> E;
     typedef typename E::T T;
     const gpu_adam &p;
+    const double rate, root, remainder;
+
+    GPU_DEVICE_MEMBER explicit adam(const gpu_adam &of)
+        : p(of), rate(of.list.numbers ? of.list.numbers[0] : of.rate),
+          root(of.list.numbers ? of.list.numbers[1] : of.root),
+          remainder(of.list.numbers ? of.list.numbers[2] : of.remainder)
+    {
+    }
 
     GPU_DEVICE_MEMBER void operator()(uint32_t k, uint64_t i) const
     {
@@ -96,13 +104,13 @@ template <class M> struct adam {
         T m = E::get(list, 2, k, i), v = E::get(list, 3, k, i), below;
 
         if (p.decoupled)
-            x = x * (T)p.remainder;
+            x = x * (T)remainder;
         else if (p.decay != 0)
             g = fused((T)p.decay, x, g);
         m = fused((T)(1 - p.beta1), g, m * (T)p.beta1);
         v = fused((T)(1 - p.beta2) * g, g, v * (T)p.beta2);
-        below = root_of(v) / (T)p.root + (T)p.epsilon;
-        x = fused((T)p.rate, m / below, x);
+        below = root_of(v) / (T)root + (T)p.epsilon;
+        x = fused((T)rate, m / below, x);
         gpu_store(*E::at(list, 0, k, i), x);
         gpu_store(*E::at(list, 2, k, i), m);
         gpu_store(*E::at(list, 3, k, i), v);
@@ -113,6 +121,14 @@ template <class M> struct descent {
     typedef element<M> E;
     typedef typename E::T T;
     const gpu_sgd &p;
+    const double rate;
+    const bool first;
+
+    GPU_DEVICE_MEMBER explicit descent(const gpu_sgd &of)
+        : p(of), rate(of.list.numbers ? -of.list.numbers[0] : of.rate),
+          first(of.list.numbers ? of.list.numbers[1] != 0 : of.first != 0)
+    {
+    }
 
     GPU_DEVICE_MEMBER void operator()(uint32_t k, uint64_t i) const
     {
@@ -122,25 +138,25 @@ template <class M> struct descent {
         if (p.decay != 0)
             g = fused((T)p.decay, x, g);
         if (p.momentum != 0) {
-            T b = p.first ? g
+            T b = first ? g
                           : fused((T)p.share, g,
                                   E::get(list, 2, k, i) * (T)p.momentum);
 
             gpu_store(*E::at(list, 2, k, i), b);
             g = p.nesterov ? fused((T)p.momentum, b, g) : b;
         }
-        gpu_store(*E::at(list, 0, k, i), fused((T)p.rate, g, x));
+        gpu_store(*E::at(list, 0, k, i), fused((T)rate, g, x));
     }
 };
 
 #define STEPS(suffix, M)                      \
     GPU_KERNEL(optim_adam_##suffix, gpu_adam) \
     {                                         \
-        each(p.list, adam<M>{p});             \
+        each(p.list, adam<M>(p));                \
     }                                         \
     GPU_KERNEL(optim_sgd_##suffix, gpu_sgd)   \
     {                                         \
-        each(p.list, descent<M>{p});          \
+        each(p.list, descent<M>(p));          \
     }
 STEPS(f32, float)
 STEPS(f64, double)

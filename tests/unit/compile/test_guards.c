@@ -643,6 +643,43 @@ START_TEST(requires_grad_of_a_weight_is_a_fact)
 }
 END_TEST
 
+/* A number that differs from call to call is an input if it is a tensor, also one
+ * without dimensions. */
+COMPILED_FUNCTION(scales_by_input)
+{
+    core_tensor *scaled = NULL;
+    core_status status = core_mul(x[0], x[1], &scaled);
+
+    if (status == CORE_OK)
+        status = core_add(scaled, x[1], core_int(1), &out[0]);
+    core_tensor_release(scaled);
+    *noutputs = 1;
+    return status;
+}
+
+START_TEST(numbers_in_tensors_are_inputs)
+{
+    world w = two_inputs();
+    core_compiled *compiled = compile_fully(scales_by_input, &w);
+
+    for (int call = 0; call < 5; call++) {
+        core_tensor *a, *b;
+        size_t one = 1;
+
+        OK(core_full(NULL, 0, core_float(call * .25 - .5), CORE_F32,
+                     program_device, &w.inputs[1]));
+        OK(scales_by_input(&w, w.inputs, 2, &a, &one));
+        OK(core_compiled_call(compiled, w.inputs, 2, &b, 1));
+        same_bits("output", 0, a, b);
+        core_tensor_release(a);
+        core_tensor_release(b);
+        core_tensor_release(w.inputs[1]);
+    }
+    EXPLAINS(compiled, "\"traces\": 1");
+    core_compiled_release(compiled);
+}
+END_TEST
+
 static core_tensor *hidden_target;
 
 COMPILED_FUNCTION(writes_hidden)
@@ -693,6 +730,6 @@ SUITE_ON_CPU_AND_SIM(
     a_view_that_was_replaced_and_released_is_seen,
     a_view_of_an_input_that_was_replaced_and_released_is_seen,
     views_that_the_function_makes_are_not_facts,
-    the_key_has_what_the_function_reads_itself,
+    the_key_has_what_the_function_reads_itself, numbers_in_tensors_are_inputs,
     requires_grad_of_a_weight_is_a_fact,
     an_input_that_shares_memory_with_a_written_hidden_input_is_seen)

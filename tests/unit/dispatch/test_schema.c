@@ -315,10 +315,14 @@ END_TEST
 static const struct {
     const char *name;
     uint32_t arguments;
-} unmarked[] = {
-    {"native_batch_norm", 0x18},      {"native_batch_norm.out", 0x18},
-    {"batch_norm_update_stats", 0x6}, {"batch_norm_update_stats.out", 0x6},
-    {"_fused_sgd_step", 0x5},         {"_fused_adam_step", 0xd}};
+} unmarked[] = {{"native_batch_norm", 0x18},
+                {"native_batch_norm.out", 0x18},
+                {"batch_norm_update_stats", 0x6},
+                {"batch_norm_update_stats.out", 0x6},
+                {"_fused_sgd_step", 0x5},
+                {"_fused_adam_step", 0xd},
+                {"_fused_sgd_step.device_numbers", 0x5},
+                {"_fused_adam_step.device_numbers", 0xd}};
 
 START_TEST(arguments_written_without_a_mark_are_listed)
 {

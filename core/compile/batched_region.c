@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Records branches and loops inside core_vmap (batched_region.h). */
+
+#include "compile/batched_region.h"
+
+#include "autograd/graph/autograd_meta.h"
+#include "base/memory.h"
+#include "base/thread.h"
+#include "tensor/batched.h"
+
+#include <libcore/control_flow.h>
+#include <libcore/ops.h>
+
+#include <string.h>
+
+/* A branch or loop inside a call of core_vmap. */
+typedef struct batched {
+    const core__region *functions; /* the two */
+    const core__batching *batching;
+    core__batching_state
+        inside; /* the thread's, in the function of core_vmap */
+    bool loop;
+    bool *mapped;  /* by input: it depends on the sample */
+    bool *results; /* by output; of a loop: those of the inputs */
+    bool again;    /* one more output does */
+    bool graph;    /* autograd inside has recorded an output */
+} batched;
+
+static void release_all(core_tensor **tensors, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        core_tensor_release(tensors[i]);
+        tensors[i] = NULL;
+    }
+}
+
+static bool is_of(const core__batching *batching, const core_tensor *tensor)
+{
+    return core__tensor_is_batched(tensor) && tensor->level == batching->level;
+}
+
+/* ------------------------------------------------------------ all samples -- */
+
+/* One that does not depend on the sample, for each of them. */
+static core_status repeat(core_tensor *tensor, int64_t samples,
+                          core_tensor **out)
+{
+    int64_t sizes[CORE_MAX_NDIM + 1] = {samples};
+    core_tensor *all = NULL;
+    core_status status;
+
+    memcpy(sizes + 1, tensor->sizes, tensor->ndim * sizeof *sizes);
+    status = core_expand(tensor, sizes, tensor->ndim + 1u, false, &all);
+    if (status == CORE_OK)
+        status = core_clone(all, CORE_FORMAT_CONTIGUOUS, out);
+    core_tensor_release(all);
+    return status;
+}
+
+/* What a tensor of the function stands for.  mapped: with the samples in
+ * dimension 0. */
+static core_status hold(const core__batching *batching, core_tensor *tensor,
+                        bool mapped, core_tensor **out)
+{
+    core_tensor *held = is_of(batching, tensor) ? tensor->held : tensor;
+
+    *out = NULL;
+    if (held != tensor && core__batched_is_mapped(tensor))
+        return core_movedim(held, tensor->batch_dim, 0, out);
+    if (mapped)
+        return repeat(held, batching->size, out);
+    *out = core_tensor_retain(held);
+    return CORE_OK;
+}
+
+static core_status wrap(const core__batching *batching, core_tensor *held,
+                        bool mapped, core_tensor **out)
+{
+    return core__batched_new(held, mapped ? 0 : CORE__BATCH_NONE,
+                             batching->level, out);
+}
+
+/* -------------------------------------------------------------- regions -- */
+
+/* Calls the function as core_vmap does. */
+static core_status call_inside(const batched *b, const core__region *function,
+                               core_tensor *const *inputs,
+                               core_tensor **outputs)
+{
+    const uint32_t keys = (uint32_t)(CORE__KEY_AUTOGRAD | CORE__KEY_AUTOCAST);
+    core__thread *self = core__thread_self();
+    const core__batching_state outside = {self->batching, self->included,
+                                          self->excluded};
+    core_tensor **wrapped =
+        core__alloc_zero((function->ninputs + 1) * sizeof *wrapped);
+    core_status status = CORE_OK;
+
+    if (!wrapped)
+        return core__error_memory(function->ninputs * sizeof *wrapped);
+    for (size_t i = 0; i < function->ninputs && status == CORE_OK; i++)
+        status = wrap(b->batching, inputs[i], b->mapped[i], &wrapped[i]);
+    if (status == CORE_OK) {
+        self->batching = b->inside.batching;
+        self->included |= (uint32_t)CORE__KEY_BATCHED;
+        self->excluded = (self->excluded & ~keys) | (b->inside.excluded & keys);
+        status = core__region_call(function, wrapped, outputs);
+        core__batching_return(self, outside);
+    }
+    release_all(wrapped, function->ninputs);
+    core__free(wrapped);
+    return status;
+}
+
+/* Whether the output may be like this; else the recording fails. */
+static core_status check_output(batched *b, const core__region *function,
+                                size_t i, const core_tensor *output)
+{
+    bool own = is_of(b->batching, output);
+    bool mapped = own && core__batched_is_mapped(output);
+
+    b->graph = b->graph || (own && core__tensor_requires_grad(output));
+    if (b->graph)
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "%s: it is recorded inside core_vmap, and autograd inside of that "
+            "differentiates it, which cannot be recorded; differentiate "
+            "outside",
+            function->name);
+    if (function->decides && mapped)
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "%s: the output of condition differs between the samples of "
+            "core_vmap, which must have the same number of iterations; use "
+            "core_where in the body",
+            function->name);
+    if (!mapped || b->results[i])
+        return CORE_OK;
+    b->results[i] = b->again = true;
+    return core__error(CORE_ERROR_UNSUPPORTED,
+                       "%s: output %zu of %s depends on the sample",
+                       function->name, i, function->part);
+}
+
+static core_status call_function(batched *b, uint32_t index,
+                                 core_tensor *const *inputs,
+                                 core_tensor **outputs, size_t *noutputs)
+{
+    const core__region *function = &b->functions[index];
+    size_t count = function->noutputs;
+    core_tensor **inner = core__alloc_zero((count + 1) * sizeof *inner);
+    core_status status;
+
+    if (!inner)
+        return core__error_memory(count * sizeof *inner);
+    *noutputs = count;
+    status = call_inside(b, function, inputs, inner);
+    for (size_t i = 0; i < count && status == CORE_OK; i++)
+        status = check_output(b, function, i, inner[i]);
+    for (size_t i = 0; i < count && status == CORE_OK; i++)
+        status = hold(b->batching, inner[i],
+                      !function->decides && b->results[i], &outputs[i]);
+    release_all(inner, count);
+    core__free(inner);
+    if (status != CORE_OK)
+        release_all(outputs, count);
+    return status;
+}
+
+static core_status call_first(void *context, core_tensor *const *inputs,
+                              size_t ninputs, core_tensor **outputs,
+                              size_t *noutputs)
+{
+    (void)ninputs;
+    return call_function(context, 0, inputs, outputs, noutputs);
+}
+
+static core_status call_second(void *context, core_tensor *const *inputs,
+                               size_t ninputs, core_tensor **outputs,
+                               size_t *noutputs)
+{
+    (void)ninputs;
+    return call_function(context, 1, inputs, outputs, noutputs);
+}
+
+/* ------------------------------------------------------------- recording -- */
+
+/* Outside of core_vmap. */
+static core_status record_once(batched *b, core_tensor *predicate,
+                               core_tensor **outputs)
+{
+    const core__region *function = &b->functions[1];
+    size_t count = function->ninputs;
+    core_tensor **held = core__alloc_zero((count + 1) * sizeof *held);
+    core_status status = CORE_OK;
+
+    if (!held)
+        return core__error_memory(count * sizeof *held);
+    for (size_t i = 0; i < count && status == CORE_OK; i++)
+        status = hold(b->batching, function->inputs[i], b->mapped[i], &held[i]);
+    if (status == CORE_OK)
+        status = b->loop ? core_while(call_first, call_second, b, held, count,
+                                      outputs)
+                         : core_cond(predicate, call_first, call_second, b,
+                                     held, count, outputs, function->noutputs);
+    release_all(held, count);
+    core__free(held);
+    return status;
+}
+
+/* Until no further output depends on the sample. */
+static core_status record_all(batched *b, core_tensor *predicate,
+                              core_tensor **outputs)
+{
+    core__thread *self = core__thread_self();
+    core_status status;
+
+    do {
+        if (b->again)
+            core_error_clear();
+        b->again = false;
+        b->inside = core__batching_leave(self, b->batching);
+        status = record_once(b, predicate, outputs);
+        core__batching_return(self, b->inside);
+    } while (status != CORE_OK && b->again);
+    return status;
+}
+
+static core_status check_inputs(batched *b)
+{
+    const core__region *function = &b->functions[1];
+
+    for (size_t i = 0; i < function->ninputs; i++) {
+        core_tensor *input = function->inputs[i];
+        bool own = is_of(b->batching, input);
+
+        b->mapped[i] = own && core__batched_is_mapped(input);
+        b->graph = b->graph || (own && core__tensor_requires_grad(input));
+    }
+    if (!b->graph || core__thread_self()->no_grad)
+        return CORE_OK;
+    return core__error(
+        CORE_ERROR_UNSUPPORTED,
+        "%s: it is recorded inside core_vmap, and autograd inside of that "
+        "differentiates it, which cannot be recorded; differentiate outside",
+        function->name);
+}
+
+static core_status record_batched(batched *b, core_tensor *predicate,
+                                  core_tensor **outputs)
+{
+    size_t inputs = b->functions[1].ninputs, count = b->functions[1].noutputs;
+    core_status status;
+
+    b->mapped = core__alloc_zero(inputs + count + 1);
+    if (!b->mapped)
+        return core__error_memory(inputs + count);
+    b->results = b->loop ? b->mapped : b->mapped + inputs;
+    status = check_inputs(b);
+    if (status == CORE_OK)
+        status = record_all(b, predicate, outputs);
+    for (size_t i = 0; i < count && status == CORE_OK; i++) {
+        core_tensor *held = outputs[i];
+
+        outputs[i] = NULL;
+        status = wrap(b->batching, held, b->results[i], &outputs[i]);
+        core_tensor_release(held);
+    }
+    core__free(b->mapped);
+    if (status != CORE_OK)
+        release_all(outputs, count);
+    return status;
+}
+
+core_status core__batched_branch(const core__region *branches,
+                                 core_tensor *predicate, core_tensor **outputs,
+                                 bool *out_inside)
+{
+    batched b = {.functions = branches,
+                 .batching = core__thread_self()->batching};
+    core_status status;
+
+    if (is_of(b.batching, predicate))
+        predicate = predicate->held;
+    status = record_batched(&b, predicate, outputs);
+    *out_inside = status != CORE_OK && b.graph;
+    return status;
+}
+
+core_status core__batched_loop(const core__region *functions,
+                               core_tensor **outputs)
+{
+    batched b = {.functions = functions,
+                 .batching = core__thread_self()->batching,
+                 .loop = true};
+
+    return record_batched(&b, NULL, outputs);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* region_random.h: random numbers of branches and loops that are differentiated.
+ *
+ * The gradient of a region calls its function again, which must draw the numbers
+ * that the first call drew.  So the node of the first call has one more result:
+ * the state of the generators before it, an i64 tensor.  The node of the gradient
+ * has that as its last argument: the generators have that state while it runs,
+ * and after it the state that they had before.
+ *
+ * The generators are the default one of the process, those of the devices on
+ * which regions compute, and those that operators in regions are given.  An entry
+ * of the tensor is the address of a generator, by which it is found again and
+ * which is never followed, its seed and its offset. */
+
+#ifndef CORE_COMPILE_REGION_RANDOM_H
+#define CORE_COMPILE_REGION_RANDOM_H
+
+#include "compile/region.h"
+
+typedef uint64_t core__generator_state[2]; /* seed, offset */
+
+/* The generators of a node with regions. */
+typedef struct core__region_random {
+    core_generator **generators; /* borrowed; NULL: the process' default */
+    core__generator_state *states;
+    uint32_t count;
+} core__region_random;
+
+/* devices: those of this run, by index of the program. */
+core_status core__region_random_find(const core_program *program,
+                                     const core__program_node *node,
+                                     core_device *const *devices,
+                                     core__region_random *out);
+void core__region_random_free(core__region_random *random);
+/* Reads the state of the generators into states, or sets it. */
+void core__region_random_get(const core__region_random *random,
+                             core__generator_state *states);
+void core__region_random_set(const core__region_random *random,
+                             const core__generator_state *states);
+/* Makes the tensor of the present state, of `size` elements. */
+core_status core__region_random_save(const core__region_random *random,
+                                     int64_t size, core_device *device,
+                                     core_tensor **out_state);
+/* Reads the states from such a tensor. */
+core_status core__region_random_load(core__region_random *random,
+                                     core_tensor *state);
+
+/* The elements of the tensor for a node with these regions. */
+int64_t core__region_state_size(core_program *const *regions, uint32_t count);
+/* True if a region draws numbers that its gradient must draw again. */
+bool core__region_draws(const core_program *region);
+/* The blocks that the operators of a region draw, and those of the regions in
+ * it, each of which may be called or not. */
+uint64_t core__region_blocks(const core_program *region);
+
+#endif
