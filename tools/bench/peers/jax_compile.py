@@ -215,7 +215,8 @@ def adam():
         m = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, m, grads)
         v = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, v, grads)
         size, scale = 1e-3 / (1 - 0.9 ** count), 1 / np.sqrt(1 - 0.999 ** count)
-        return jax.tree.map(lambda p, m, v: p - size * m / (np.sqrt(v) * scale + 1e-8), p, m, v), m, v, count
+        p = jax.tree.map(lambda p, m, v: p - size * m / (np.sqrt(v) * scale + 1e-8), p, m, v)
+        return p, m, v, grads, count
 
     measure("compile.adam_step_784-512-256-10", SUFFIX, step, (parameters, zeros, zeros, grads, np.float32(0)), 1e3, "ms",
             lambda r: r)
