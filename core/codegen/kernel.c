@@ -313,3 +313,32 @@ core_status core__loop_kernel_launch(core__loop_kernel *kernel,
         return core__stream_check_submitted(stream, status, errors);
     return core__stream_record_launch(stream, NULL, launch.id);
 }
+
+bool core__loop_kernel_can_follow(const core_device *device)
+{
+    const core_codegen_interface *table = table_of(device);
+
+    return device->synchronous && table->launch_after && !table->scratch_size;
+}
+
+core_status core__loop_kernel_launch_after(core__loop_kernel *kernel,
+                                           const core_loop *loop,
+                                           uint32_t result,
+                                           core_status (*produce)(void *),
+                                           void *context)
+{
+    core_device *device = kernel->device;
+    core__thread *self = core__thread_self();
+    core_loop_launch launch = {
+        .struct_size = sizeof launch,
+        .flags = self->call_flags & CORE_CALL_DETERMINISTIC,
+        .stream = core__stream_current_of(self, device)->impl,
+        .loop = loop};
+    uint32_t errors = self->error.sequence;
+    core_status status = table_of(device)->launch_after(
+        device->impl, kernel->impl, &launch, result, produce, context);
+
+    if (status == CORE_OK)
+        core__thread_increment(&self->launches[device->launch_slot]);
+    return core__loop_reason(device, status, errors, "launch_after");
+}

@@ -42,6 +42,17 @@ void core__loop_kernel_release(core__loop_kernel *kernel);
 core_status core__loop_kernel_launch(core__loop_kernel *kernel,
                                      const core_loop *loop);
 
+/* Whether the device can run a kernel on each part of the result of another
+ * one. */
+bool core__loop_kernel_can_follow(const core_device *device);
+/* Launches another kernel by `produce`, and this one on its result, part by part
+ * (launch_after of codegen.h). */
+core_status core__loop_kernel_launch_after(core__loop_kernel *kernel,
+                                           const core_loop *loop,
+                                           uint32_t result,
+                                           core_status (*produce)(void *),
+                                           void *context);
+
 /* What a kernel runs on.  Dimensions are outermost first. */
 typedef struct core__loop_arguments {
     core_tensor *const *tensors; /* one per operand; NULL for a number */

@@ -177,6 +177,7 @@ static void write_prepared(core_program *program, core__json *json)
                                  "called_as_operators", json);
     core__fusion_describe(facts ? facts->fusion : NULL, json);
     core__row_facts_describe(facts ? facts->rows : NULL, json);
+    core__epilogue_facts_describe(facts ? facts->epilogues : NULL, json);
     core__json_end(json);
     core__prepared_facts_release(facts);
     core__replay_write(program, json);

@@ -1049,7 +1049,8 @@ static void reuse_inputs(preparing *p)
         }
 }
 
-/* Of each buffer, what the search for chains needs to know, and back. */
+/* Of each buffer, what the searches for chains and epilogues need to know, and
+ * back. */
 static void show_memory(const preparing *p, core__row_memory *memory)
 {
     for (uint32_t i = 0; i < p->nbuffers; i++) {
@@ -1066,7 +1067,7 @@ static void show_memory(const preparing *p, core__row_memory *memory)
     }
 }
 
-static core_status find_row_blocks(preparing *p)
+static core_status find_parts(preparing *p)
 {
     size_t size = p->nbuffers * sizeof(core__row_memory) + 1;
     core__row_memory *memory = core__alloc(size);
@@ -1076,6 +1077,8 @@ static core_status find_row_blocks(preparing *p)
         return core__error_memory(size);
     show_memory(p, memory);
     status = core__row_blocks_find(p->to, memory, &p->to->rows);
+    if (status == CORE_OK)
+        status = core__epilogues_find(p->to, memory, &p->to->epilogues);
     for (uint32_t i = 0; i < p->nbuffers && status == CORE_OK; i++) {
         p->buffers[i].size = memory[i].size;
         p->buffers[i].first = memory[i].first;
@@ -1383,7 +1386,7 @@ static void choose_steps(core__prepared *to)
 static core_status finish(preparing *p)
 {
     reuse_inputs(p);
-    CORE_TRY(find_row_blocks(p));
+    CORE_TRY(find_parts(p));
     CORE_TRY(plan_memory(p));
     CORE_TRY(make_sources(p));
     CORE_TRY(sort_places(p));
@@ -1393,7 +1396,8 @@ static core_status finish(preparing *p)
     CORE_TRY(set_values(p));
     CORE_TRY(set_moves(p));
     choose_steps(p->to);
-    return core__row_blocks_make_steps(p->to);
+    CORE_TRY(core__row_blocks_make_steps(p->to));
+    return core__epilogues_make_steps(p->to);
 }
 
 /* ------------------------------------------------------------ preparing -- */
@@ -1556,6 +1560,7 @@ void core__prepared_free(core__prepared *prepared)
     for (uint32_t i = 0; i < prepared->ntensors; i++)
         core__free(prepared->tensors[i]);
     core__row_blocks_free(&prepared->rows);
+    core__epilogues_free(&prepared->epilogues);
     core__fusion_release(prepared->fusion);
     core__tensor_release(prepared->arena);
     core__free(prepared->sources);

@@ -29,6 +29,7 @@
 #ifndef CORE_COMPILE_PREPARED_H
 #define CORE_COMPILE_PREPARED_H
 
+#include "compile/epilogue.h"
 #include "compile/fusion.h"
 #include "compile/memory_plan.h"
 #include "compile/row_blocks.h"
@@ -85,16 +86,17 @@ typedef struct core__source {
 typedef enum core__step_kind {
     CORE__STEP_DIRECT, /* only calls a kernel, on a synchronous device */
     CORE__STEP_LAUNCH,
-    CORE__STEP_FUSED, /* launches the kernel of a group */
-    CORE__STEP_NODE,  /* calls the operator */
-    CORE__STEP_WRITE, /* copies a value to a target as an operator */
-    CORE__STEP_ROWS,  /* runs a chain block of rows by block of rows */
+    CORE__STEP_FUSED,    /* launches the kernel of a group */
+    CORE__STEP_NODE,     /* calls the operator */
+    CORE__STEP_WRITE,    /* copies a value to a target as an operator */
+    CORE__STEP_ROWS,     /* runs a chain block of rows by block of rows */
+    CORE__STEP_EPILOGUE, /* runs a product, and a group on its result */
     CORE__STEP_NOTHING
 } core__step_kind;
 
 typedef struct core__step {
     uint8_t kind;
-    uint32_t index; /* of the node, of the write, or of the chain */
+    uint32_t index; /* of the node, the write, the chain or the epilogue */
     core__logged_launch *launch;
     /* Before the step: outputs that are created.  After it: storages whose
      * version changes, and values that are released. */
@@ -138,6 +140,7 @@ typedef struct core__prepared {
     core__operand_tensor **tensors;
     core__step *steps;
     core__row_blocks rows;
+    core__epilogues epilogues;
     core_tensor **changes; /* of `tensors` */
     uint32_t *releases;    /* values */
     uint32_t *creations;   /* sources; from `unused` on, of outputs that no step
@@ -183,8 +186,9 @@ typedef struct core__prepared_facts {
     uint64_t arena_size;
     const core__operator_reason *unprepared;
     uint32_t nunprepared;
-    core__fusion *fusion;  /* with a reference */
-    core__row_facts *rows; /* the same */
+    core__fusion *fusion;            /* with a reference */
+    core__row_facts *rows;           /* the same */
+    core__epilogue_facts *epilogues; /* the same */
 } core__prepared_facts;
 
 /* The sets of a program. */

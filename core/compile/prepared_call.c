@@ -132,6 +132,7 @@ void core__prepared_facts_release(core__prepared_facts *facts)
         return;
     core__fusion_release(facts->fusion);
     core__row_facts_release(facts->rows);
+    core__epilogue_facts_release(facts->epilogues);
     core__free(facts);
 }
 
@@ -175,17 +176,18 @@ static core_status note_facts(const core_program *program,
     facts = core__alloc(sizeof *facts + size);
     if (!facts)
         return core__error_memory(sizeof *facts + size);
-    *facts =
-        (core__prepared_facts){.references = 1,
-                               .registered = set->registered,
-                               .nodes = set->nodes - recomputed,
-                               .recomputed = recomputed,
-                               .launches = set->launches,
-                               .arena_size = set->arena_size,
-                               .unprepared = (void *)(facts + 1),
-                               .nunprepared = set->nunprepared,
-                               .fusion = core__fusion_retain(set->fusion),
-                               .rows = core__row_facts_retain(set->rows.facts)};
+    *facts = (core__prepared_facts){
+        .references = 1,
+        .registered = set->registered,
+        .nodes = set->nodes - recomputed,
+        .recomputed = recomputed,
+        .launches = set->launches,
+        .arena_size = set->arena_size,
+        .unprepared = (void *)(facts + 1),
+        .nunprepared = set->nunprepared,
+        .fusion = core__fusion_retain(set->fusion),
+        .rows = core__row_facts_retain(set->rows.facts),
+        .epilogues = core__epilogue_facts_retain(set->epilogues.facts)};
     if (size)
         memcpy(facts + 1, set->unprepared, size);
     replace_facts(calls, facts);
@@ -683,6 +685,50 @@ static core_status run_rows(const core__prepared *set, core__thread *self,
     return status;
 }
 
+/* ------------------------------------------------------------- epilogues -- */
+
+typedef struct producing {
+    const core__prepared *set;
+    const core__step *step;
+    core_status status;
+} producing;
+
+static core_status produce(void *context)
+{
+    producing *p = context;
+
+    p->status = run_launch(p->set, core__thread_self(), p->step);
+    return p->status;
+}
+
+/* The group's loop knows where its operands are. */
+static void place_operands(const core_loop *from, const core_loop *to)
+{
+    for (uint32_t k = 0; k < from->noperands; k++) {
+        core_operand *operand = (core_operand *)(uintptr_t)&to->operands[k];
+
+        operand->memory = from->operands[k].memory;
+        operand->immediate = from->operands[k].immediate;
+    }
+}
+
+static core_status run_epilogue(const core__prepared *set,
+                                const core__epilogue *epilogue)
+{
+    const core__step *step = &epilogue->steps[1];
+    const core__fused_group *group =
+        ((const core__fused_launch *)(const void *)step->launch)->group;
+    producing p = {set, &epilogue->steps[0], CORE_OK};
+    core_status status;
+
+    place_operands(step->launch->loop, epilogue->loop);
+    status = core__loop_kernel_launch_after(group->kernel, epilogue->loop,
+                                            epilogue->result, produce, &p);
+    return status == CORE_OK || p.status != CORE_OK
+               ? status
+               : fused_failed(set, group, status);
+}
+
 static core_status run_other(core__prepared *set, core__run *r,
                              const core__step *step)
 {
@@ -696,6 +742,8 @@ static core_status run_other(core__prepared *set, core__run *r,
     case CORE__STEP_ROWS:
         return run_rows(set, core__thread_self(),
                         &set->rows.chains[step->index]);
+    case CORE__STEP_EPILOGUE:
+        return run_epilogue(set, &set->epilogues.all[step->index]);
     default:
         return CORE_OK;
     }

@@ -23,7 +23,8 @@
 enum {
     STEPS_MOST = 64,          /* of a chain */
     SAVED_AT_LEAST = 1 << 18, /* bytes; less is not worth the launches */
-    PARTS = 3                 /* of small chains if all must be divided */
+    PARTS = 3,                /* of small chains if all must be divided */
+    SHARED_BLOCKS = 16        /* that several threads compute together */
 };
 
 /* What a chain does with one memory. */
@@ -399,7 +400,10 @@ static core_status search_steps(search *s)
     return end_chain(s, first, s->set->nsteps, rows);
 }
 
-/* Bytes of a block: what the caches of all threads hold. */
+/* Bytes of a block: what the near cache of a thread holds.  With several threads
+ * each kernel of a block begins when all have finished the one before, and rows
+ * move from the cache of one thread to that of another, so blocks are larger
+ * and stay in a cache that the threads share. */
 static uint64_t block_bytes(const core_device *device)
 {
     uint64_t bytes = (uint64_t)device->interfaces.codegen.row_block << 10;
@@ -410,7 +414,7 @@ static uint64_t block_bytes(const core_device *device)
     if (core_threads_get(&threads) != CORE_OK)
         threads = 1;
     core__error_restore(&saved);
-    return bytes * threads;
+    return threads > 1 ? bytes * threads * SHARED_BLOCKS : bytes;
 }
 
 static const char *reason_of(const core__prepared *set)

@@ -115,6 +115,25 @@ static core_status launch(void *handle, void *kernel,
                             device->impl, kernel, (long long)now->loop->numel);
 }
 
+static core_status launch_after(void *handle, void *kernel,
+                                const core_loop_launch *now, uint32_t result,
+                                core_status (*produce)(void *context),
+                                void *context)
+{
+    interposer_device *device = handle;
+    core_status status = CORE_ERROR_INTERNAL;
+    interposer_call call;
+
+    CORE_TRY(enter(&call, device, "codegen.launch_after", INTERPOSER_LAUNCH));
+    if (interposer_validates(call.interposers))
+        interposer_check_loop(&call, device, now->loop);
+    if (interposer_uses(&call, INTERPOSER_KERNEL_OBJECT, device, kernel, true))
+        status = REAL(device)->launch_after(device->impl, kernel, now, result,
+                                            produce, context);
+    return interposer_leave(&call, status, "%p, %p, %lld elements",
+                            device->impl, kernel, (long long)now->loop->numel);
+}
+
 static core_status save(void *handle, void *kernel, void *data,
                         uint64_t capacity, uint64_t *out_size)
 {
@@ -153,4 +172,5 @@ const core_codegen_interface interposer_codegen = {
     .launch = launch,
     .save = save,
     .load = load,
+    .launch_after = launch_after,
 };

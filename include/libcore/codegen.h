@@ -351,8 +351,29 @@ typedef struct core_codegen_interface {
      * structure: CORRUPT otherwise, and the core builds the kernel. */
     core_status (*load)(void *device, const core_loop_program *program,
                         const void *data, uint64_t size, void **out_kernel);
+
+    /* Calls `produce` once, which launches one other kernel of the device in
+     * the calling thread, and runs the kernel on the loop.  An element of the
+     * loop may be computed as soon as that other kernel has written the element
+     * of its result that the loop's operand `result` has there, so that it is
+     * still in a cache, or in a register.
+     *
+     * The loop has three dimensions: the columns, the rows and the matrices of
+     * a matrix product's result, which is dense and row-major, or the
+     * positions, the channels and the images of a convolution's.  Some may have
+     * the size 1.  No output of the loop shares memory with what the other
+     * kernel reads.  The program has no INDEX, SIZE, POSITION, random numbers
+     * or reductions.
+     *
+     * If `produce` fails, returns its status; outputs then have any content.
+     * Only on a synchronous device without scratch_size.  NULL: the core
+     * launches one kernel after the other. */
+    core_status (*launch_after)(void *device, void *kernel,
+                                const core_loop_launch *launch, uint32_t result,
+                                core_status (*produce)(void *context),
+                                void *context);
 } core_codegen_interface;
-CORE_STATIC_ASSERT(sizeof(core_codegen_interface) == 72, "core.codegen");
+CORE_STATIC_ASSERT(sizeof(core_codegen_interface) == 80, "core.codegen");
 
 #ifdef __cplusplus
 }

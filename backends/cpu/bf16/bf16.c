@@ -12,6 +12,7 @@
 
 #include "bf16.h"
 
+#include "codegen/epilogue.h"
 #include "isa.h"
 #include "runtime/thread_pool.h"
 #include "runtime/scratch.h"
@@ -44,6 +45,7 @@ typedef struct job {
     uint32_t *a, *b;
     int64_t words_a, words_b; /* of one batch */
     int64_t chunk;            /* pairs that are packed one by one; or 0 */
+    bool transposed;          /* the product is, not C */
 } job;
 
 /* The sums of a tile if there are several blocks of k; else its beginning is
@@ -213,6 +215,18 @@ static void block(const job *j, const tile *t, int64_t first, sums all)
         }
 }
 
+static void tile_finished(const job *j, const tile *t)
+{
+    int64_t row = t->row * ROWS, column = t->column * COLUMNS;
+    int64_t rows = smaller(t->row_end * ROWS, j->p.m) - row;
+    int64_t columns = smaller(t->column_end * COLUMNS, j->p.n) - column;
+
+    if (j->transposed)
+        cpu_epilogue_run(j->p.epilogue, t->batch, column, columns, row, rows);
+    else
+        cpu_epilogue_run(j->p.epilogue, t->batch, row, rows, column, columns);
+}
+
 /* Tile `at` of a batch. */
 static __attribute__((noinline)) void compute(const job *j, int64_t batch,
                                               int64_t at, sums all)
@@ -225,6 +239,8 @@ static __attribute__((noinline)) void compute(const job *j, int64_t batch,
     t.column_end = smaller(t.column + j->columns, j->groups_b);
     for (int64_t first = 0; first < j->pairs; first += BLOCK_PAIRS)
         block(j, &t, first, all);
+    if (j->p.epilogue)
+        tile_finished(j, &t);
 }
 
 static void tile_task(void *context, int64_t begin, int64_t end)
@@ -280,7 +296,7 @@ static void choose_tiles(job *j)
 
 /* Uses the transposed product if its results have a better layout, or fill
  * vectors better. */
-static void transpose(cpu_bf16_product *p)
+static bool transpose(cpu_bf16_product *p)
 {
     bool better = p->c.row_stride == 1 && p->c.column_stride != 1;
     cpu_bf16_operand a = p->a;
@@ -288,7 +304,7 @@ static void transpose(cpu_bf16_product *p)
     int64_t m = p->m;
 
     if (!better && (p->n >= COLUMNS / 2 || p->m <= p->n))
-        return;
+        return false;
     p->a = p->b;
     p->b = a;
     p->m = p->n;
@@ -299,6 +315,7 @@ static void transpose(cpu_bf16_product *p)
         both[i]->row_stride = both[i]->column_stride;
         both[i]->column_stride = stride;
     }
+    return true;
 }
 
 static int64_t grain_of(int64_t work)
@@ -351,7 +368,7 @@ core_status cpu_bf16_multiply(const cpu_bf16_product *product)
 {
     job j = {.p = *product, .f = functions()};
 
-    transpose(&j.p);
+    j.transposed = transpose(&j.p);
     j.pairs = divide_up(j.p.k, 2);
     j.groups_a = divide_up(j.p.m, ROWS);
     j.groups_b = divide_up(j.p.n, COLUMNS);

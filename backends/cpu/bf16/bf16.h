@@ -36,6 +36,7 @@ typedef struct cpu_bf16_product {
     cpu_bf16_place c; /* bf16 or f32 */
     cpu_bf16_place s; /* any dtype that is read as f32 */
     float alpha, beta;
+    struct cpu_epilogue *epilogue; /* of C; or NULL */
 } cpu_bf16_product;
 
 /* Returns whether cpu_bf16_multiply should compute a product of this size: the

@@ -9,6 +9,7 @@
 
 #include <libcore/sdk.h>
 
+#include "epilogue.h"
 #include "native.h"
 
 enum { NAME = 72 };
@@ -608,8 +609,8 @@ static core_status accepts(void *device, const core_loop_program *program)
     return status;
 }
 
-static core_status launch(void *device, void *handle,
-                          const core_loop_launch *launch)
+bool cpu_tiles_run(const cpu_tile_kernel *kernel, const core_loop *loop,
+                   bool *out_failed)
 {
     static cpu_tiles_function *const functions[] = {
         cpu_tiles_run_baseline,
@@ -618,19 +619,32 @@ static core_status launch(void *device, void *handle,
         cpu_tiles_run_avx512,
 #endif
     };
+
+    return functions[CPU_ISA_COMPILED(cpu_isa)](kernel, loop, out_failed);
+}
+
+core_status cpu_tiles_status(bool no_memory_left, bool failed)
+{
+    if (no_memory_left)
+        return no_memory();
+    return failed ? cpu_error(CORE_ERROR_INVALID_ARGUMENT,
+                              "loop program: an integer was divided by zero")
+                  : CORE_OK;
+}
+
+static core_status launch(void *device, void *handle,
+                          const core_loop_launch *launch)
+{
     const cpu_tile_kernel *kernel = handle;
-    bool failed;
+    bool failed, enough;
 
     (void)device;
     if (launch->loop->noperands != kernel->noperands)
         return cpu_error(CORE_ERROR_INVALID_ARGUMENT,
                          "a loop with %u operands; the kernel has %u",
                          launch->loop->noperands, kernel->noperands);
-    if (!functions[CPU_ISA_COMPILED(cpu_isa)](kernel, launch->loop, &failed))
-        return no_memory();
-    return failed ? cpu_error(CORE_ERROR_INVALID_ARGUMENT,
-                              "loop program: an integer was divided by zero")
-                  : CORE_OK;
+    enough = cpu_tiles_run(kernel, launch->loop, &failed);
+    return cpu_tiles_status(!enough, failed);
 }
 
 const core_codegen_interface cpu_codegen = {
@@ -641,4 +655,5 @@ const core_codegen_interface cpu_codegen = {
     .build = build,
     .destroy = destroy,
     .launch = launch,
+    .launch_after = cpu_epilogue_launch,
 };

@@ -83,6 +83,12 @@ typedef struct cpu_tile_kernel {
 
 /* Runs a kernel on a loop.  *out_failed: an integer was divided by zero.
  * False: no memory. */
+bool cpu_tiles_run(const cpu_tile_kernel *kernel, const core_loop *loop,
+                   bool *out_failed);
+/* The error that this means, or CORE_OK. */
+core_status cpu_tiles_status(bool no_memory_left, bool failed);
+
+/* Per instruction set. */
 typedef bool cpu_tiles_function(const cpu_tile_kernel *kernel,
                                 const core_loop *loop, bool *out_failed);
 cpu_tiles_function cpu_tiles_run_baseline;

@@ -133,6 +133,21 @@ typedef struct forward {
     cpu_dense b;
 } forward;
 
+/* If the result is dense, row-major, and computed in its place. */
+static void take_epilogue(forward *job, const core_view *result)
+{
+    int64_t step = 1;
+    const void *data = job->direct ? job->y.as.data : job->y.dense.data;
+
+    for (uint32_t d = result->ndim; d-- > 0; step *= result->sizes[d])
+        if (result->sizes[d] > 1 && result->strides[d] != step)
+            return;
+    if (!job->transposed && data == cpu_address(result->memory))
+        job->g.epilogue = cpu_epilogue_take(
+            &(cpu_epilogue_result){data, result->dtype, job->g.images,
+                                   job->g.filters, job->g.out_size});
+}
+
 static core_status forward_compute(forward *job)
 {
     const void *x = job->x.dense.data, *w = job->w.dense.data;
@@ -182,6 +197,7 @@ static core_status launch_forward(core_call *call, const core_value *args,
     if (status == CORE_OK)
         status = operand_open(&job.y, views[3], job.dtype, false, job.direct);
     if (status == CORE_OK) {
+        take_epilogue(&job, views[3]);
         status = forward_compute(&job);
         if (status != CORE_OK)
             cpu_error(status,

@@ -11,6 +11,7 @@
 #ifndef CPU_CONV_H
 #define CPU_CONV_H
 
+#include "codegen/epilogue.h"
 #include "view.h"
 
 typedef struct conv_geometry {
@@ -20,6 +21,7 @@ typedef struct conv_geometry {
     int64_t in_size, out_size, kernel_size; /* products */
     bool direct;  /* 1 x 1 x 1, no stride or padding: columns are the input */
     int64_t tile; /* output positions that are computed together */
+    cpu_epilogue *epilogue; /* of the forward; or NULL */
 } conv_geometry;
 
 /* Sets the products and choices. */

@@ -99,6 +99,7 @@ static void forward_tile(job *j, int64_t image, int64_t group, int64_t begin,
         columns_bf16(g, (uint16_t *)x, j->channels, begin, begin + n, columns,
                      false);
     fail(j, cpu_bf16_multiply(&p));
+    cpu_epilogue_run(g->epilogue, image, first, j->filters, begin, n);
 }
 
 static void forward_task(void *context, int64_t begin, int64_t end)

@@ -400,6 +400,9 @@ static void forward_tile(const job *j, const tile *t, const float *rows,
                     offsets, sums);
             give_row(j, t, t->row + r, block * columns, sums);
         }
+    cpu_epilogue_run(g->epilogue, t->image, t->group * j->filters, j->filters,
+                     (t->depth * g->out[1] + t->row) * g->out[2],
+                     t->rows * g->out[2]);
 }
 
 static int64_t rows_size(const job *j)
@@ -567,6 +570,9 @@ static core_status compute_few(job *j)
                      cpu_grain(j->taps, lines * columns), pack_patches, j);
     cpu_parallel_for(items, cpu_grain(items, LINES * lines * columns / 16),
                      few_task, j);
+    for (int64_t image = 0; image < j->g.images; image++)
+        cpu_epilogue_run(j->g.epilogue, image, 0, j->g.filters, 0,
+                         j->g.out_size);
 done:
     free(j->weight_taps);
     free(j->packed);

@@ -50,6 +50,8 @@ static void T(forward_tile)(const T(conv_job) * job, int64_t image,
     (false, false, filters, end - begin, depth, 1,
      job->w + group * filters * depth, depth, g->direct ? x + begin : columns,
      g->direct ? g->out_size : end - begin, job->b ? 1 : 0, y, g->out_size);
+    cpu_epilogue_run(g->epilogue, image, group * filters, filters, begin,
+                     end - begin);
 }
 
 static void T(forward_task)(void *context, int64_t begin, int64_t end)

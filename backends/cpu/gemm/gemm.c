@@ -79,10 +79,12 @@ static void gather(const gemm_problem *p, const gemm_lines *l, int64_t first,
 }
 
 /* The products with a block of B, packed or not: `panel` is the distance
- * between panels of columns.  scratch: for gather, or NULL. */
+ * between panels of columns.  scratch: for gather, or NULL.  first: the number
+ * of the first column, if the block is the last one of its sums and someone
+ * waits for these; else -1. */
 static void block(const gemm_problem *p, const gemm_functions *f, int64_t most,
                   gemm_lines lines, int64_t panel, int64_t columns,
-                  float *scratch)
+                  float *scratch, int64_t first)
 {
     for (int64_t i = 0; i < p->m; i += most) {
         int64_t rows = smaller(most, p->m - i), at = i / most % GATHERED;
@@ -101,6 +103,8 @@ static void block(const gemm_problem *p, const gemm_functions *f, int64_t most,
             l.b += panel;
             l.c += f->columns;
         }
+        if (first >= 0)
+            p->finished(p->context, i, rows, first, columns);
     }
 }
 
@@ -197,7 +201,7 @@ static void multiply(const gemm_problem *p, const gemm_functions *f,
             if (to->packed)
                 pack(f, to->b, p, b, columns, k);
             block(p, f, rows, lines, to->packed ? f->columns * k : f->columns,
-                  columns, to->a);
+                  columns, to->a, p->finished && q + k == p->k ? j : -1);
         }
 }
 

@@ -28,6 +28,10 @@ typedef struct gemm_problem {
     float *c;
     int64_t distance;
     float alpha, beta; /* C = alpha A B + beta C; with 0 C is not read */
+    /* NULL, or is called for each part of C that is finished. */
+    void (*finished)(void *context, int64_t row, int64_t rows, int64_t column,
+                     int64_t columns);
+    void *context;
 } gemm_problem;
 
 /* Returns whether these kernels should compute a product of this size on this

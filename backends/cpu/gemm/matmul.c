@@ -12,6 +12,7 @@
 
 #include "bf16/bf16.h"
 #include "blas.h"
+#include "codegen/epilogue.h"
 #include "gemm.h"
 #include "runtime/thread_pool.h"
 #include "tables.h"
@@ -33,6 +34,7 @@ typedef struct product {
     bool own;         /* by gemm.h */
     int64_t lda, ldb;
     int64_t rows, columns, across, tiles; /* tiles of one C */
+    cpu_epilogue *epilogue;               /* or NULL */
     union {
         float f32;
         double f64;
@@ -136,13 +138,29 @@ static int64_t divide_up(int64_t n, int64_t by)
     return by > 0 ? (n + by - 1) / by : 0;
 }
 
+/* A tile of C. */
+typedef struct product_tile {
+    const product *p;
+    int64_t batch, i, j, m, n;
+} product_tile;
+
+static void tile_finished(void *context, int64_t row, int64_t rows,
+                          int64_t column, int64_t columns)
+{
+    const product_tile *t = context;
+
+    cpu_epilogue_run(t->p->epilogue, t->batch, t->i + row, rows, t->j + column,
+                     columns);
+}
+
 /* beta C + alpha A B for a part of C.  With gemm.h the bits do not depend on
  * the part. */
-static bool own_f32(const product *p, int64_t m, int64_t n, int64_t k,
-                    const float *a, const float *b, float beta, float *c)
+static bool own_f32(product_tile *t, int64_t k, const float *a, const float *b,
+                    float beta, float *c)
 {
-    const gemm_problem part = {.m = m,
-                               .n = n,
+    const product *p = t->p;
+    const gemm_problem part = {.m = t->m,
+                               .n = t->n,
                                .k = k,
                                .a = a,
                                .row_a = p->ta ? 1 : p->lda,
@@ -153,21 +171,26 @@ static bool own_f32(const product *p, int64_t m, int64_t n, int64_t k,
                                .c = c,
                                .distance = p->c.row_stride,
                                .alpha = p->alpha.f32,
-                               .beta = beta};
+                               .beta = beta,
+                               .finished = p->epilogue ? tile_finished : NULL,
+                               .context = t};
 
     return p->own && cpu_gemm_multiply(&part);
 }
 
-#define PRODUCT_PART(NAME, TYPE, OWN)                                        \
-    static void product_part_##NAME(const product *p, int64_t m, int64_t n,  \
-                                    int64_t k, const TYPE *a, const TYPE *b, \
-                                    TYPE beta, TYPE *c)                      \
-    {                                                                        \
-        if (!(OWN))                                                          \
-            cpu_gemm_##NAME(p->ta, p->tb, m, n, k, p->alpha.NAME, a, p->lda, \
-                            b, p->ldb, beta, c, p->c.row_stride);            \
+#define PRODUCT_PART(NAME, TYPE, OWN)                                          \
+    static void product_part_##NAME(product_tile *t, int64_t k, const TYPE *a, \
+                                    const TYPE *b, TYPE beta, TYPE *c)         \
+    {                                                                          \
+        const product *p = t->p;                                               \
+        if (OWN)                                                               \
+            return;                                                            \
+        cpu_gemm_##NAME(p->ta, p->tb, t->m, t->n, k, p->alpha.NAME, a, p->lda, \
+                        b, p->ldb, beta, c, p->c.row_stride);                  \
+        if (p->epilogue)                                                       \
+            tile_finished(t, 0, t->m, 0, t->n);                                \
     }
-PRODUCT_PART(f32, float, own_f32(p, m, n, k, a, b, beta, c))
+PRODUCT_PART(f32, float, own_f32(t, k, a, b, beta, c))
 PRODUCT_PART(f64, double, false)
 PRODUCT_PART(i64, int64_t, false)
 #undef PRODUCT_PART
@@ -196,12 +219,13 @@ PRODUCT_PART(i64, int64_t, false)
         TYPE *c = (TYPE *)p->c.data + batch * p->c.batch_stride +              \
                   i * p->c.row_stride + j;                                     \
         TYPE beta = p->beta.NAME;                                              \
+        product_tile tile = {p, batch, i, j, m, n};                            \
         if (p->s.data && p->s.data != p->c.data)                               \
             add_to_##NAME(p, c, batch, i, j, m, n);                            \
         if (last == batch) /* no batches at all */                             \
-            product_part_##NAME(p, m, n, 0, a, b, beta, c);                    \
+            product_part_##NAME(&tile, 0, a, b, beta, c);                      \
         for (; batch < last; batch++, beta = 1)                                \
-            product_part_##NAME(p, m, n, p->k, a + batch * p->a.batch_stride,  \
+            product_part_##NAME(&tile, p->k, a + batch * p->a.batch_stride,    \
                                 b + batch * p->b.batch_stride, beta, c);       \
     }                                                                          \
     static void product_task_##NAME(void *context, int64_t begin, int64_t end) \
@@ -283,7 +307,8 @@ static core_status product_bf16(const product *p)
         .s = {p->s.data, p->s.dtype, p->s.batch_stride, p->s.row_stride,
               p->s.column_stride},
         .alpha = p->alpha.f32,
-        .beta = p->beta.f32};
+        .beta = p->beta.f32,
+        .epilogue = p->epilogue};
 
     return p->batch > 0 ? cpu_bf16_multiply(&pairs) : CORE_OK;
 }
@@ -378,6 +403,18 @@ static matrix broadcast(const core_view *self, const matrix *c, bool vector)
     return s;
 }
 
+/* If C is computed in its place, and finished with one product. */
+static void take_epilogue(product *p)
+{
+    const matrix *c = &p->c;
+
+    if (!p->sum_batches && (p->n == 1 || c->column_stride == 1) &&
+        (p->m == 1 || c->row_stride == p->n) &&
+        (p->batch == 1 || c->batch_stride == p->m * p->n))
+        p->epilogue = cpu_epilogue_take(
+            &(cpu_epilogue_result){c->data, c->dtype, p->batch, p->m, p->n});
+}
+
 /* beta self + alpha a b; self, beta and alpha may be NULL. */
 static core_status multiply(const core_call *call, const core_view *self,
                             const core_view *a, const core_view *b,
@@ -401,9 +438,13 @@ static core_status multiply(const core_call *call, const core_view *self,
     if (self && cpu_float(beta) != 0)
         p.s = broadcast(self, &p.c, vector);
     product_factor(&p, p.s.data ? beta : NULL, alpha);
-    if (product_is_bf16(&p))
+    if (product_is_bf16(&p)) {
+        take_epilogue(&p);
         return product_bf16(&p);
+    }
     product_orient(&p);
+    if (p.c.dtype == p.dtype)
+        take_epilogue(&p);
     return product_run(&p);
 }
 

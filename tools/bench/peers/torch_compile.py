@@ -98,14 +98,48 @@ def smallest():
 
 
 def chain(suffix):
-    x = torch.full((1 << (10 if options.trial else 24),), 0.5)
-
     def chain13(y):
         y = torch.tanh(torch.relu(y + 1) * 0.5)
         y = torch.exp(torch.sigmoid(y + 1) * 0.5)
         return torch.sin(torch.sqrt(torch.abs(-y) + 1))
 
-    measure("compile.chain13_16M", suffix, chain13, lambda f: f(x), 1e3, "ms")
+    for name, size in (("16M", 1 << 24), ("16K", 1 << 14)):
+        x = torch.full((1 << 10 if options.trial else size,), 0.5)
+        measure(f"compile.chain13_{name}", suffix, chain13, lambda f: f(x), 1e3, "ms")
+
+
+def norm(suffix):
+    rows = 8 if options.trial else 4096
+    x, y = torch.rand(rows, 1024), torch.rand(rows, 1024)
+    weight, bias, scale = torch.rand(1024), torch.rand(1024), torch.rand(1024)
+
+    def residual(x, y):
+        return F.gelu(F.layer_norm(x + y, (1024,), weight, bias) * scale) + x
+
+    measure("compile.norm_gelu_residual_4096x1024", suffix, residual, lambda f: f(x, y), 1e3, "ms")
+
+
+def attention_weights(suffix):
+    x, mask = torch.rand(1 if options.trial else 64, 128, 128), torch.rand(128, 128)
+
+    def weights(x):
+        return F.dropout(torch.softmax(x * 0.125 + mask, -1), 0.1, True) * 2
+
+    measure("compile.softmax_mask_dropout_64x128x128", suffix, weights, lambda f: f(x), 1e3, "ms")
+
+
+def convolutions(suffix):
+    batch = 1 if options.trial else 32
+    x, y = torch.rand(batch, 3, 32, 32), torch.rand(batch, 10)
+    sizes = ((16, 3, 3, 3), (32, 16, 3, 3), (16,), (16,), (8192, 10))
+    parameters = [torch.rand(size).requires_grad_() for size in sizes]
+
+    def loss(first, second, weight, bias, last):
+        t = F.batch_norm(F.conv2d(x, first, padding=1), None, None, weight, bias, True)
+        t = F.conv2d(F.max_pool2d(F.silu(t), 2), second, padding=1)
+        return F.mse_loss((t * t).reshape(batch, -1) @ last, y)
+
+    measure("compile.cnn_step_b32", suffix, loss, lambda f: descend(f(*parameters), parameters), 1e3, "ms")
 
 
 class Perceptron:
@@ -178,5 +212,5 @@ torch.set_num_threads(1)
 smallest()
 for threads in (1, 2):
     torch.set_num_threads(threads)
-    for rows in (chain, perceptron, adam, block):
+    for rows in (chain, perceptron, adam, block, norm, attention_weights, convolutions):
         rows(f"/t{threads}")
