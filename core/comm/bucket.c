@@ -99,22 +99,28 @@ static core_status divide(core_reducer *reducer)
 
 /* ---------------------------------------------------------------- memory -- */
 
-/* A view that autograd does not know, because nothing records the bucket. */
+/* A view that autograd does not know, because nothing records the bucket; with
+ * the content of the view before. */
 static core_status view_gradient(core__bucket *bucket, core__reduced *item,
                                  int64_t offset)
 {
     const core_tensor *parameter = item->parameter;
     int64_t strides[CORE_MAX_NDIM];
+    core_status status = CORE_OK;
+    core_tensor *view;
 
     if (parameter->flags & CORE__TENSOR_DENSE)
         memcpy(strides, parameter->strides, parameter->ndim * sizeof *strides);
     else
         core__layout_contiguous(parameter->ndim, parameter->sizes, strides);
+    CORE_TRY(core__tensor_alias(bucket->memory, bucket->memory->dtype,
+                                parameter->ndim, parameter->sizes, strides,
+                                offset, &view));
+    if (item->view)
+        status = core_copy_(view, item->view, false);
     core__tensor_release(item->view);
-    item->view = NULL;
-    return core__tensor_alias(bucket->memory, bucket->memory->dtype,
-                              parameter->ndim, parameter->sizes, strides,
-                              offset, &item->view);
+    item->view = view;
+    return status;
 }
 
 static core_status allocate(core_reducer *reducer, core__bucket *bucket)

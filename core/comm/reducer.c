@@ -283,6 +283,7 @@ static core_status prepare(core_reducer *reducer, core_comm *comm,
     CORE_TRY(check_equality(reducer));
     CORE_TRY(broadcast_parameters(reducer));
     CORE_TRY(core_reducer_broadcast_buffers(reducer));
+    CORE_TRY(core_comm_synchronize(reducer->comm));
     CORE_TRY(core__buckets_build(reducer));
     return reducer->stream ? CORE_OK : core__reducer_thread_start(reducer);
 }

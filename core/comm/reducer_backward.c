@@ -107,9 +107,11 @@ static core_status take_grad(core__reduced *item)
 
     item->ready = false;
     item->holds = grad != NULL;
-    if (!grad || grad == item->view ||
-        (grad == item->published &&
-         core__tensor_version(grad) == item->version))
+    if (!grad || grad == item->view)
+        return CORE_OK;
+    /* A copy of the view that the program has not changed. */
+    if (grad == item->published && grad->dtype != item->view->dtype &&
+        core__tensor_version(grad) == item->version)
         return CORE_OK;
     return core_copy_(item->view, grad, false);
 }
@@ -426,6 +428,7 @@ core_status core_reducer_backward(core_reducer *reducer,
                                   core_tensor *const *grads, uint32_t flags)
 {
     const uint32_t known = CORE_RETAIN_GRAPH | CORE_REDUCER_NO_SYNC;
+    core__lazy_pause pause;
     core_status status;
 
     CORE__NOT_NULL(reducer);
@@ -437,11 +440,15 @@ core_status core_reducer_backward(core_reducer *reducer,
     if (count > 0 && !tensors)
         return core__error_null(__func__, "tensors");
     CORE_TRY(core__thread_check_unrecorded(__func__));
-    CORE_TRY(enter(reducer));
-    reducer->averages = !(flags & CORE_REDUCER_NO_SYNC);
-    if (!reducer->measured)
-        reducer->nready = 0;
-    status = step(reducer, tensors, count, grads, flags);
-    leave(reducer);
+    CORE_TRY(core__thread_pause(__func__, &pause));
+    status = enter(reducer);
+    if (status == CORE_OK) {
+        reducer->averages = !(flags & CORE_REDUCER_NO_SYNC);
+        if (!reducer->measured)
+            reducer->nready = 0;
+        status = step(reducer, tensors, count, grads, flags);
+        leave(reducer);
+    }
+    core__thread_resume(&pause);
     return status;
 }
