@@ -65,15 +65,20 @@ near() {
               exit bad || NR == 0 }'
 }
 
-# The arguments of a model; the last batch has 3 images.
+# The arguments of a model.  The last batch has 3 images.  With SGD, a gradient
+# that is a sum and no average has another loss.
 arguments() { # MODEL
     case $1 in
+    mlp) echo "--model mlp --data $data --batch 32 --epochs 1 --optimizer sgd" ;;
+    cnn)
+        echo "--model cnn --data $data --batch 32 --epochs 1 --limit 35" \
+            "--dropout 0 --warmup 0"
+        ;;
     gpt)
         echo "--model gpt --text $work/text --context 16 --layers 1 --heads 2" \
-            "--width 16 --batch 8 --dropout 0 --sample 0 --steps 4"
+            "--width 16 --batch 8 --dropout 0 --sample 0 --steps 4 --warmup 0" \
+            "--optimizer sgd --lr 0.1"
         ;;
-    *) echo "--model $1 --data $data --batch 32 --epochs 1" \
-        "$([ "$1" = cnn ] && echo --dropout 0 --limit 35)" ;;
     esac
 }
 
