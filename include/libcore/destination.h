@@ -54,7 +54,8 @@ typedef struct core_gradient_destination {
      * buffer's device.  That thread may be a worker of the backward, and
      * destinations on different devices may be ready in several threads at
      * once.  An error stops the backward, which returns it.  The function must
-     * not start a backward that writes to the buffer. */
+     * not start a backward that writes to the buffer.  UNSUPPORTED while a
+     * program is recorded (compile.h), which could not call it. */
     core_status (*ready)(void *context,
                          struct core_gradient_destination *destination);
     void *context; /* passed to ready */

@@ -306,6 +306,20 @@ static core_status check_pair(const char *name, size_t a,
     return CORE_OK;
 }
 
+/* The runs of a recorded program would not call it. */
+static core_status check_ready(const char *name, size_t index,
+                               const core_gradient_destination *given)
+{
+    const core__thread *self = core__thread_self();
+
+    if (!has_ready(given) || !(self->included & CORE__KEY_RECORD) || self->lazy)
+        return CORE_OK;
+    return core__error(CORE_ERROR_UNSUPPORTED,
+                       "%s: destination %zu has the function `ready`, which a "
+                       "program that is being recorded cannot call",
+                       name, index);
+}
+
 /* The size before `ready` was added. */
 enum { FIRST_SIZE = offsetof(core_gradient_destination, ready) };
 
@@ -335,6 +349,7 @@ static core_status check(const char *name, size_t index, uint32_t stride,
                            "%s: the input of destination %zu %s", name, index,
                            leaf ? "is not a leaf that requires grad"
                                 : "does not require grad");
+    CORE_TRY(check_ready(name, index, given));
     return check_buffer(name, index, given->input, given->buffer);
 }
 

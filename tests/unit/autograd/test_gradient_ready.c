@@ -8,6 +8,7 @@
 
 #include "support/engine_streams.h"
 
+#include <libcore/compiled.h>
 #include <libcore/destination.h>
 
 #include <stdatomic.h>
@@ -345,6 +346,45 @@ START_TEST(function_does_not_wait_for_the_stream)
 }
 END_TEST
 
+/* ------------------------------------------------------------- recording -- */
+
+static core_status train_step(void *context, core_tensor *const *inputs,
+                              size_t ninputs, core_tensor **outputs,
+                              size_t *noutputs)
+{
+    core_gradient_destination *only = context;
+    core_tensor *square = NULL;
+    core_status status = core_mul(only->input, inputs[0], &square);
+
+    (void)ninputs;
+    if (status == CORE_OK)
+        status = core_sum(square, CORE_DTYPE_NONE, &outputs[0]);
+    if (status == CORE_OK)
+        status = core_backward_into(&outputs[0], 1, NULL, 0, only, 1);
+    core_tensor_release(square);
+    *noutputs = 1;
+    return status;
+}
+
+/* It is not compiled, but runs as it is. */
+START_TEST(compiled_step_calls_the_function_each_time)
+{
+    core_tensor *w = leaf(MATRIX(1, 2, 3, 4)), *x = MATRIX(1, 2, 5, 6), *loss;
+    watched of_w = {.letter = 'w'};
+    core_gradient_destination only = to(&of_w, w, hundreds(1, 2), 0);
+    core_compiled *compiled;
+
+    OK(core_compile(train_step, &only, NULL, &compiled));
+    for (int i = 1; i <= 3; i++) {
+        OK(core_compiled_call(compiled, &x, 1, &loss, 1));
+        core_tensor_release(loss);
+        ck_assert_int_eq(of_w.calls, i);
+        HOLDS(only.buffer, 2, 5, 6);
+    }
+    core_compiled_release(compiled);
+}
+END_TEST
+
 SUITE("autograd/gradient_ready", function_is_called_before_earlier_layers_run,
       parameter_used_twice_is_ready_once_with_the_sum,
       accumulated_gradient_includes_the_content_before,
@@ -354,4 +394,5 @@ SUITE("autograd/gradient_ready", function_is_called_before_earlier_layers_run,
       arrays_of_smaller_and_larger_structs_are_accepted,
       wrong_struct_sizes_are_refused,
       workers_of_devices_call_it_on_the_stream_of_the_gradient,
-      function_does_not_wait_for_the_stream)
+      function_does_not_wait_for_the_stream,
+      compiled_step_calls_the_function_each_time)
