@@ -366,10 +366,47 @@ static void half_weights(core_comm *comm, core_dtype buckets)
     core_reducer_release(reducer);
 }
 
+/* The first step changes the order of the buckets, whose f32 content is kept:
+ * 256 + 1 has no bf16, but 256 + 1 + 1 has. */
+static void keep_sum(core_comm *comm)
+{
+    int64_t one = 1;
+    core_tensor *full = filled(comm, &one, 1, 1), *weights[2], *sum, *loss;
+    const core_reducer_options options = {.struct_size = sizeof options,
+                                          .dtype = CORE_F32,
+                                          .bucket_bytes = 1,
+                                          .first_bucket_bytes = 1};
+    core_reducer *reducer;
+    double grad;
+
+    for (int i = 0; i < 2; i++) {
+        OK(core_to_copy(full, CORE_BF16, NULL, false, -1, &weights[i]));
+        OK(core_tensor_set_requires_grad(weights[i], true));
+    }
+    core_tensor_release(full);
+    OK(core_reducer_create(comm, weights, 2, &options, &reducer));
+    for (int i = 0; i < 3; i++) {
+        OK(core_add(weights[0], weights[1], core_int(1), &sum));
+        OK(core_mul_scalar(sum, core_float(i == 0 ? 256 : 1), &loss));
+        /* 256 + 1 in the first step, whose grad is 256. */
+        OK(core_reducer_backward(reducer, &loss, 1, NULL,
+                                 i == 0 ? CORE_REDUCER_NO_SYNC : 0));
+        core_tensor_release(sum);
+        core_tensor_release(loss);
+    }
+    for (int i = 0; i < 2; i++) {
+        OK(core_tensor_item_float(core_tensor_grad(weights[i]), &grad));
+        ck_assert_double_eq(grad, 258);
+        core_tensor_release(weights[i]);
+    }
+    core_reducer_release(reducer);
+}
+
 static void halves(core_comm *comm)
 {
     half_weights(comm, CORE_F32);
     half_weights(comm, 0);
+    keep_sum(comm);
 }
 
 /* Buffers, one of which is not contiguous. */
