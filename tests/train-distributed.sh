@@ -26,8 +26,8 @@ export LIBCORE_PLUGIN_PATH
 # training make that larger.
 bound=1e-4
 
-# Ends what lasts longer than a minute.
-limited() { timeout -k 5 60 "$@" </dev/null; }
+# Ends what hangs; a busy machine may make every message wait for its turn.
+limited() { timeout -k 5 300 "$@" </dev/null; }
 
 launch() { # RANKS ARGUMENT...: trains in so many processes
     count=$1
