@@ -56,6 +56,13 @@ blas() {
             "$work/out"
 }
 
+# Without mpirun there is nothing to measure.
+comm() {
+    "$bench" comm >"$work/out" 2>"$work/err" || return
+    cat "$work/err"
+    grep '^comm: no rows: .*no engine "mpi" can be used' "$work/err"
+}
+
 # Larger rates and smaller times are better; rows with another unit or without a
 # valid number are not compared.
 compares() {
@@ -227,7 +234,7 @@ no_cpu() {
     LIBCORE_PLUGIN_DENY=cpu ends 1 'no device "cpu"' micro
 }
 
-echo 1..17
+echo 1..18
 ok 'micro prints rows of operators on one element' micro
 ok 'autograd prints rows of backward' autograd
 ok 'train prints rows of training steps' train
@@ -237,6 +244,7 @@ ok 'alloc prints rows of memory of a device with streams' alloc
 ok 'alloc without such a device is skipped with a reason' alloc_without_sim
 ok 'load measures the start of processes' load
 ok 'a failing measured process is reported' load_without_cpu
+ok 'comm says why it has no rows' comm
 ok 'blas prints rows of products and convolutions' blas
 ok 'the output of another library can be compared' compares
 ok 'a device prints its own rows' device

@@ -47,6 +47,10 @@ misspelt_setting() {
         grep 'LIBCORE_FAULT is set and has no effect' "$work/out"
 }
 
+launched() { # PATTERN
+    RANK=3 WORLD_SIZE=4 shows "$1" --comm
+}
+
 no_plugins() {
     LIBCORE_PLUGIN_PATH='' shows 'none found in the folder .*/plugins-0; ' \
         --plugins
@@ -185,6 +189,12 @@ LIBCORE_CACHE=0
 ok 'without a folder the reason is shown' \
     shows '^ +kernels are not kept on disk: LIBCORE_CACHE is 0' --compile
 unset LIBCORE_CACHE
+ok 'engines of collectives are shown' with_fixtures \
+    shows '^ +engine +sockets, of the plugin sockets 1\.0$' --comm
+ok 'an engine that can be used is shown as such' grep 'can be used$' "$work/out"
+ok 'a launcher is shown' launched '^ +launcher +RANK=3$'
+ok 'no launcher is shown' shows '^ +launcher +none' --comm
+ok 'engines are in the JSON' shows '"engines": \[' --comm --json
 ok 'a compiled function is tried' \
     shows '^ +counters: 1001 calls, 1001 of them compiled, 1 recording in' --compile
 ok 'a lazy region is tried' \

@@ -7,6 +7,7 @@
 #define _GNU_SOURCE /* environ */
 
 #include "base/json.h"
+#include "info/comm.h"
 #include "info/compiled.h"
 #include "info/printable.h"
 
@@ -30,6 +31,7 @@ typedef struct options {
     bool kernels;
     bool settings;
     bool compile;
+    bool comm;
 } options;
 
 typedef struct count {
@@ -40,6 +42,7 @@ typedef struct count {
 static const char usage[] =
     "usage: core-info [--json] [--plugins] [--devices] [--kernels] "
     "[--settings] [--compile]\n"
+    "                 [--comm]\n"
     "       core-info --seal FILE.so...\n"
     "\n"
     "  --plugins   every plugin that was found, and why one was not loaded\n"
@@ -47,6 +50,7 @@ static const char usage[] =
     "  --kernels   the number of kernels per operator and backend\n"
     "  --settings  every LIBCORE_ setting, its value and accepted values\n"
     "  --compile   compiled functions: a trial, settings and counters\n"
+    "  --comm      engines of collectives among processes, and the launcher\n"
     "  --json      print JSON; without another flag, everything\n"
     "  --seal      store a checksum of the loaded contents in each plugin "
     "file, so\n"
@@ -404,7 +408,8 @@ static void print_text(const options *wanted)
 {
     bool more = false;
 
-    if (!wanted->kernels && !wanted->settings && !wanted->compile)
+    if (!wanted->kernels && !wanted->settings && !wanted->compile &&
+        !wanted->comm)
         printf("libcore %s, plugin ABI %d.%d\n\n", core_version(),
                CORE_ABI_MAJOR, CORE_ABI_MINOR);
     if (wanted->plugins) {
@@ -432,6 +437,11 @@ static void print_text(const options *wanted)
     if (wanted->compile) {
         fputs(more ? "\n" : "", stdout);
         print_compiled();
+        more = true;
+    }
+    if (wanted->comm) {
+        fputs(more ? "\n" : "", stdout);
+        print_comm();
     }
 }
 
@@ -624,6 +634,8 @@ static bool write_json(const options *wanted)
         write_settings(&json);
     if (wanted->compile)
         write_compiled(&json);
+    if (wanted->comm)
+        write_comm(&json);
     core__json_end(&json);
     return core__json_finish(&json);
 }
@@ -650,7 +662,8 @@ static int parse(int argc, char **argv, options *wanted)
                  {"--devices", offsetof(options, devices)},
                  {"--kernels", offsetof(options, kernels)},
                  {"--settings", offsetof(options, settings)},
-                 {"--compile", offsetof(options, compile)}};
+                 {"--compile", offsetof(options, compile)},
+                 {"--comm", offsetof(options, comm)}};
     const size_t nflags = sizeof flags / sizeof *flags;
 
     for (int i = 1; i < argc; i++) {
@@ -676,9 +689,10 @@ static int parse(int argc, char **argv, options *wanted)
         *(bool *)((char *)wanted + flags[k].offset) = true;
     }
     if (!wanted->plugins && !wanted->devices && !wanted->kernels &&
-        !wanted->settings && !wanted->compile) {
+        !wanted->settings && !wanted->compile && !wanted->comm) {
         wanted->plugins = wanted->devices = true;
         wanted->kernels = wanted->settings = wanted->compile = wanted->json;
+        wanted->comm = wanted->json;
     }
     return -1;
 }

@@ -128,6 +128,57 @@ static core__comm_engine *first_usable(const char *name)
     return NULL;
 }
 
+/* With the lock held. */
+static core__comm_engine *engine_at(size_t index)
+{
+    core__comm_engine *engine = engines;
+
+    for (; engine; engine = engine->next)
+        if (engine->plugin && index-- == 0)
+            break;
+    return engine;
+}
+
+static void probe(const core__comm_engine *engine,
+                  core_comm_engine_information *out)
+{
+    core__error_record earlier;
+
+    core__error_save(&earlier);
+    out->usable = engine->table.probe(engine->user) == CORE_OK;
+    if (!out->usable)
+        strncpy(out->reason, core_error_message(), sizeof out->reason - 1);
+    core__error_restore(&earlier);
+}
+
+core_status core_comm_engine_describe(
+    size_t index, core_comm_engine_information *out_information)
+{
+    core_comm_engine_information found = {0};
+    const core__comm_engine *engine;
+
+    CORE__NOT_NULL(out_information);
+    CORE__CHECK_STRUCT_SIZE(out_information, core_comm_engine_information);
+    CORE_TRY(core__comm_upcalls.load_engines());
+    core__device_lock();
+    engine = engine_at(index);
+    if (engine) {
+        found.name = engine->name;
+        found.plugin = engine->plugin;
+        probe(engine, &found);
+    }
+    core__device_unlock();
+    if (!engine)
+        return core__error(CORE_ERROR_INDEX,
+                           "core_comm_engine_describe: there is no engine %zu",
+                           index);
+    found.struct_size = out_information->struct_size;
+    if (found.struct_size > sizeof found)
+        found.struct_size = sizeof found;
+    memcpy(out_information, &found, found.struct_size);
+    return CORE_OK;
+}
+
 core_status core__comm_engine_find(const char *name,
                                    core__comm_engine **out_engine)
 {

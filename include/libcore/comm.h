@@ -46,6 +46,7 @@
 #define LIBCORE_COMM_H
 
 #include "backend.h"
+#include "plugins.h"
 #include "stream.h"
 #include "tensor.h"
 
@@ -84,6 +85,25 @@ typedef struct core_comm_options {
     double timeout; /* of each call, in seconds, at most 1e6; 0: 300 */
 } core_comm_options;
 CORE_STATIC_ASSERT(sizeof(core_comm_options) == 40, "core_comm_options");
+
+/* An engine that a plugin has registered. */
+typedef struct core_comm_engine_information {
+    uint32_t struct_size; /* in: sizeof of the caller's; out: filled */
+    uint32_t usable;      /* 1: core_comm_create can use it in this process */
+    const char *name;
+    core_plugin *plugin; /* borrowed */
+    char reason[256];    /* why it is not usable; otherwise "" */
+} core_comm_engine_information;
+CORE_STATIC_ASSERT(sizeof(core_comm_engine_information) ==
+                       264 + 2 * sizeof(void *),
+                   "core_comm_engine_information");
+
+/* Describes the engine at an index, which counts from 0, in the order in which
+ * core_comm_create tries those of one name; opens the plugins that may have
+ * one.  An MPI library may be opened, but not initialized.  INDEX: there are
+ * not so many. */
+core_status core_comm_engine_describe(
+    size_t index, core_comm_engine_information *out_information);
 
 /* Creates a communicator for tensors on a device; all ranks call it.  The
  * caller owns one reference.  device NULL: the default device.  options NULL:

@@ -34,6 +34,7 @@
 #include "profiler.h"
 #include "quantizer.h"
 #include "random.h"
+#include "reducer.h"
 #include "safetensors.h"
 #include "saved.h"
 #include "scope.h"

@@ -31,7 +31,9 @@ typedef enum core_destination_result {
                                  the buffer */
 } core_destination_result;
 
-/* A tensor and the buffer for its gradient.  Both are borrowed for the call. */
+/* A tensor and the buffer for its gradient.  Both are borrowed for the call.
+ * All elements of an array have the same struct_size, which is the distance
+ * between them; it is at least 32, and members after it count as 0. */
 typedef struct core_gradient_destination {
     uint32_t struct_size;
     uint32_t flags;     /* CORE_DESTINATION_… */
@@ -42,6 +44,21 @@ typedef struct core_gradient_destination {
     core_tensor *buffer;
     core_destination_result result; /* set by the call */
     uint32_t reserved;
+    /* Called once, when the gradient in the buffer is final and `result` is
+     * set, while the rest of the backward goes on; NULL: not called.  It comes
+     * after the hooks that run after the grad of a leaf was updated.  It is not
+     * called for a destination that gets no gradient.  core_grad_into calls it
+     * after the last node.
+     *
+     * The gradient is ready on the calling thread's current stream of the
+     * buffer's device.  That thread may be a worker of the backward, and
+     * destinations on different devices may be ready in several threads at
+     * once.  An error stops the backward, which returns it.  The function must
+     * not start a backward that writes to the buffer.  UNSUPPORTED while a
+     * program is recorded (compile.h), which could not call it. */
+    core_status (*ready)(void *context,
+                         struct core_gradient_destination *destination);
+    void *context; /* passed to ready */
 } core_gradient_destination;
 
 /* Does the same as core_backward, but writes the gradients of the given leaves

@@ -7,7 +7,18 @@
 
 #include <stdlib.h>
 
-CORE_SDK_NOTE_SINCE(6, MPI_NAME, "libcore", "0.1", "Apache-2.0", "", "");
+/* The version of mpi.h, whose library is needed. */
+#define TEXT_OF(number) #number
+#define DOTTED(a, b, c) TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)
+#ifdef OPEN_MPI
+#define MPI_VERSION_TEXT \
+    DOTTED(OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION)
+#else
+#define MPI_VERSION_TEXT MPICH_VERSION
+#endif
+
+CORE_SDK_NOTE_SINCE(6, MPI_NAME, "libcore", "0.1", "Apache-2.0", "",
+                    MPI_TITLE " " MPI_VERSION_TEXT);
 
 const core_host *mpi_host;
 

@@ -198,6 +198,7 @@ void bench_train(void);
 void bench_amp(void);
 void bench_linear(void);
 void bench_compile(void);
+void bench_comm(void);
 void bench_alloc(void);
 void bench_elem(void);
 void bench_large(void); /* a part of elem */

@@ -37,6 +37,8 @@ static const char help[] =
     "  compile    compiled functions: guards, small functions and their first "
     "calls\n"
     "  amp        the transformer block in f32 and in bf16 autocast\n"
+    "  comm       collectives of the ranks that mpirun started, beside MPI's;\n"
+    "             data-parallel steps\n"
     "\n"
     "  --device NAME  launches, memory, products, attention, training and "
     "graphs\n"
@@ -138,6 +140,7 @@ static const struct {
     {"elem", bench_elem},     {"blas", bench_blas},
     {"load", bench_load},     {"amp", bench_amp},
     {"linear", bench_linear}, {"compile", bench_compile},
+    {"comm", bench_comm},
 };
 enum { SECTIONS = sizeof sections / sizeof *sections };
 

@@ -75,11 +75,12 @@ core_status train_amp_backward(trainer *t, core_tensor *loss)
     core_tensor *scaled = NULL;
 
     if (!t->scaler)
-        return core_backward(&loss, 1, NULL, 0);
+        return train_distributed_backward(t, loss);
     scope = core_scope_begin();
-    scaled = core_scope_own(core_grad_scaler_scale(t->scaler, loss, &scaled),
-                            &scaled);
-    CORE_CHECK(core_backward(&scaled, 1, NULL, 0));
+    if (loss)
+        scaled = core_scope_own(
+            core_grad_scaler_scale(t->scaler, loss, &scaled), &scaled);
+    CORE_CHECK(train_distributed_backward(t, scaled));
     CORE_CHECK(core_grad_scaler_unscale(t->scaler, t->optimizer));
     return core_scope_end(scope);
 }

@@ -115,6 +115,8 @@ static core_status set_up(trainer *t)
     if (status == CORE_OK)
         status = open_devices(t);
     if (status == CORE_OK)
+        status = train_distributed_connect(t);
+    if (status == CORE_OK)
         t->task = train_model_find(options->model)->task;
     if (status == CORE_OK)
         status = t->task->load(t);
@@ -132,6 +134,8 @@ static core_status set_up(trainer *t)
     if (status == CORE_OK && file)
         status = checkpoint_load(file, options->resume, t);
     if (status == CORE_OK)
+        status = train_distributed_create(t);
+    if (status == CORE_OK)
         status = train_compile_create(t);
     core_safetensors_close(file);
     return status;
@@ -139,8 +143,9 @@ static core_status set_up(trainer *t)
 
 /* ------------------------------------------------------------- training -- */
 
-static core_status save(const trainer *t)
+static core_status save(trainer *t)
 {
+    CORE_TRY(train_distributed_collect(t));
     return t->options.save ? checkpoint_save(t, t->options.save) : CORE_OK;
 }
 
@@ -245,7 +250,8 @@ static core_status train(trainer *t, int *out_exit)
     report r;
 
     report_start(&r, t);
-    catch_signals();
+    if (!t->comm) /* the ranks would stop after different steps */
+        catch_signals();
     CORE_TRY(train_profile_start(t));
     while (t->epoch < t->options.epochs && !stops(t)) {
         core_status status = run_epoch(t, &r, &done);
@@ -271,7 +277,8 @@ static core_status train(trainer *t, int *out_exit)
         CORE_TRY(trainer_evaluate(t, &test));
         CORE_TRY(save(t));
     }
-    return result(t, &r, trained ? &train : NULL, &test);
+    return t->rank == 0 ? result(t, &r, trained ? &train : NULL, &test)
+                        : CORE_OK;
 }
 
 int main(int argc, char **argv)
@@ -293,6 +300,7 @@ int main(int argc, char **argv)
         status = train(&t, &code);
     if (status != CORE_OK) {
         fprintf(stderr, "core-train: %s\n", core_error_message());
+        train_distributed_abort(&t);
         if (code != EXIT_USAGE)
             code = EXIT_FAILURE;
     }

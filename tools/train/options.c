@@ -71,6 +71,15 @@ static const char help[] =
     "that\n"
     "                        capture, or max-autotune: measures what to fuse "
     "[default]\n"
+    "  --distributed ENGINE  trains in several processes, the ranks, which a\n"
+    "                        launcher starts: mpirun -n 4 core-train\n"
+    "                        --distributed mpi.  Each rank takes its part of\n"
+    "                        every batch, and the gradients are averaged; "
+    "rank\n"
+    "                        0 reports and saves.  Not with --devices,\n"
+    "                        --compile or --amp fp8\n"
+    "  --verify              after each step, checks that all ranks have the\n"
+    "                        same weights\n"
     "  --seed N              for weights, dropout and order of samples [0]\n"
     "  --save FILE           writes a checkpoint after every epoch, and when\n"
     "                        interrupted (Ctrl-C)\n"
@@ -125,6 +134,8 @@ enum {
     OPTION_DROPOUT,
     OPTION_AMP,
     OPTION_COMPILE,
+    OPTION_DISTRIBUTED,
+    OPTION_VERIFY,
     OPTION_LOG,
     OPTION_TEXT,
     OPTION_CONTEXT,
@@ -167,6 +178,8 @@ static const struct option names[] = {
     {"dropout", required_argument, NULL, OPTION_DROPOUT},
     {"amp", required_argument, NULL, OPTION_AMP},
     {"compile", optional_argument, NULL, OPTION_COMPILE},
+    {"distributed", required_argument, NULL, OPTION_DISTRIBUTED},
+    {"verify", no_argument, NULL, OPTION_VERIFY},
     {"log", required_argument, NULL, OPTION_LOG},
     {"text", required_argument, NULL, OPTION_TEXT},
     {"context", required_argument, NULL, OPTION_CONTEXT},
@@ -410,6 +423,12 @@ static core_status take(train_options *options, int option, const char *text)
     case OPTION_COMPILE:
         options->compiles = true;
         return parse_compile(text, &options->compile);
+    case OPTION_DISTRIBUTED:
+        options->distributed = text;
+        return CORE_OK;
+    case OPTION_VERIFY:
+        options->verifies = true;
+        return CORE_OK;
     case OPTION_TEXT:
         options->text = text;
         return CORE_OK;
@@ -491,12 +510,33 @@ void train_options_complete(train_options *options)
         options->dropout = usual->dropout;
 }
 
+static core_status check_distributed(const train_options *options)
+{
+    if (options->verifies && !options->distributed)
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "--verify requires --distributed");
+    if (options->distributed && options->compiles)
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "--distributed does not support --compile, because "
+                           "collectives cannot be recorded");
+    if (options->distributed && options->amp == TRAIN_AMP_FP8)
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "--distributed does not support --amp fp8, whose "
+                           "quantizers would differ by rank");
+    if (options->distributed && options->devices &&
+        strchr(options->devices, ','))
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "--distributed does not support several --devices");
+    return CORE_OK;
+}
+
 core_status train_options_check(const train_options *options)
 {
     const unsigned shape = TRAIN_GAVE_CONTEXT | TRAIN_GAVE_LAYERS |
                            TRAIN_GAVE_HEADS | TRAIN_GAVE_WIDTH;
     bool text = train_model_find(options->model)->task == &train_text_task;
 
+    CORE_TRY(check_distributed(options));
     if ((options->given & TRAIN_GAVE_MOMENTUM) &&
         options->optimizer != TRAIN_SGD)
         return train_error(CORE_ERROR_INVALID_ARGUMENT,

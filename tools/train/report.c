@@ -45,6 +45,14 @@ static const char *names_of(const trainer *t, char *text, size_t size)
     return text;
 }
 
+/* Of ranks that report nothing; standard error if there is no /dev/null. */
+static FILE *silence(void)
+{
+    FILE *file = fopen("/dev/null", "w");
+
+    return file ? file : stderr;
+}
+
 void report_start(report *r, const trainer *t)
 {
     const train_options *options = &t->options;
@@ -52,7 +60,9 @@ void report_start(report *r, const trainer *t)
     uint32_t threads = 0;
     char names[256];
 
-    *r = (report){.text = options->json ? stderr : stdout,
+    *r = (report){.text = t->rank > 0     ? silence()
+                          : options->json ? stderr
+                                          : stdout,
                   .json = options->json,
                   .epochs = options->epochs,
                   .samples = t->train.count};
@@ -70,6 +80,8 @@ void report_start(report *r, const trainer *t)
                 information.name.data);
     if (threads)
         fprintf(r->text, ", %u thread%s", threads, threads == 1 ? "" : "s");
+    if (t->comm)
+        fprintf(r->text, "\nranks   %u, %s", t->ranks, options->distributed);
     fprintf(r->text,
             "\ndata    %lld %s, %lld for %s\n"
             "steps   %lld an epoch: %s, lr %g, batch %lld, seed %lld\n",
@@ -258,6 +270,8 @@ static void result_json(const report *r, const trainer *t, double seconds,
     core__json_text(&json, "device", names_of(t, names, sizeof names));
     core__json_integer(&json, "parameters", train_model_size(&t->model));
     core__json_text(&json, "amp", train_amps[t->options.amp]);
+    if (t->comm)
+        core__json_integer(&json, "ranks", t->ranks);
     if (t->scaler) {
         core__json_number(&json, "loss_scale",
                           core_grad_scaler_get_scale(t->scaler));

@@ -15,6 +15,7 @@
 #include <libcore/grad_scaler.h>
 #include <libcore/optim.h>
 #include <libcore/profiler.h>
+#include <libcore/reducer.h>
 #include <libcore/safetensors.h>
 
 #include <stdbool.h>
@@ -90,6 +91,7 @@ typedef struct train_options {
     const char *resume;
     const char *profile; /* a folder */
     const char *plot;
+    const char *distributed; /* the engine; NULL: one process */
     int64_t epochs;
     int64_t steps; /* stop after so many in total; -1: no limit */
     int64_t batch;
@@ -113,6 +115,7 @@ typedef struct train_options {
     uint32_t amp;
     uint32_t compile; /* the mode, if compiles */
     bool compiles;
+    bool verifies; /* that the ranks have equal weights */
     bool json;
 } train_options;
 
@@ -279,10 +282,13 @@ typedef struct trainer {
     core_optimizer *optimizer;
     core_compiled *compiled;  /* the step, with --compile, else NULL */
     core_grad_scaler *scaler; /* with --amp fp16, else NULL */
+    core_comm *comm;          /* with --distributed, else NULL */
+    core_reducer *reducer;    /* likewise */
+    uint32_t rank, ranks;     /* 0 and 1 in one process */
     int64_t skipped;          /* steps with non-finite gradients */
     int64_t epoch;            /* complete ones */
     int64_t position;         /* completed samples of the next epoch */
-    core_tensor *loss_sum;    /* over these; f32 */
+    core_tensor *loss_sum;    /* over those of this rank; f32 */
     core_tensor *correct;     /* i64 */
     double last_loss;         /* of the batch, if requested */
     int64_t *order;
@@ -374,10 +380,34 @@ core_status train_amp_create(trainer *t);
 /* Runs the model's forward pass in the precision of the options; returns logits
  * as f32 on the first device, which the innermost scope owns. */
 core_tensor *train_logits(const trainer *t, core_tensor *inputs, bool training);
-/* Leaves unscaled gradients. */
+/* Leaves unscaled gradients.  loss NULL: this rank has no samples. */
 core_status train_amp_backward(trainer *t, core_tensor *loss);
 /* Steps the optimizer, unless scaled gradients are not finite. */
 core_status train_amp_step(trainer *t);
+
+/* ------------------------------------------------------ several processes -- */
+
+/* With --distributed: connects the ranks, after the devices are known. */
+core_status train_distributed_connect(trainer *t);
+/* Makes the parameters those of rank 0, after a checkpoint was loaded. */
+core_status train_distributed_create(trainer *t);
+/* Returns this rank's part of the positions of a batch, which may be empty; the
+ * innermost scope owns it. */
+core_tensor *train_distributed_part(const trainer *t, core_tensor *places);
+/* Returns how much the mean loss of `mine` samples counts in the average over
+ * ranks, for a batch of `whole`: 1 in one process. */
+double train_distributed_weight(const trainer *t, int64_t mine, int64_t whole);
+/* Sums a tensor over the ranks.  The caller owns *out_sum. */
+core_status train_distributed_sum(const trainer *t, core_tensor *local,
+                                  core_tensor **out_sum);
+/* Moves the progress of the epoch to rank 0, which saves it. */
+core_status train_distributed_collect(trainer *t);
+/* Fails if a weight has other bits than on rank 0. */
+core_status train_distributed_verify(const trainer *t);
+/* Lets the other ranks fail after an error of this one. */
+void train_distributed_abort(trainer *t);
+/* core_backward, with averages over the ranks.  loss NULL: no samples. */
+core_status train_distributed_backward(trainer *t, core_tensor *loss);
 
 /* ------------------------------------------------------------- compiling -- */
 

@@ -120,18 +120,36 @@ static core_status diverged(const trainer *t, const char *what,
                        save ? save : "", save ? " was not changed)" : "");
 }
 
+/* Trains this rank's part of a batch and returns its share of the mean loss. */
+static core_tensor *compute_and_update(trainer *t, core_tensor *places)
+{
+    core_tensor *part = train_distributed_part(t, places), *logits, *labels;
+    int64_t count = core_x_size(part, 0);
+    double weight =
+        t->comm ? train_distributed_weight(t, count, core_x_size(places, 0))
+                : 1;
+    core_tensor *loss, *weighted;
+
+    if (count == 0) {
+        CORE_CHECK(update_parameters(t, NULL));
+        return core_x_zeros_like(t->loss_sum);
+    }
+    loss = forward(t, &t->train, part, true, &logits, &labels);
+    weighted = weight == 1 ? loss : core_x_mul_scalar(loss, core_float(weight));
+    CORE_CHECK(update_parameters(t, weighted));
+    account(loss, logits, labels, count, t->loss_sum, t->correct);
+    return t->comm ? core_x_mul_scalar(weighted, core_float(1.0 / t->ranks))
+                   : loss;
+}
+
 core_status trainer_step(trainer *t, core_tensor *places,
                          core_tensor **out_loss)
 {
     core_scope scope = core_scope_begin();
-    core_tensor *logits, *labels;
-    core_tensor *loss = forward(t, &t->train, places, true, &logits, &labels);
-    core_status status;
+    core_tensor *loss = compute_and_update(t, places);
+    core_status status =
+        core_scope_end_with(scope, core_x_detach(loss), out_loss);
 
-    CORE_CHECK(update_parameters(t, loss));
-    account(loss, logits, labels, core_x_size(places, 0), t->loss_sum,
-            t->correct);
-    status = core_scope_end_with(scope, core_x_detach(loss), out_loss);
     if (status == CORE_ERROR_INVALID_ARGUMENT && t->model.fp8)
         status = diverged(t, "a tensor to be quantized", "");
     return status;
@@ -141,7 +159,7 @@ core_status trainer_batch(trainer *t, bool log)
 {
     int64_t left = t->train.count - t->position;
     int64_t count = left < t->options.batch ? left : t->options.batch;
-    core_tensor *places = NULL, *loss = NULL;
+    core_tensor *places = NULL, *loss = NULL, *whole = NULL;
     core_status status;
 
     status = core_narrow(t->order_on_device, 0, t->position, count, &places);
@@ -152,11 +170,16 @@ core_status trainer_batch(trainer *t, bool log)
     else if (status == CORE_OK)
         status = trainer_step(t, places, &loss);
     if (status == CORE_OK && log)
-        status = core_tensor_item_float(loss, &t->last_loss);
+        status = train_distributed_sum(t, loss, &whole);
+    if (status == CORE_OK && log)
+        status = core_tensor_item_float(whole, &t->last_loss);
     if (status == CORE_OK)
         t->position += count;
+    if (status == CORE_OK && t->options.verifies)
+        status = train_distributed_verify(t);
     core_tensor_release(places);
     core_tensor_release(loss);
+    core_tensor_release(whole);
     return status;
 }
 
@@ -194,6 +217,29 @@ core_status trainer_begin_epoch(trainer *t)
                                  &t->order_on_device);
 }
 
+/* Read sums over all ranks. */
+static core_status sum_float(const trainer *t, core_tensor *local, double *out)
+{
+    core_tensor *sum;
+    core_status status;
+
+    CORE_TRY(train_distributed_sum(t, local, &sum));
+    status = core_tensor_item_float(sum, out);
+    core_tensor_release(sum);
+    return status;
+}
+
+static core_status sum_int(const trainer *t, core_tensor *local, int64_t *out)
+{
+    core_tensor *sum;
+    core_status status;
+
+    CORE_TRY(train_distributed_sum(t, local, &sum));
+    status = core_tensor_item_int(sum, out);
+    core_tensor_release(sum);
+    return status;
+}
+
 static core_status read_score(const trainer *t, core_tensor *loss_sum,
                               core_tensor *correct, int64_t count,
                               train_score *out_score)
@@ -201,8 +247,8 @@ static core_status read_score(const trainer *t, core_tensor *loss_sum,
     double loss = 0;
     int64_t right = 0;
 
-    CORE_TRY(core_tensor_item_float(loss_sum, &loss));
-    CORE_TRY(core_tensor_item_int(correct, &right));
+    CORE_TRY(sum_float(t, loss_sum, &loss));
+    CORE_TRY(sum_int(t, correct, &right));
     out_score->loss = loss / (double)count;
     out_score->accuracy = (double)right / (double)(count * t->task->labels(t));
     return CORE_OK;
@@ -237,7 +283,7 @@ core_status trainer_check(const trainer *t, bool loss)
 {
     double sum = 0;
 
-    CORE_TRY(core_tensor_item_float(t->loss_sum, &sum));
+    CORE_TRY(sum_float(t, t->loss_sum, &sum));
     if (!isfinite(sum))
         return diverged(t, "the loss", "");
     for (size_t i = 0; !loss && i < t->model.count; i++)
@@ -287,7 +333,9 @@ core_status trainer_evaluate(const trainer *t, train_score *out_score)
     int64_t part = t->task->part;
     core_status status;
 
-    for (int64_t first = 0; first < t->test.count; first += part) {
+    /* The ranks take turns. */
+    for (int64_t first = t->rank * part; first < t->test.count;
+         first += t->ranks * part) {
         int64_t left = t->test.count - first;
 
         CORE_CHECK(evaluate_part(t, first, left < part ? left : part, loss_sum,
@@ -306,6 +354,8 @@ void trainer_release(trainer *t)
 {
     core_profiler_release(t->profiler);
     core_compiled_release(t->compiled);
+    core_reducer_release(t->reducer);
+    core_comm_release(t->comm);
     free(t->points);
     core_grad_scaler_release(t->scaler);
     core_optimizer_release(t->optimizer);

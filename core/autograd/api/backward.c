@@ -297,7 +297,7 @@ core_status core_backward_into(core_tensor *const *tensors, size_t count,
                                   keeps_graph(flags), false, NULL, 0);
     }
     roots_end(&roots);
-    core__destinations_end(&to, destinations, status == CORE_OK);
+    core__destinations_end(&to, status == CORE_OK);
     return status;
 }
 
@@ -397,6 +397,7 @@ static core_status put_captured(core__destinations *to, core_tensor **grads,
             CORE_TRY(core__destination_write_gradient(&to->items[i], grads[i]));
         else if (!to->items[i].touched && !allow_unused)
             return core__gradient_capture_missing("core_grad_into", i);
+        CORE_TRY(core__destination_ready(&to->items[i]));
     }
     return CORE_OK;
 }
@@ -453,6 +454,6 @@ core_status core_grad_into(core_tensor *const *outputs, size_t noutputs,
     if (status == CORE_OK)
         status = grad_into(&to, &roots, flags);
     roots_end(&roots);
-    core__destinations_end(&to, destinations, status == CORE_OK);
+    core__destinations_end(&to, status == CORE_OK);
     return status;
 }

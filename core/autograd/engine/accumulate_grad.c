@@ -316,6 +316,8 @@ core_status core__accumulate_run(core__task *task, core_node *node,
     while (status == CORE_OK && times-- > 0 &&
            core__unlikely(leaf->autograd->hooks != NULL))
         status = core__hooks_run_accumulate(leaf);
+    if (core__unlikely(status == CORE_OK && destination))
+        status = core__destination_ready(destination);
     return status;
 }
 

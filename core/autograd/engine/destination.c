@@ -7,6 +7,7 @@
 #include "autograd/engine/destination.h"
 
 #include "autograd/graph/autograd_ops.h"
+#include "autograd/graph/callback.h"
 #include "autograd/graph/hooks.h"
 #include "base/memory.h"
 #include "device/device.h"
@@ -51,6 +52,33 @@ core_status core__destination_write_gradient(core__destination *destination,
     destination->touched = true;
     destination->accumulate = true;
     return status;
+}
+
+static void set_result(const core__destination *destination)
+{
+    if (destination->touched)
+        destination->given->result = destination->in_place
+                                         ? CORE_DESTINATION_IN_PLACE
+                                         : CORE_DESTINATION_COPIED;
+}
+
+/* Whether the program's struct, which may be older, has `ready`. */
+static bool has_ready(const core_gradient_destination *given)
+{
+    return given->struct_size >= sizeof *given && given->ready;
+}
+
+core_status core__destination_ready(const core__destination *destination)
+{
+    core_gradient_destination *given = destination->given;
+    uint32_t errors;
+
+    if (!destination->touched || !has_ready(given))
+        return CORE_OK;
+    set_result(destination);
+    errors = core__error_sequence();
+    return core__callback_status(errors, given->ready(given->context, given),
+                                 "the function of a destination");
 }
 
 /* ------------------------------------------------------ writing in place -- */
@@ -261,15 +289,16 @@ static core_status check_buffer(const char *name, size_t index,
     return CORE_OK;
 }
 
-static core_status check_pair(const char *name,
-                              const core_gradient_destination *given, size_t a,
-                              size_t b)
+static core_status check_pair(const char *name, size_t a,
+                              const core_gradient_destination *given_a,
+                              size_t b,
+                              const core_gradient_destination *given_b)
 {
-    if (given[a].input == given[b].input)
+    if (given_a->input == given_b->input)
         return core__error(
             CORE_ERROR_INVALID_ARGUMENT,
             "%s: destinations %zu and %zu are for the same input", name, a, b);
-    if (share_memory(given[a].buffer, given[b].buffer))
+    if (share_memory(given_a->buffer, given_b->buffer))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "%s: destinations %zu and %zu share memory; each "
                            "gradient needs its own",
@@ -277,16 +306,39 @@ static core_status check_pair(const char *name,
     return CORE_OK;
 }
 
-static core_status check(const char *name, size_t index,
+/* The runs of a recorded program would not call it. */
+static core_status check_ready(const char *name, size_t index,
+                               const core_gradient_destination *given)
+{
+    const core__thread *self = core__thread_self();
+
+    if (!has_ready(given) || !(self->included & CORE__KEY_RECORD) || self->lazy)
+        return CORE_OK;
+    return core__error(CORE_ERROR_UNSUPPORTED,
+                       "%s: destination %zu has the function `ready`, which a "
+                       "program that is being recorded cannot call",
+                       name, index);
+}
+
+/* The size before `ready` was added. */
+enum { FIRST_SIZE = offsetof(core_gradient_destination, ready) };
+
+/* stride: the struct_size of the first destination. */
+static core_status check(const char *name, size_t index, uint32_t stride,
                          const core_gradient_destination *given, bool leaf)
 {
-    if (given->struct_size < sizeof *given ||
-        given->flags & ~(uint32_t)CORE_DESTINATION_ACCUMULATE)
+    if (stride < FIRST_SIZE || stride % 8 != 0 || given->struct_size != stride)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "%s: destination %zu has struct_size %u and flags "
-                           "0x%x; they must be %zu and at most 0x%x",
-                           name, index, given->struct_size, given->flags,
-                           sizeof *given, CORE_DESTINATION_ACCUMULATE);
+                           "%s: destination %zu has struct_size %u; it must be "
+                           "%zu, or %d without `ready`, for all of them",
+                           name, index, given->struct_size, sizeof *given,
+                           FIRST_SIZE);
+    if (given->flags & ~(uint32_t)CORE_DESTINATION_ACCUMULATE)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: destination %zu has flags 0x%x; they must be "
+                           "at most 0x%x",
+                           name, index, given->flags,
+                           CORE_DESTINATION_ACCUMULATE);
     if (!given->input || !given->buffer)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "%s: the %s of destination %zu is NULL", name,
@@ -297,11 +349,12 @@ static core_status check(const char *name, size_t index,
                            "%s: the input of destination %zu %s", name, index,
                            leaf ? "is not a leaf that requires grad"
                                 : "does not require grad");
+    CORE_TRY(check_ready(name, index, given));
     return check_buffer(name, index, given->input, given->buffer);
 }
 
 static core_status begin_one(core__destinations *destinations,
-                             const core_gradient_destination *given)
+                             core_gradient_destination *given)
 {
     core__destination *item = &destinations->items[destinations->count];
     core__edge edge = {0};
@@ -314,8 +367,32 @@ static core_status begin_one(core__destinations *destinations,
                                 .input = edge.input,
                                 .accumulate =
                                     given->flags & CORE_DESTINATION_ACCUMULATE,
-                                .buffer = given->buffer};
+                                .buffer = given->buffer,
+                                .given = given};
     destinations->count++;
+    return CORE_OK;
+}
+
+/* The program's structs may be smaller or larger than those of this header. */
+static core_gradient_destination *given_at(core_gradient_destination *given,
+                                           size_t index)
+{
+    return (void *)((char *)given + index * given->struct_size);
+}
+
+static core_status check_all(const char *name, core_gradient_destination *given,
+                             size_t count, bool leaves)
+{
+    uint32_t stride = given->struct_size;
+
+    for (size_t i = 0; i < count; i++)
+        CORE_TRY(check(name, i, stride, given_at(given, i), leaves));
+    for (size_t i = 0; i < count; i++) {
+        given_at(given, i)->result = CORE_DESTINATION_UNUSED;
+        for (size_t j = 0; j < i; j++)
+            CORE_TRY(
+                check_pair(name, j, given_at(given, j), i, given_at(given, i)));
+    }
     return CORE_OK;
 }
 
@@ -331,31 +408,21 @@ core_status core__destinations_begin(const char *name,
         return core__error(
             CORE_ERROR_INVALID_ARGUMENT,
             "%s: the number of destinations is 0; it must be at least 1", name);
-    for (size_t i = 0; i < count; i++)
-        CORE_TRY(check(name, i, &given[i], leaves));
-    for (size_t i = 0; i < count; i++) {
-        given[i].result = CORE_DESTINATION_UNUSED;
-        for (size_t j = 0; j < i; j++)
-            CORE_TRY(check_pair(name, given, j, i));
-    }
+    CORE_TRY(check_all(name, given, count, leaves));
     destinations->items = core__alloc(size);
     if (!destinations->items)
         return core__error_memory(size);
     for (size_t i = 0; i < count; i++)
-        CORE_TRY(begin_one(destinations, &given[i]));
+        CORE_TRY(begin_one(destinations, given_at(given, i)));
     return CORE_OK;
 }
 
-void core__destinations_end(core__destinations *destinations,
-                            core_gradient_destination *given, bool done)
+void core__destinations_end(core__destinations *destinations, bool done)
 {
     for (size_t i = 0; i < destinations->count; i++) {
-        const core__destination *item = &destinations->items[i];
-
-        if (done && item->touched)
-            given[i].result = item->in_place ? CORE_DESTINATION_IN_PLACE
-                                             : CORE_DESTINATION_COPIED;
-        core__node_release(item->node);
+        if (done)
+            set_result(&destinations->items[i]);
+        core__node_release(destinations->items[i].node);
     }
     core__free(destinations->items);
 }

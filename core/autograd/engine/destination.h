@@ -19,6 +19,7 @@ typedef struct core__destination {
     bool in_place;       /* written by a formula, or the gradient was the buffer
                           * itself */
     core_tensor *buffer; /* borrowed from the caller */
+    core_gradient_destination *given; /* the program's */
 } core__destination;
 
 struct core__destinations {
@@ -41,6 +42,10 @@ static inline bool core__destination_touched(
 core_status core__destination_write_gradient(core__destination *destination,
                                              core_tensor *grad);
 
+/* Calls the program's function if a gradient was written, which no one changes
+ * any more. */
+core_status core__destination_ready(const core__destination *destination);
+
 /* Called before a formula: computes gradients that can be written directly into
  * their destination and removes them from context->needed. */
 core_status core__destination_write_formula(core__destinations *destinations,
@@ -59,7 +64,6 @@ core_status core__destinations_begin(const char *name,
                                      core_gradient_destination *given,
                                      size_t count, bool leaves,
                                      core__destinations *destinations);
-void core__destinations_end(core__destinations *destinations,
-                            core_gradient_destination *given, bool done);
+void core__destinations_end(core__destinations *destinations, bool done);
 
 #endif

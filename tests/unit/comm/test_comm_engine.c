@@ -112,6 +112,34 @@ START_TEST(engine_ends_with_its_plugin)
 }
 END_TEST
 
+START_TEST(engines_are_described)
+{
+    core_comm_engine_information found = {.struct_size = sizeof found};
+    core_plugin_information owner = {.struct_size = sizeof owner};
+    size_t count = 0;
+
+    OK(load(NULL, NULL));
+    while (core_comm_engine_describe(count, &found) == CORE_OK &&
+           strcmp(found.name, "sockets") != 0)
+        count++;
+    ck_assert_str_eq(found.name, "sockets");
+    ck_assert_uint_eq(found.usable, 1);
+    ck_assert_str_eq(found.reason, "");
+    OK(core_plugin_describe(found.plugin, &owner));
+    ck_assert_str_eq(owner.name, "sockets");
+    ck_assert_int_eq(core_comm_engine_describe(count + 100, &found),
+                     CORE_ERROR_INDEX);
+    MESSAGE("core_comm_engine_describe: there is no engine");
+    found.struct_size = 0;
+    ck_assert_int_eq(core_comm_engine_describe(count, &found),
+                     CORE_ERROR_INVALID_ARGUMENT);
+    OK(core_plugin_unload(plugin, 1000000000));
+    found.struct_size = sizeof found;
+    for (size_t i = 0; core_comm_engine_describe(i, &found) == CORE_OK; i++)
+        ck_assert_str_ne(found.name, "sockets");
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -119,6 +147,7 @@ int main(void)
         registration_after_init_is_refused,
         plugin_that_needs_a_later_minor_is_refused,
         engine_ends_with_its_plugin,
+        engines_are_described,
     };
     const suite_loop loops[] = {
         {wrong_interface_is_refused, 0, sizeof refused / sizeof *refused},

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Buckets: which gradients are in which, and where. */
+
+#include "comm/reducer.h"
+
+#include "base/memory.h"
+#include "tensor/dtype.h"
+#include "tensor/layout.h"
+
+#include <libcore/memory.h>
+#include <libcore/ops.h>
+
+#include <string.h>
+
+enum { ALIGNMENT = 64, DTYPES = 64 };
+
+static core_dtype dtype_in_bucket(const core_reducer *reducer,
+                                  const core_tensor *parameter)
+{
+    return reducer->dtype ? reducer->dtype : parameter->dtype;
+}
+
+static uint64_t align_up(uint64_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* -------------------------------------------------------------- division -- */
+
+/* The buckets that are being filled, by dtype. */
+typedef struct division {
+    uint32_t open[DTYPES]; /* index + 1; 0: none */
+    uint64_t *bytes;       /* by bucket */
+    uint32_t nbuckets;
+} division;
+
+static uint32_t choose_bucket(const core_reducer *reducer, division *d,
+                              core_dtype dtype, uint64_t bytes)
+{
+    uint32_t *open = &d->open[dtype % DTYPES];
+    uint64_t most =
+        *open == 1 ? reducer->first_bucket_bytes : reducer->bucket_bytes;
+
+    if (!*open || d->bytes[*open - 1] + bytes > most) {
+        d->bytes[d->nbuckets] = 0;
+        *open = ++d->nbuckets;
+    }
+    d->bytes[*open - 1] += bytes;
+    return *open - 1;
+}
+
+/* Sorts the order by bucket. */
+static core_status sort_order(core_reducer *reducer)
+{
+    size_t size = reducer->count * sizeof *reducer->order;
+    uint32_t *sorted = core__alloc(size), at = 0;
+
+    if (!sorted)
+        return core__error_memory(size);
+    for (uint32_t b = 0; b < reducer->nbuckets; b++) {
+        core__bucket *bucket = &reducer->buckets[b];
+
+        bucket->first = at;
+        for (uint32_t i = 0; i < reducer->count; i++)
+            if (reducer->parameters[reducer->order[i]].bucket == b)
+                sorted[at++] = reducer->order[i];
+        bucket->count = at - bucket->first;
+    }
+    memcpy(reducer->order, sorted, size);
+    core__free(sorted);
+    return CORE_OK;
+}
+
+static core_status divide(core_reducer *reducer)
+{
+    division d = {.bytes = core__alloc(reducer->count * sizeof *d.bytes)};
+    core_status status = CORE_OK;
+
+    if (!d.bytes)
+        return core__error_memory(reducer->count * sizeof *d.bytes);
+    for (uint32_t i = 0; i < reducer->count; i++) {
+        core__reduced *item = &reducer->parameters[reducer->order[i]];
+        core_dtype dtype = dtype_in_bucket(reducer, item->parameter);
+
+        item->bucket = choose_bucket(reducer, &d, dtype,
+                                     align_up((uint64_t)item->parameter->numel *
+                                              core__dtype_size(dtype)));
+    }
+    reducer->buckets = core__alloc_zero(d.nbuckets * sizeof *reducer->buckets);
+    if (reducer->buckets)
+        reducer->nbuckets = d.nbuckets;
+    else
+        status = core__error_memory(d.nbuckets * sizeof *reducer->buckets);
+    core__free(d.bytes);
+    return status == CORE_OK ? sort_order(reducer) : status;
+}
+
+/* ---------------------------------------------------------------- memory -- */
+
+/* A view that autograd does not know, because nothing records the bucket; with
+ * the content of the view before. */
+static core_status view_gradient(core__bucket *bucket, core__reduced *item,
+                                 int64_t offset)
+{
+    const core_tensor *parameter = item->parameter;
+    int64_t strides[CORE_MAX_NDIM];
+    core_status status = CORE_OK;
+    core_tensor *view;
+
+    if (parameter->flags & CORE__TENSOR_DENSE)
+        memcpy(strides, parameter->strides, parameter->ndim * sizeof *strides);
+    else
+        core__layout_contiguous(parameter->ndim, parameter->sizes, strides);
+    CORE_TRY(core__tensor_alias(bucket->memory, bucket->memory->dtype,
+                                parameter->ndim, parameter->sizes, strides,
+                                offset, &view));
+    if (item->view)
+        status = core_copy_(view, item->view, false);
+    core__tensor_release(item->view);
+    item->view = view;
+    return status;
+}
+
+static core_status allocate(core_reducer *reducer, core__bucket *bucket)
+{
+    const core__reduced *first =
+        &reducer->parameters[reducer->order[bucket->first]];
+    core_dtype dtype = dtype_in_bucket(reducer, first->parameter);
+    int64_t item_size = (int64_t)core__dtype_size(dtype), at = 0, size;
+    int64_t present = bucket->count, one = 1;
+
+    for (uint32_t i = 0; i < bucket->count; i++)
+        at +=
+            (int64_t)align_up((
+                uint64_t)(reducer->parameters[reducer->order[bucket->first + i]]
+                              .parameter->numel *
+                          item_size)) /
+            item_size;
+    size = at + present;
+    CORE_TRY(
+        core_zeros(&size, 1, dtype, reducer->comm->device, &bucket->memory));
+    reducer->counts.bytes += (uint64_t)(size * item_size);
+    if (reducer->stream)
+        CORE_TRY(core_tensor_record_stream(bucket->memory, reducer->stream));
+    return core__tensor_alias(bucket->memory, dtype, 1, &present, &one, at,
+                              &bucket->present);
+}
+
+static core_status lay_out(core_reducer *reducer, core__bucket *bucket)
+{
+    int64_t item_size, at = 0;
+
+    CORE_TRY(allocate(reducer, bucket));
+    item_size = (int64_t)core__dtype_size(bucket->memory->dtype);
+    for (uint32_t i = 0; i < bucket->count; i++) {
+        core__reduced *item =
+            &reducer->parameters[reducer->order[bucket->first + i]];
+
+        CORE_TRY(view_gradient(bucket, item, at));
+        at += (int64_t)align_up((uint64_t)(item->view->numel * item_size)) /
+              item_size;
+    }
+    return CORE_OK;
+}
+
+/* -------------------------------------------------------------- interface -- */
+
+void core__buckets_release(core_reducer *reducer)
+{
+    for (uint32_t b = 0; b < reducer->nbuckets; b++) {
+        core__tensor_release(reducer->buckets[b].memory);
+        core__tensor_release(reducer->buckets[b].present);
+        core_stream_release(reducer->buckets[b].written);
+    }
+    core__free(reducer->buckets);
+    reducer->buckets = NULL;
+    reducer->nbuckets = 0;
+    reducer->counts.bytes = 0;
+}
+
+core_status core__buckets_build(core_reducer *reducer)
+{
+    core__buckets_release(reducer);
+    CORE_TRY(divide(reducer));
+    for (uint32_t b = 0; b < reducer->nbuckets; b++)
+        CORE_TRY(lay_out(reducer, &reducer->buckets[b]));
+    reducer->counts.buckets = reducer->nbuckets;
+    return CORE_OK;
+}

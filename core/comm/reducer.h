@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* reducer.h: the parts of a reducer (libcore/reducer.h). */
+
+#ifndef CORE_COMM_REDUCER_H
+#define CORE_COMM_REDUCER_H
+
+#include "comm/comm.h"
+
+#include <libcore/destination.h>
+#include <libcore/reducer.h>
+
+/* A parameter and its gradient. */
+typedef struct core__reduced {
+    core_reducer *reducer;
+    core_tensor *parameter; /* with a reference, like the next two */
+    core_tensor *view;      /* of the bucket, with the sizes of the parameter */
+    core_tensor *published; /* the grad of the parameter that the reducer has
+                             * set: `view`, or a copy of it; NULL: none */
+    uint32_t version;       /* of the copy */
+    uint32_t bucket;
+    /* In the running backward: whether the view has a gradient from before, and
+     * whether it has got one. */
+    bool holds;
+    bool ready;
+} core__reduced;
+
+typedef struct core__bucket {
+    core_tensor *memory;  /* the gradients, then one element for each: 1 if the
+                           * rank has it, and otherwise 0 */
+    core_tensor *present; /* these elements */
+    uint32_t first;       /* in the reducer's order */
+    uint32_t count;
+    uint32_t missing;     /* gradients that are not ready in this backward */
+    bool all_present;     /* all elements of `present` are 1 */
+    core_stream *written; /* of the last gradient; with a reference, or NULL */
+} core__bucket;
+
+/* On a device without streams a thread makes the collectives, in the order of
+ * the buckets. */
+typedef struct core__reducer_thread {
+    pthread_t id;
+    pthread_mutex_t lock; /* guards the rest */
+    pthread_cond_t change;
+    core__bucket *buckets;
+    uint32_t begun, done; /* buckets of this step */
+    bool ends;
+    core_status status; /* of the first collective that failed */
+    core_error *error;
+} core__reducer_thread;
+
+struct core_reducer {
+    core_comm *comm;     /* its own */
+    core_stream *stream; /* of the collectives; NULL on a synchronous device */
+    core__reducer_thread *thread; /* on a synchronous one */
+    core_dtype dtype;             /* of the buckets; NONE: the parameters' */
+    uint64_t bucket_bytes, first_bucket_bytes;
+    core_tensor **buffers; /* with references */
+    size_t nbuffers;
+
+    core__reduced *parameters;
+    core_gradient_destination *destinations; /* of one backward */
+    uint32_t count;
+    uint32_t *order; /* of the parameters in the buckets */
+    core__bucket *buckets;
+    uint32_t nbuckets;
+
+    pthread_mutex_t lock; /* guards the rest, and `missing` and `written` */
+    uint32_t *readiness;  /* the order of the first step */
+    uint32_t nready;
+    bool measured; /* `readiness` is that of rank 0 */
+    bool rebuilt;  /* the buckets have this order */
+    bool in_backward;
+    bool averages;  /* the backward is not NO_SYNC */
+    uint32_t begun; /* buckets of this step, in order */
+    core_reducer_counts counts;
+};
+
+/* bucket.c: divides the parameters, in the reducer's order, into buckets; those
+ * that it had are released. */
+core_status core__buckets_build(core_reducer *reducer);
+void core__buckets_release(core_reducer *reducer);
+
+/* reducer_thread.c */
+core_status core__reducer_thread_start(core_reducer *reducer);
+/* Waits for the collectives that were begun. */
+void core__reducer_thread_end(core_reducer *reducer);
+/* Lets the thread reduce the next bucket. */
+void core__reducer_thread_begin(core_reducer *reducer);
+/* Waits until all buckets that were begun are reduced, and returns the first
+ * error. */
+core_status core__reducer_thread_wait(core_reducer *reducer);
+
+#endif

@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* A backward whose gradients are written into buckets and averaged. */
+
+#include "comm/reducer.h"
+
+#include "base/memory.h"
+#include "base/thread.h"
+#include "device/stream.h"
+#include "tensor/dtype.h"
+
+#include <libcore/autograd.h>
+#include <libcore/ops.h>
+
+#include <string.h>
+
+/* ------------------------------------------------------------- buckets -- */
+
+static core_status reduce_on_stream(core_reducer *reducer, core__bucket *bucket)
+{
+    core_stream *before = NULL;
+    core_status status;
+
+    if (bucket->written)
+        CORE_TRY(core__stream_order(reducer->stream, bucket->written));
+    CORE_TRY(core__stream_swap(reducer->stream, &before));
+    status = core_all_reduce_(reducer->comm, bucket->memory, CORE_REDUCE_AVG);
+    core__stream_restore(before);
+    return status;
+}
+
+/* With the lock held.  All ranks begin the buckets in the same order. */
+static core_status begin_bucket(core_reducer *reducer)
+{
+    core__bucket *bucket = &reducer->buckets[reducer->begun++];
+
+    reducer->counts.reduced++;
+    if (reducer->stream)
+        return reduce_on_stream(reducer, bucket);
+    core__reducer_thread_begin(reducer);
+    return CORE_OK;
+}
+
+/* With the lock held.  Gradients of a bucket may be written on several
+ * streams. */
+static core_status note_stream(core_reducer *reducer, core__bucket *bucket)
+{
+    core_stream *current;
+
+    if (!reducer->stream)
+        return CORE_OK;
+    current = core__stream_current(reducer->comm->device);
+    if (bucket->written == current)
+        return CORE_OK;
+    if (bucket->written)
+        CORE_TRY(core__stream_order(reducer->stream, bucket->written));
+    core_stream_release(bucket->written);
+    bucket->written = core_stream_retain(current);
+    return CORE_OK;
+}
+
+/* With the lock held. */
+static core_status add_ready(core_reducer *reducer, core__reduced *item)
+{
+    core__bucket *bucket = &reducer->buckets[item->bucket];
+
+    if (!reducer->measured)
+        reducer->readiness[reducer->nready++] =
+            (uint32_t)(item - reducer->parameters);
+    CORE_TRY(note_stream(reducer, bucket));
+    bucket->missing--;
+    while (reducer->begun < reducer->nbuckets &&
+           reducer->buckets[reducer->begun].missing == 0) {
+        reducer->counts.early++;
+        CORE_TRY(begin_bucket(reducer));
+    }
+    return CORE_OK;
+}
+
+static core_status gradient_ready(void *context,
+                                  core_gradient_destination *destination)
+{
+    core__reduced *item = context;
+    core_reducer *reducer = item->reducer;
+    core_status status = CORE_OK;
+
+    pthread_mutex_lock(&reducer->lock);
+    item->ready = true;
+    if (destination->result == CORE_DESTINATION_IN_PLACE)
+        reducer->counts.in_place++;
+    else
+        reducer->counts.copied++;
+    if (reducer->averages)
+        status = add_ready(reducer, item);
+    pthread_mutex_unlock(&reducer->lock);
+    return status;
+}
+
+/* ----------------------------------------------------------- beginning -- */
+
+/* Brings the grad of a parameter, which the program may have replaced, into the
+ * bucket. */
+static core_status take_grad(core__reduced *item)
+{
+    core_tensor *grad = core_tensor_grad(item->parameter);
+
+    item->ready = false;
+    item->holds = grad != NULL;
+    if (!grad || grad == item->view)
+        return CORE_OK;
+    /* A copy of the view that the program has not changed. */
+    if (grad == item->published && grad->dtype != item->view->dtype &&
+        core__tensor_version(grad) == item->version)
+        return CORE_OK;
+    return core_copy_(item->view, grad, false);
+}
+
+static core_status begin_step(core_reducer *reducer)
+{
+    reducer->begun = 0;
+    for (uint32_t b = 0; b < reducer->nbuckets; b++) {
+        core__bucket *bucket = &reducer->buckets[b];
+
+        bucket->missing = bucket->count;
+        core_stream_release(bucket->written);
+        bucket->written = NULL;
+        if (reducer->averages && !bucket->all_present)
+            CORE_TRY(core_fill_(bucket->present, core_float(1)));
+        bucket->all_present |= reducer->averages;
+    }
+    for (uint32_t i = 0; i < reducer->count; i++)
+        CORE_TRY(take_grad(&reducer->parameters[i]));
+    return CORE_OK;
+}
+
+/* After the first step: the order that rank 0 measured. */
+static core_status rebuild(core_reducer *reducer)
+{
+    size_t size = reducer->count * sizeof *reducer->order;
+
+    reducer->rebuilt = true;
+    if (memcmp(reducer->order, reducer->readiness, size) == 0)
+        return CORE_OK;
+    memcpy(reducer->order, reducer->readiness, size);
+    return core__buckets_build(reducer);
+}
+
+static core_status begin(core_reducer *reducer)
+{
+    bool grads = core_grad_mode_set(false);
+    core_status status = CORE_OK;
+
+    if (reducer->measured && !reducer->rebuilt)
+        status = rebuild(reducer);
+    if (status == CORE_OK)
+        status = begin_step(reducer);
+    core_grad_mode_set(grads);
+    return status;
+}
+
+static core_status run_backward(core_reducer *reducer,
+                                core_tensor *const *tensors, size_t count,
+                                core_tensor *const *grads, uint32_t flags)
+{
+    size_t used = 0;
+
+    for (uint32_t i = 0; i < reducer->count; i++) {
+        core__reduced *item = &reducer->parameters[i];
+
+        if (core_tensor_requires_grad(item->parameter))
+            reducer->destinations[used++] = (core_gradient_destination){
+                .struct_size = sizeof *reducer->destinations,
+                .flags = item->holds ? CORE_DESTINATION_ACCUMULATE : 0,
+                .input = item->parameter,
+                .buffer = item->view,
+                .ready = gradient_ready,
+                .context = item};
+    }
+    if (used == 0)
+        return core_backward(tensors, count, grads, flags);
+    return core_backward_into(tensors, count, grads, flags,
+                              reducer->destinations, used);
+}
+
+/* ---------------------------------------------------------------- end -- */
+
+static core_status publish(core__reduced *item)
+{
+    core_tensor *grad = item->view;
+
+    if (item->view->dtype == item->parameter->dtype)
+        core__tensor_retain(grad);
+    else
+        CORE_TRY(core_to_copy(item->view, item->parameter->dtype, NULL, false,
+                              -1, &grad));
+    core__tensor_release(item->published);
+    item->published = grad;
+    item->version = core__tensor_version(grad);
+    if (core_tensor_grad(item->parameter) == grad)
+        return CORE_OK;
+    return core_tensor_set_grad(item->parameter, grad);
+}
+
+static core_status publish_local(core_reducer *reducer)
+{
+    core_status status = CORE_OK;
+
+    for (uint32_t i = 0; status == CORE_OK && i < reducer->count; i++)
+        if (reducer->parameters[i].ready)
+            status = publish(&reducer->parameters[i]);
+    return status;
+}
+
+static bool is_absent(const core__reduced *item)
+{
+    return !item->ready && !item->holds;
+}
+
+/* Contributes zeros for the gradients that this rank does not have. */
+static core_status fill_absent(core_reducer *reducer, core__bucket *bucket)
+{
+    for (uint32_t i = 0; i < bucket->count; i++) {
+        const core__reduced *item =
+            &reducer->parameters[reducer->order[bucket->first + i]];
+        core_tensor *present;
+        core_status status;
+
+        if (!is_absent(item))
+            continue;
+        bucket->all_present = false;
+        CORE_TRY(core_zero_(item->view));
+        CORE_TRY(core_narrow(bucket->present, 0, i, 1, &present));
+        status = core_zero_(present);
+        core__tensor_release(present);
+        CORE_TRY(status);
+    }
+    return CORE_OK;
+}
+
+/* The buckets that lack gradients, and those after them. */
+static core_status begin_rest(core_reducer *reducer)
+{
+    core_status status = CORE_OK;
+
+    pthread_mutex_lock(&reducer->lock);
+    while (status == CORE_OK && reducer->begun < reducer->nbuckets) {
+        core__bucket *bucket = &reducer->buckets[reducer->begun];
+
+        status = fill_absent(reducer, bucket);
+        if (status == CORE_OK)
+            status = note_stream(reducer, bucket);
+        if (status == CORE_OK)
+            status = begin_bucket(reducer);
+    }
+    pthread_mutex_unlock(&reducer->lock);
+    return status;
+}
+
+static core_status wait_for_buckets(core_reducer *reducer)
+{
+    if (!reducer->stream)
+        return core__reducer_thread_wait(reducer);
+    CORE_TRY(core__stream_order(core__stream_current(reducer->comm->device),
+                                reducer->stream));
+    return core_comm_error(reducer->comm);
+}
+
+/* Sets the grads that another rank has; *flags is memory for a bucket's. */
+static core_status publish_incomplete(core_reducer *reducer,
+                                      core__bucket *bucket, float *flags)
+{
+    core_tensor *read = NULL;
+    core_status status;
+
+    status = core_to_copy(bucket->present, CORE_F32, NULL, false, -1, &read);
+    if (status == CORE_OK)
+        status = core_tensor_read(read, flags, bucket->count * sizeof *flags);
+    core__tensor_release(read);
+    if (status == CORE_OK)
+        status = core_comm_error(reducer->comm); /* the read waited for it */
+    for (uint32_t i = 0; status == CORE_OK && i < bucket->count; i++) {
+        core__reduced *item =
+            &reducer->parameters[reducer->order[bucket->first + i]];
+
+        if (!is_absent(item) || flags[i] > 0)
+            status = publish(item);
+    }
+    return status;
+}
+
+static core_status publish_averages(core_reducer *reducer)
+{
+    float *flags = core__alloc(reducer->count * sizeof *flags);
+    core_status status = CORE_OK;
+
+    if (!flags)
+        return core__error_memory(reducer->count * sizeof *flags);
+    for (uint32_t b = 0; status == CORE_OK && b < reducer->nbuckets; b++) {
+        core__bucket *bucket = &reducer->buckets[b];
+
+        if (!bucket->all_present)
+            status = publish_incomplete(reducer, bucket, flags);
+        for (uint32_t i = 0;
+             bucket->all_present && status == CORE_OK && i < bucket->count; i++)
+            status = publish(
+                &reducer->parameters[reducer->order[bucket->first + i]]);
+    }
+    core__free(flags);
+    return status;
+}
+
+/* Parameters without a gradient are last, in their order before. */
+static void complete_order(const core_reducer *reducer, int64_t *order)
+{
+    uint32_t at = 0;
+
+    for (uint32_t i = 0; i < reducer->nready; i++)
+        order[at++] = reducer->readiness[i];
+    for (uint32_t i = 0; i < reducer->count; i++)
+        if (!reducer->parameters[reducer->order[i]].ready)
+            order[at++] = reducer->order[i];
+}
+
+static core_status share_order(core_reducer *reducer)
+{
+    int64_t count = reducer->count;
+    size_t size = (size_t)count * sizeof(int64_t);
+    int64_t *order = core__alloc(size);
+    core_tensor *sent = NULL;
+    core_status status;
+
+    if (!order)
+        return core__error_memory(size);
+    complete_order(reducer, order);
+    status = core_tensor_from_data(order, CORE_I64, &count, 1,
+                                   reducer->comm->device, &sent);
+    if (status == CORE_OK)
+        status = core_broadcast(reducer->comm, sent, 0);
+    if (status == CORE_OK)
+        status = core_tensor_read(sent, order, size);
+    if (status == CORE_OK)
+        status = core_comm_error(reducer->comm);
+    for (uint32_t i = 0; status == CORE_OK && i < reducer->count; i++)
+        reducer->readiness[i] = (uint32_t)order[i];
+    reducer->measured = status == CORE_OK;
+    core__tensor_release(sent);
+    core__free(order);
+    return status;
+}
+
+static core_status finish(core_reducer *reducer)
+{
+    CORE_TRY(begin_rest(reducer));
+    CORE_TRY(wait_for_buckets(reducer));
+    if (!reducer->measured)
+        CORE_TRY(share_order(reducer));
+    CORE_TRY(publish_averages(reducer));
+    reducer->counts.steps++;
+    return CORE_OK;
+}
+
+/* After a gradient of this rank, the other ranks wait for its buckets: they get
+ * an error, and this rank keeps its own. */
+static void cancel(core_reducer *reducer)
+{
+    core__error_record error;
+    bool begun = reducer->begun > 0;
+
+    for (uint32_t i = 0; i < reducer->count; i++)
+        begun |= reducer->parameters[i].ready;
+    if (!begun)
+        return;
+    core__error_save(&error);
+    core__error_restore(&error);
+    core__comm_fail(reducer->comm);
+    core_comm_abort(reducer->comm);
+    if (reducer->thread)
+        core__reducer_thread_wait(reducer);
+    core__error_restore(&error);
+}
+
+/* -------------------------------------------------------------- public -- */
+
+static core_status enter(core_reducer *reducer)
+{
+    core_status status = CORE_OK;
+
+    CORE_TRY(core_comm_error(reducer->comm));
+    pthread_mutex_lock(&reducer->lock);
+    if (reducer->in_backward)
+        status = core__error(CORE_ERROR_BUSY,
+                             "core_reducer_backward: the reducer is in use by "
+                             "another thread or by a backward around this one");
+    else
+        reducer->in_backward = true;
+    pthread_mutex_unlock(&reducer->lock);
+    return status;
+}
+
+static void leave(core_reducer *reducer)
+{
+    pthread_mutex_lock(&reducer->lock);
+    reducer->in_backward = false;
+    pthread_mutex_unlock(&reducer->lock);
+}
+
+static core_status step(core_reducer *reducer, core_tensor *const *tensors,
+                        size_t count, core_tensor *const *grads, uint32_t flags)
+{
+    core_status status = begin(reducer);
+    bool grad_mode;
+
+    if (status == CORE_OK && count > 0)
+        status = run_backward(reducer, tensors, count, grads,
+                              flags & CORE_RETAIN_GRAPH);
+    grad_mode = core_grad_mode_set(false);
+    if (status == CORE_OK)
+        status = reducer->averages ? finish(reducer) : publish_local(reducer);
+    if (status != CORE_OK && reducer->averages)
+        cancel(reducer);
+    core_grad_mode_set(grad_mode);
+    return status;
+}
+
+core_status core_reducer_backward(core_reducer *reducer,
+                                  core_tensor *const *tensors, size_t count,
+                                  core_tensor *const *grads, uint32_t flags)
+{
+    const uint32_t known = CORE_RETAIN_GRAPH | CORE_REDUCER_NO_SYNC;
+    core__lazy_pause pause;
+    core_status status;
+
+    CORE__NOT_NULL(reducer);
+    if (flags & ~known)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_reducer_backward: flags are 0x%x; this call "
+                           "accepts 0x%x",
+                           flags, known);
+    if (count > 0 && !tensors)
+        return core__error_null(__func__, "tensors");
+    CORE_TRY(core__thread_check_unrecorded(__func__));
+    CORE_TRY(core__thread_pause(__func__, &pause));
+    status = enter(reducer);
+    if (status == CORE_OK) {
+        reducer->averages = !(flags & CORE_REDUCER_NO_SYNC);
+        if (!reducer->measured)
+            reducer->nready = 0;
+        status = step(reducer, tensors, count, grads, flags);
+        leave(reducer);
+    }
+    core__thread_resume(&pause);
+    return status;
+}

@@ -1,0 +1,161 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# core-train --distributed with each MPI that is installed: the ranks keep equal
+# weights, and their losses are those of one process with the whole batch, but
+# for rounding.
+work=$(mktemp -d "${TMPDIR:-/tmp}/libcore-train-XXXXXX")
+trap 'rm -rf "$work"' EXIT
+data=$work/data
+number=0
+# What an MPI library leaves of a job that is ended is removed, too.
+export TMPDIR="$work" OMPI_MCA_btl_vader_backing_directory="$work"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+LIBCORE_PLUGIN_PATH=$LIBCORE_BUILD/.libs:$LIBCORE_BUILD/plugins/mpi/.libs
+LIBCORE_PLUGIN_PATH=$LIBCORE_PLUGIN_PATH:$LIBCORE_BUILD/plugins/opencl/.libs
+export LIBCORE_PLUGIN_PATH
+
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
+# shellcheck source=tests/support/train.sh
+. "$LIBCORE_SOURCE/tests/support/train.sh"
+
+# Losses are sums of f32 in another order: with eps = 2^-24, sums of up to 64
+# terms differ by about 64 * eps = 4e-6 of the largest term, and a few steps of
+# training make that larger.
+bound=1e-4
+
+# Ends what hangs; a busy machine may make every message wait for its turn.
+limited() { timeout -k 5 300 "$@" </dev/null; }
+
+launch() { # RANKS ARGUMENT...: trains in so many processes
+    count=$1
+    shift
+    set -- "$train" --json --threads 1 "$@"
+    case $mpi in
+    openmpi)
+        limited mpirun.openmpi --oversubscribe -n "$count" "$@" \
+            --distributed mpi
+        ;;
+    mpich) limited mpirun.mpich -n "$count" "$@" --distributed mpi ;;
+    esac >"$work/out" 2>"$work/err" || {
+        cat "$work/out" "$work/err"
+        return 1
+    }
+}
+
+present() { # MPI
+    [ -e "$LIBCORE_BUILD/plugins/mpi/.libs/core_$1.so" ] &&
+        command -v "mpirun.$1" >/dev/null
+}
+
+losses() { # FILE: of the steps
+    sed -n 's/.*"step": .*"loss": \([^,}]*\).*/\1/p' "$1"
+}
+
+# near A B: two files with as many numbers, which are equal within the bound.
+near() {
+    paste "$1" "$2" | awk -v bound="$bound" '
+        NF != 2 { print "different numbers of steps"; bad = 1; exit }
+        { d = $1 - $2; if (d < 0) d = -d
+          if (d > most * $1) most = d / $1
+          if (!(d <= bound * $1)) bad = 1 }
+        END { print NR " losses, largest difference " most
+              exit bad || NR == 0 }'
+}
+
+# The arguments of a model.  The last batch has 3 images.  With SGD, a gradient
+# that is a sum and no average has another loss.
+arguments() { # MODEL
+    case $1 in
+    mlp) echo "--model mlp --data $data --batch 32 --epochs 1 --optimizer sgd" ;;
+    cnn)
+        echo "--model cnn --data $data --batch 32 --epochs 1 --limit 35" \
+            "--dropout 0 --warmup 0"
+        ;;
+    gpt)
+        echo "--model gpt --text $work/text --context 16 --layers 1 --heads 2" \
+            "--width 16 --batch 8 --dropout 0 --sample 0 --steps 4 --warmup 0" \
+            "--optimizer sgd --lr 0.1"
+        ;;
+    esac
+}
+
+# The losses of one process with the whole batch.
+reference() { # MODEL
+    [ -e "$work/$1" ] && return 0
+    # shellcheck disable=SC2046 # several words
+    run --threads 1 --log 1 $(arguments "$1") && losses "$work/out" >"$work/$1"
+}
+
+trains() { # MODEL RANKS DEVICE
+    reference "$1" || return
+    # shellcheck disable=SC2046
+    launch "$2" --device "$3" --log 1 --verify $(arguments "$1") || return
+    losses "$work/out" >"$work/found"
+    grep "\"ranks\": $2" "$work/out" && near "$work/$1" "$work/found"
+}
+
+# Half of the steps with two ranks, and the rest with three.
+resumes() {
+    reference mlp || return
+    # shellcheck disable=SC2046
+    launch 2 --log 1 --verify $(arguments mlp) --steps 2 \
+        --save "$work/checkpoint" || return
+    losses "$work/out" >"$work/found"
+    launch 3 --log 1 --verify --data "$data" --epochs 1 \
+        --resume "$work/checkpoint" ||
+        return
+    losses "$work/out" >>"$work/found"
+    near "$work/mlp" "$work/found"
+}
+
+refuses() { # PATTERN ARGUMENT...
+    pattern=$1
+    shift
+    "$train" --data "$data" "$@" >/dev/null 2>"$work/err"
+    status=$?
+    cat "$work/err"
+    [ $status != 0 ] && grep -q -e "$pattern" "$work/err"
+}
+
+data_set idx_bands "$data" 99 40
+seq 1000 1400 >"$work/text"
+
+ok 'without a launcher, the error says what is missing' \
+    refuses 'no engine "mpi" can be used.*launcher' --distributed mpi
+ok 'an unknown engine is refused' \
+    refuses 'no engine "carrier-pigeon"' --distributed carrier-pigeon
+ok '--compile is refused' refuses 'does not support --compile' \
+    --distributed mpi --compile
+ok '--amp fp8 is refused' refuses 'does not support --amp fp8' \
+    --distributed mpi --amp fp8
+ok 'several devices are refused' refuses 'several --devices' \
+    --distributed mpi --devices cpu,sim
+ok '--verify alone is refused' refuses 'requires --distributed' --verify
+
+opencl=$("$LIBCORE_BUILD/core-info" --devices 2>/dev/null |
+    sed -n 's/^ *\(opencl[:0-9]*\).*/\1/p' | head -n 1)
+for mpi in openmpi mpich; do
+    if ! present "$mpi"; then
+        number=$((number + 1))
+        echo "ok $number - core-train with $mpi # SKIP it is not installed"
+        continue
+    fi
+    ok "$mpi: mlp on 2 ranks" trains mlp 2 cpu
+    ok "$mpi: mlp on 4 ranks, one of which has no part of the last batch" \
+        trains mlp 4 cpu
+    ok "$mpi: cnn" trains cnn 2 cpu
+    ok "$mpi: gpt on 3 ranks" trains gpt 3 cpu
+    ok "$mpi: mlp on sim" trains mlp 2 sim
+    ok "$mpi: another number of ranks resumes" resumes
+    if [ -n "$opencl" ]; then
+        ok "$mpi: mlp on $opencl" trains mlp 2 "$opencl"
+    else
+        number=$((number + 1))
+        echo "ok $number - $mpi: mlp on opencl # SKIP there is no such device"
+    fi
+done
+
+echo "1..$number"

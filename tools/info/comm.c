@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "info/comm.h"
+
+#include "info/printable.h"
+
+#include <libcore/comm.h>
+#include <libcore/plugins.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Variables with which launchers number the processes and say where rank 0
+ * listens. */
+static const char *const variables[] = {
+    "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE",
+    "SLURM_PROCID",         "SLURM_NTASKS",         "RANK",     "WORLD_SIZE",
+    "MASTER_ADDR",          "MASTER_PORT",
+};
+enum { VARIABLES = sizeof variables / sizeof *variables };
+
+/* False after the last engine. */
+static bool engine_at(size_t index, core_comm_engine_information *out,
+                      core_plugin_information *out_plugin)
+{
+    *out = (core_comm_engine_information){.struct_size = sizeof *out};
+    *out_plugin = (core_plugin_information){.struct_size = sizeof *out_plugin};
+    if (core_comm_engine_describe(index, out) != CORE_OK) {
+        core_error_clear();
+        return false;
+    }
+    return core_plugin_describe(out->plugin, out_plugin) == CORE_OK;
+}
+
+void print_comm(void)
+{
+    core_comm_engine_information engine;
+    core_plugin_information plugin;
+    bool any = false;
+    size_t i = 0;
+
+    printf("collectives\n");
+    for (; engine_at(i, &engine, &plugin); i++) {
+        printf("  engine    %s, of the plugin %s %s", engine.name,
+               printable_text(plugin.name), printable_text(plugin.version));
+        if (*plugin.minimum_driver)
+            printf(", built for %s", printable_text(plugin.minimum_driver));
+        printf("\n            %s%s\n",
+               engine.usable ? "can be used" : "cannot be used: ",
+               printable_text(engine.reason));
+    }
+    if (i == 0)
+        printf("  no plugin has an engine\n");
+    for (i = 0; i < VARIABLES; i++) {
+        const char *value = getenv(variables[i]);
+
+        if (value)
+            printf("  %s%s=%s\n", any ? "          " : "launcher  ",
+                   variables[i], printable_text(value));
+        any |= value != NULL;
+    }
+    if (!any)
+        printf("  launcher  none: this process was started alone\n");
+}
+
+void write_comm(core__json *json)
+{
+    core_comm_engine_information engine;
+    core_plugin_information plugin;
+
+    core__json_object(json, "comm");
+    core__json_array(json, "engines");
+    for (size_t i = 0; engine_at(i, &engine, &plugin); i++) {
+        core__json_object(json, NULL);
+        core__json_text(json, "engine", engine.name);
+        core__json_text(json, "plugin", plugin.name);
+        core__json_text(json, "version", plugin.version);
+        core__json_text(json, "built_for", plugin.minimum_driver);
+        core__json_boolean(json, "usable", engine.usable);
+        core__json_text(json, "reason", engine.reason);
+        core__json_end(json);
+    }
+    core__json_end(json);
+    core__json_object(json, "launcher");
+    for (size_t i = 0; i < VARIABLES; i++)
+        if (getenv(variables[i]))
+            core__json_text(json, variables[i], getenv(variables[i]));
+    core__json_end(json);
+    core__json_end(json);
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* --distributed: each rank takes its part of every batch. */
+
+#include "layers.h"
+
+#include <stdlib.h>
+
+core_status train_distributed_connect(trainer *t)
+{
+    train_options *options = &t->options;
+    const core_comm_options chosen = {.struct_size = sizeof chosen,
+                                      .engine = options->distributed};
+
+    t->ranks = 1;
+    if (!options->distributed)
+        return CORE_OK;
+    CORE_TRY(core_comm_create(t->device, &chosen, &t->comm));
+    t->rank = core_comm_rank(t->comm);
+    t->ranks = core_comm_size(t->comm);
+    if (t->rank > 0) {
+        options->save = options->profile = options->plot = NULL;
+        options->json = false;
+    }
+    return CORE_OK;
+}
+
+/* Ranks drop out different elements of their samples. */
+static void seed_rank(const trainer *t)
+{
+    uint64_t seed, offset;
+
+    core_generator_state(NULL, &seed, &offset);
+    core_generator_set_state(
+        NULL, seed + t->rank * UINT64_C(0x9e3779b97f4a7c15), offset);
+}
+
+core_status train_distributed_create(trainer *t)
+{
+    if (!t->comm)
+        return CORE_OK;
+    seed_rank(t);
+    if (t->rank > 0) { /* a checkpoint has the sums of all ranks */
+        CORE_TRY(core_zero_(t->loss_sum));
+        CORE_TRY(core_zero_(t->correct));
+    }
+    return core_reducer_create(t->comm, t->model.parameters, t->model.count,
+                               NULL, &t->reducer);
+}
+
+core_tensor *train_distributed_part(const trainer *t, core_tensor *places)
+{
+    int64_t whole, first, end;
+
+    if (!t->comm)
+        return places;
+    whole = core_x_size(places, 0);
+    first = whole * t->rank / t->ranks;
+    end = whole * (t->rank + 1) / t->ranks;
+    return core_x_narrow(places, 0, first, end - first);
+}
+
+double train_distributed_weight(const trainer *t, int64_t mine, int64_t whole)
+{
+    return (double)mine * t->ranks / (double)whole;
+}
+
+core_status train_distributed_sum(const trainer *t, core_tensor *local,
+                                  core_tensor **out_sum)
+{
+    if (t->comm)
+        return core_all_reduce(t->comm, local, CORE_REDUCE_SUM, out_sum);
+    *out_sum = core_tensor_retain(local);
+    return CORE_OK;
+}
+
+core_status train_distributed_collect(trainer *t)
+{
+    if (!t->comm)
+        return CORE_OK;
+    CORE_TRY(core_all_reduce_(t->comm, t->loss_sum, CORE_REDUCE_SUM));
+    CORE_TRY(core_all_reduce_(t->comm, t->correct, CORE_REDUCE_SUM));
+    if (t->rank == 0)
+        return CORE_OK;
+    CORE_TRY(core_zero_(t->loss_sum));
+    return core_zero_(t->correct);
+}
+
+static core_status compare(const trainer *t, const int64_t *digests)
+{
+    for (uint32_t r = 1; r < t->ranks; r++)
+        if (digests[r] != digests[0])
+            return train_error(CORE_ERROR_CORRUPT,
+                               "the weights of rank %u differ from those of "
+                               "rank 0 after step %lld",
+                               r, (long long)trainer_steps(t));
+    return CORE_OK;
+}
+
+core_status train_distributed_verify(const trainer *t)
+{
+    int64_t *digests = malloc(t->ranks * sizeof *digests), one = 1;
+    core_tensor *mine = NULL, *all = NULL;
+    uint64_t digest;
+    core_status status;
+
+    if (!digests)
+        return train_error(CORE_ERROR_OUT_OF_MEMORY, "no memory for digests");
+    status = train_model_digest(&t->model, &digest);
+    if (status == CORE_OK)
+        status = core_tensor_from_data(&(int64_t){(int64_t)digest}, CORE_I64,
+                                       &one, 1, t->device, &mine);
+    if (status == CORE_OK)
+        status = core_all_gather(t->comm, mine, &all);
+    if (status == CORE_OK)
+        status = core_tensor_read(all, digests, t->ranks * sizeof *digests);
+    if (status == CORE_OK)
+        status = core_comm_error(t->comm);
+    if (status == CORE_OK)
+        status = compare(t, digests);
+    core_tensor_release(mine);
+    core_tensor_release(all);
+    free(digests);
+    return status;
+}
+
+void train_distributed_abort(trainer *t)
+{
+    core_error *error = NULL;
+
+    if (!t->comm)
+        return;
+    core_error_detach(&error);
+    if (t->reducer)
+        core_comm_abort(core_reducer_comm(t->reducer));
+    core_comm_abort(t->comm);
+    core_error_raise(error);
+}
+
+core_status train_distributed_backward(trainer *t, core_tensor *loss)
+{
+    if (!t->reducer)
+        return core_backward(&loss, 1, NULL, 0);
+    return core_reducer_backward(t->reducer, loss ? &loss : NULL, loss != NULL,
+                                 NULL, 0);
+}
