@@ -13,7 +13,7 @@
 
 enum {
     CPU_WORDS = 3,       /* of a state */
-    CPU_REDUCE_ROWS = 8, /* rows that are processed together */
+    CPU_REDUCE_ROWS = 16, /* rows that are processed together */
     CPU_REDUCE_RUNS = 16 /* runs, where a reducer can */
 };
 
