@@ -334,7 +334,8 @@ static void turn_in(char *dense, const char *at, int64_t stride, uint32_t bytes,
                     int64_t width, int64_t height)
 {
     cpu_prefetch_lines(at + 2 * height * bytes, stride, width, height * bytes);
-    cpu_transpose_lines(bytes, dense, width * bytes, at, stride, width, height);
+    CPU_NAME(cpu_transpose_lines)
+    (bytes, dense, width * bytes, at, stride, width, height);
 }
 
 /* Moves a tile of width x height elements between an operand and a dense block
@@ -353,8 +354,8 @@ static void move_tile(const run *r, uint32_t k, int64_t offset, char *block,
     if (out && dense != block)
         cpu_convert(dtype, dense, type, block, width * height);
     if (down == (int64_t)bytes && out)
-        cpu_transpose_lines(bytes, at, stride, dense, width * bytes, height,
-                            width);
+        CPU_NAME(cpu_transpose_lines)
+        (bytes, at, stride, dense, width * bytes, height, width);
     else if (down == (int64_t)bytes)
         turn_in(dense, at, stride, bytes, width, height);
     for (y = 0; y < height && down != (int64_t)bytes; y++) {

@@ -55,13 +55,14 @@ static void turn(const transposition *t, char *to, const char *from,
     int64_t from_stride = t->loop->operands[1].strides[0];
 
     if (!t->streams) {
-        cpu_transpose_lines(t->bytes, to, to_stride, from, from_stride, columns,
-                            rows);
+        CPU_NAME(cpu_transpose_lines)
+        (t->bytes, to, to_stride, from, from_stride, columns, rows);
         return;
     }
     cpu_prefetch_lines(from + TILE * t->bytes, from_stride, columns,
                        rows * t->bytes);
-    cpu_transpose_lines(t->bytes, tile, LINE, from, from_stride, columns, rows);
+    CPU_NAME(cpu_transpose_lines)
+    (t->bytes, tile, LINE, from, from_stride, columns, rows);
     for (int64_t r = 0; r < rows; r++)
         cpu_copy_nontemporal(to + r * to_stride, tile + r * LINE,
                              columns * t->bytes);
