@@ -355,7 +355,7 @@ static void move_tile(const run *r, uint32_t k, int64_t offset, char *block,
         cpu_convert(dtype, dense, type, block, width * height);
     if (down == (int64_t)bytes && out)
         CPU_NAME(cpu_transpose_lines)
-        (bytes, at, stride, dense, width * bytes, height, width);
+    (bytes, at, stride, dense, width * bytes, height, width);
     else if (down == (int64_t)bytes)
         turn_in(dense, at, stride, bytes, width, height);
     for (y = 0; y < height && down != (int64_t)bytes; y++) {
