@@ -12,6 +12,7 @@
 #include <expressions/philox.h>
 
 #include "gemm/blas.h"
+#include "gemm/gemm.h"
 #include "math/lanes.h"
 #include "runtime/thread_pool.h"
 #include "tables.h"
@@ -52,6 +53,32 @@ static int64_t columns_of(const attention *a, int64_t end)
     return a->causal && end < a->columns ? end : a->columns;
 }
 
+/* C = alpha op(A) op(B) + beta C with the kernels of gemm.h, or of blas.h. */
+static void product_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k,
+                        float alpha, const float *a, int64_t lda,
+                        const float *b, int64_t ldb, float beta, float *c,
+                        int64_t ldc)
+{
+    const gemm_problem p = {.m = m,
+                            .n = n,
+                            .k = k,
+                            .a = a,
+                            .row_a = ta ? 1 : lda,
+                            .step_a = ta ? lda : 1,
+                            .b = b,
+                            .step_b = tb ? 1 : ldb,
+                            .column_b = tb ? ldb : 1,
+                            .c = c,
+                            .distance = ldc,
+                            .alpha = alpha,
+                            .beta = beta};
+
+    if (!cpu_gemm_is_faster(m, n, k) || !cpu_gemm_multiply(&p))
+        cpu_gemm_f32(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+
+#define product_f64 cpu_gemm_f64
+
 #define L(name) name##_f32
 #define T(name) name##_f32
 #define TYPE float
@@ -82,7 +109,7 @@ static attention begin(const core_value *args, double dropout, bool causal,
                    .dropout = dropout,
                    .causal = causal,
                    .status = CORE_OK};
-    enum { SCORES = 1 << 16, LEAST = 16, MOST = 128 };
+    enum { SCORES = 1 << 16, LEAST = 64, MOST = 128 };
 
     a.batch = a.query->sizes[0];
     a.heads = a.query->sizes[1];

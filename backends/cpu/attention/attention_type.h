@@ -180,7 +180,7 @@ static void T(forward_block)(const attention *a, const place *at, int64_t first,
     k = T(read)(a->key, at, 0, n, &workspace);
     v = T(read)(a->value, at, 0, n, &workspace);
     o = T(open)(a->output, at, first, count, &workspace);
-    L(cpu_gemm)
+    L(product)
     (false, true, count, n, a->inner, (TYPE)a->scale, q.data, q.distance,
      k.data, k.distance, 0, scores, n);
     for (int64_t i = 0; i < count; i++) {
@@ -193,7 +193,7 @@ static void T(forward_block)(const attention *a, const place *at, int64_t first,
         if (a->dropout > 0)
             T(drop)(a, at, first + i, x, n);
     }
-    L(cpu_gemm)
+    L(product)
     (false, false, count, a->outer, n, 1, scores, n, v.data, v.distance, 0,
      o.data, o.distance);
     for (int64_t i = 0; i < count; i++) {
@@ -289,10 +289,10 @@ static void T(backward_block)(const attention *a, const place *at,
     q = T(read)(a->query, at, first, count, &workspace);
     g = T(read)(a->grad, at, first, count, &workspace);
     y = T(read)(a->output, at, first, count, &workspace);
-    L(cpu_gemm)
+    L(product)
     (false, true, count, n, a->inner, (TYPE)a->scale, q.data, q.distance,
      h->k.data, h->k.distance, 0, scores, n);
-    L(cpu_gemm)
+    L(product)
     (false, true, count, n, a->outer, 1, g.data, g.distance, h->v.data,
      h->v.distance, 0, slopes, n);
     for (int64_t i = 0; i < count; i++)
@@ -300,16 +300,16 @@ static void T(backward_block)(const attention *a, const place *at,
     (a, at, first + i, scores + i * n, slopes + i * n, extra,
      g.data + i * g.distance, y.data + i * y.distance, n);
     if (a->to_value)
-        L(cpu_gemm)
+        L(product)
     (true, false, n, a->outer, count, 1, scores, n, g.data, g.distance, 1,
      h->to_v.data, h->to_v.distance);
     if (a->to_key)
-        L(cpu_gemm)
+        L(product)
     (true, false, n, a->inner, count, (TYPE)a->scale, slopes, n, q.data,
      q.distance, 1, h->to_k.data, h->to_k.distance);
     if (a->to_query) {
         to = T(open)(a->to_query, at, first, count, &workspace);
-        L(cpu_gemm)
+        L(product)
         (false, false, count, a->inner, n, (TYPE)a->scale, slopes, n, h->k.data,
          h->k.distance, 0, to.data, to.distance);
         T(close)(a->to_query, at, first, count, to);

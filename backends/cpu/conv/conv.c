@@ -5,7 +5,9 @@
  * arguments to the geometry and the dense operands of conv.h. */
 
 #include "conv.h"
+#include "conv_depthwise.h"
 #include "conv_direct.h"
+#include "isa.h"
 #include "runtime/thread_pool.h"
 #include "tables.h"
 
@@ -123,6 +125,53 @@ static bool channels_last(const core_view *view)
     return view->dtype == CORE_F32 && view->strides[1] == 1;
 }
 
+/* ------------------------------------------------------ single channels -- */
+
+static const conv_depthwise_functions *depthwise(void)
+{
+#ifdef CPU_X86_ISA
+    if (CPU_ISA_COMPILED(cpu_isa) == CPU_ISA_AVX512)
+        return &cpu_conv_depthwise_avx512;
+    if (CPU_ISA_COMPILED(cpu_isa) == CPU_ISA_AVX2)
+        return &cpu_conv_depthwise_avx2;
+#endif
+    return &cpu_conv_depthwise_baseline;
+}
+
+static bool is_depthwise(const conv_geometry *g, core_dtype dtype)
+{
+    return dtype == CORE_F32 && g->groups == g->channels &&
+           g->filters == g->channels && g->in[0] == 1 && g->kernel[0] == 1 &&
+           g->out[0] == 1 && g->padding[0] == 0 && g->images > 0 &&
+           g->in_size > 0 && g->out_size > 0;
+}
+
+/* The gradient of the input is the convolution of the output's with the flipped
+ * kernel, if every stride is 1 and no output position lies in the padding
+ * alone. */
+static bool is_depthwise_input(const conv_geometry *g, core_dtype dtype)
+{
+    for (int k = 0; k < 3; k++)
+        if (g->stride[k] != 1 ||
+            g->padding[k] > g->dilation[k] * (g->kernel[k] - 1))
+            return false;
+    return is_depthwise(g, dtype);
+}
+
+static core_status depthwise_input(const conv_geometry *g, const float *gy,
+                                   const float *w, const float *b, float *gx)
+{
+    conv_geometry turned = *g;
+
+    for (int k = 0; k < 3; k++) {
+        turned.in[k] = g->out[k];
+        turned.out[k] = g->in[k];
+        turned.padding[k] = g->dilation[k] * (g->kernel[k] - 1) - g->padding[k];
+    }
+    conv_geometry_finish(&turned);
+    return depthwise()->forward(&turned, gy, w, b, true, gx);
+}
+
 /* -------------------------------------------------------------- forward -- */
 
 typedef struct forward {
@@ -160,8 +209,12 @@ static core_status forward_compute(forward *job)
     if (job->direct)
         return conv_direct_forward(&job->g, &job->x.as, &job->w.as, b,
                                    &job->y.as);
+    if (job->transposed && is_depthwise_input(&job->g, job->dtype))
+        return depthwise_input(&job->g, x, w, b, y);
     if (job->transposed)
         return IN_TYPE(conv_input, job->dtype, &job->g, x, w, b, y);
+    if (is_depthwise(&job->g, job->dtype))
+        return depthwise()->forward(&job->g, x, w, b, false, y);
     return IN_TYPE(conv_forward, job->dtype, &job->g, x, w, b, y);
 }
 
@@ -316,8 +369,12 @@ static core_status input_compute(gradients *job)
     if (job->direct_x)
         return conv_direct_input(&job->g, &job->gy.as, &job->w.as, NULL,
                                  &job->gx.as);
+    if (job->transposed && is_depthwise(&job->g, job->dtype))
+        return depthwise()->forward(&job->g, gy, w, NULL, false, gx);
     if (job->transposed)
         return IN_TYPE(conv_forward, job->dtype, &job->g, gy, w, none, gx);
+    if (is_depthwise_input(&job->g, job->dtype))
+        return depthwise_input(&job->g, gy, w, NULL, gx);
     return IN_TYPE(conv_input, job->dtype, &job->g, gy, w, none, gx);
 }
 
@@ -328,6 +385,9 @@ static core_status weight_compute(gradients *job)
 
     if (job->direct_w)
         return conv_direct_weight(&job->g, &large->as, &small->as, &job->gw.as);
+    if (is_depthwise(&job->g, job->dtype))
+        return depthwise()->weight(&job->g, large->dense.data,
+                                   small->dense.data, job->gw.dense.data);
     return IN_TYPE(conv_weight, job->dtype, &job->g, large->dense.data,
                    small->dense.data, job->gw.dense.data);
 }

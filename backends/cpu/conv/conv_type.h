@@ -10,6 +10,7 @@ typedef struct T(conv_job) {
     const conv_geometry *g;
     const TYPE *x, *w, *b, *gy;
     TYPE *y, *gx, *gw;
+    TYPE *sums;     /* of the weights' gradient, for each part but the first */
     int64_t block;  /* channels of a group in a task */
     int64_t blocks; /* tasks in a group */
     int64_t parts;  /* of the images, for the weights' gradient */
@@ -160,8 +161,9 @@ static void T(weight_block)(const T(conv_job) * job, int64_t part,
     int64_t filters = g->filters / g->groups, depth = channels * g->kernel_size;
     int64_t count =
         channels - first < job->block ? channels - first : job->block;
-    TYPE *gw = job->gw + part * g->filters * depth + group * filters * depth +
-               first * g->kernel_size;
+    TYPE *whole =
+        part > 0 ? job->sums + (part - 1) * g->filters * depth : job->gw;
+    TYPE *gw = whole + group * filters * depth + first * g->kernel_size;
     int64_t last = g->images * (part + 1) / job->parts;
     TYPE beta = 0;
 
@@ -217,19 +219,16 @@ core_status T(conv_weight)(const conv_geometry *g, const TYPE *x,
     job.parts = 1 + 7 / (g->groups * job.blocks);
     if (job.parts > g->images)
         job.parts = g->images;
-    sums = T(scratch)(&job, job.parts * size);
-    if (!sums)
+    sums = job.parts > 1 ? T(scratch)(&job, (job.parts - 1) * size) : NULL;
+    if (job.status != CORE_OK)
         return job.status;
-    job.gw = sums;
+    job.gw = gw;
+    job.sums = sums;
     cpu_parallel_for(job.parts * g->groups * job.blocks, 1, T(weight_task),
                      &job);
-    for (int64_t i = 0; i < size; i++) {
-        TYPE sum = sums[i];
-
-        for (int64_t part = 1; part < job.parts; part++)
-            sum += sums[part * size + i];
-        gw[i] = sum;
-    }
+    for (int64_t part = 1; part < job.parts; part++)
+        for (int64_t i = 0; i < size; i++)
+            gw[i] += sums[(part - 1) * size + i];
     free(sums);
     return job.status;
 }

@@ -6,6 +6,7 @@
 #include "gemm.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "isa.h"
 #include "runtime/scratch.h"
@@ -14,11 +15,23 @@ enum {
     /* Smaller products are as fast with BLAS. */
     WORK_LEAST = 1 << 19,
     SIDE_LEAST = 16,
-    ROWS_LEAST = 32,
-    /* Columns of a packed block: 768 KiB with GEMM_BLOCK_K rows. */
-    BLOCK_N = 512,
-    /* With fewer rows of C than this, packing does not pay off. */
+    ROWS_LEAST = 4,
+    /* With fewer rows of C than the first, or than the second if rows of B are
+     * at most so many bytes apart, packing B does not pay off. */
     ROWS_PACKED = 24,
+    ROWS_PACKED_NEAR = 96,
+    ROWS_NEAR = 8192,
+    /* With fewer rows or columns, packing A does not. */
+    ROWS_GATHERED = 48,
+    COLUMNS_GATHERED = 256,
+    /* The most columns of a packed block of B that is read from beyond the
+     * second-level cache. */
+    BLOCK_N_MOST = 2048,
+    /* The largest panel of columns that stays in the first-level cache. */
+    PANEL_BYTES = 24 << 10,
+    CACHE_ASSUMED = 512 << 10, /* where the processor does not report it */
+    CACHE_LEAST = 128 << 10,
+    CACHE_MOST = 4 << 20,
     /* Up to this many bytes and this distance of rows B is read in place;
      * beyond, its lines evict each other from the caches. */
     B_IN_PLACE = 1 << 16,
@@ -44,6 +57,32 @@ static const gemm_functions *functions(void)
 static int64_t smaller(int64_t x, int64_t y)
 {
     return x < y ? x : y;
+}
+
+static int64_t cache_bytes; /* 0: not known yet */
+
+void cpu_gemm_assume_cache(int64_t bytes)
+{
+    __atomic_store_n(&cache_bytes, bytes, __ATOMIC_RELAXED);
+}
+
+/* The size of the second-level cache, within limits. */
+static int64_t second_level(void)
+{
+    int64_t bytes = __atomic_load_n(&cache_bytes, __ATOMIC_RELAXED);
+
+    if (bytes > 0)
+        return bytes;
+#ifdef _SC_LEVEL2_CACHE_SIZE
+    bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+#endif
+    if (bytes <= 0)
+        bytes = CACHE_ASSUMED;
+    if (bytes < CACHE_LEAST)
+        bytes = CACHE_LEAST;
+    bytes = smaller(bytes, CACHE_MOST);
+    cpu_gemm_assume_cache(bytes);
+    return bytes;
 }
 
 static bool crowded(int64_t distance)
@@ -132,12 +171,15 @@ static void pack(const gemm_functions *f, float *to, const gemm_problem *p,
 
 static bool in_place(const gemm_problem *p)
 {
+    int64_t distance = p->step_b * (int64_t)sizeof(float);
+
     if (p->column_b != 1)
         return false;
-    return p->m <= ROWS_PACKED ||
-           (p->step_b * (int64_t)sizeof(float) <= B_DISTANCE &&
-            smaller(p->k, GEMM_BLOCK_K) * p->step_b * (int64_t)sizeof(float) <=
-                B_IN_PLACE);
+    if (p->m <= ROWS_PACKED ||
+        (p->m <= ROWS_PACKED_NEAR && distance <= ROWS_NEAR))
+        return true;
+    return distance <= B_DISTANCE &&
+           smaller(p->k, GEMM_BLOCK_K) * distance <= B_IN_PLACE;
 }
 
 bool cpu_gemm_is_faster(int64_t m, int64_t n, int64_t k)
@@ -150,31 +192,106 @@ bool cpu_gemm_is_faster(int64_t m, int64_t n, int64_t k)
 typedef struct packing {
     bool packed;   /* B is */
     int64_t wide;  /* columns of B at a time */
+    int64_t rows;  /* rows of A at a time that are packed; 0: in place */
     float *b, *a;  /* a NULL: A is read in place */
     void *scratch; /* contains both */
 } packing;
+
+/* Tests whether a panel of columns stays in the first-level cache, and packing
+ * A pays off. */
+static bool gathers(const gemm_problem *p, const gemm_functions *f)
+{
+    return f->columns * GEMM_BLOCK_K * (int64_t)sizeof(float) <= PANEL_BYTES &&
+           p->m >= ROWS_GATHERED && p->n >= COLUMNS_GATHERED;
+}
+
+/* Chooses the sides of blocks: a block of A takes half of the second-level
+ * cache, or a block of B three quarters of it. */
+static packing choose(const gemm_problem *p, const gemm_functions *f)
+{
+    packing to = {.packed = !in_place(p), .wide = p->n};
+    int64_t depth = GEMM_BLOCK_K * (int64_t)sizeof(float);
+    int64_t columns = second_level() / 4 * 3 / depth;
+    int64_t rows = second_level() / 2 / depth / f->lines * f->lines;
+
+    if (!to.packed)
+        return to;
+    to.wide = columns / f->columns * f->columns;
+    if (!gathers(p, f))
+        return to;
+    to.wide = BLOCK_N_MOST;
+    to.rows = rows > f->lines ? rows : f->lines;
+    return to;
+}
 
 /* False: no memory for it. */
 static bool take_scratch(const gemm_problem *p, const gemm_functions *f,
                          packing *out)
 {
-    bool gathers = p->row_a == 1 && crowded(p->step_a);
+    bool crowds = p->row_a == 1 && crowded(p->step_a);
     int64_t k = smaller(p->k, GEMM_BLOCK_K), a, b, columns;
     float *scratch;
 
-    *out = (packing){.packed = !in_place(p), .wide = p->n};
-    if (out->packed)
-        out->wide = BLOCK_N;
+    *out = choose(p, f);
     columns = (smaller(out->wide, p->n) + f->columns - 1) / f->columns;
     b = out->packed ? columns * f->columns * k : 0;
-    a = gathers ? GATHERED * f->lines * k : 0;
+    a = out->rows > 0 ? smaller(out->rows, p->m) * k + GEMM_GATHER_BEYOND
+        : crowds      ? GATHERED * f->lines * k
+                      : 0;
     if (a + b == 0)
         return true;
     scratch = out->scratch =
         cpu_scratch_take((a + b) * (int64_t)sizeof *scratch);
     out->b = scratch;
-    out->a = gathers && scratch ? scratch + b : NULL;
+    out->a = a > 0 && scratch ? scratch + b : NULL;
     return scratch != NULL;
+}
+
+/* Packs rows of A from `first` on, in groups of `most`. */
+static void pack_rows(const gemm_problem *p, const gemm_functions *f,
+                      const float *a, int64_t first, int64_t rows, int64_t most,
+                      int64_t k, float *to)
+{
+    for (int64_t i = 0; p->step_a == 1 && i < rows; i += most)
+        f->gather(to + i * k, a + (first + i) * p->row_a, p->row_a,
+                  smaller(most, rows - i), k);
+    for (int64_t q = 0; p->step_a != 1 && q < k; q++)
+        for (int64_t i = 0; i < rows; i += most) {
+            int64_t group = smaller(most, rows - i);
+
+            memcpy(to + i * k + q * group, a + first + i + q * p->step_a,
+                   (size_t)group * sizeof *to);
+        }
+}
+
+/* The products of packed rows of A with a packed block of B, panel after
+ * panel.  at: as `first` of block. */
+static void block_of_panels(const gemm_problem *p, const gemm_functions *f,
+                            const packing *to, gemm_lines lines,
+                            int64_t columns, int64_t at)
+{
+    int64_t k = lines.k, most = f->lines;
+    float *c = lines.c;
+    const float *a = lines.a;
+
+    lines.row_a = 1;
+    for (int64_t first = 0; first < p->m; first += to->rows) {
+        int64_t rows = smaller(to->rows, p->m - first);
+
+        pack_rows(p, f, a, first, rows, most, k, to->a);
+        for (int64_t j = 0; j < columns; j += f->columns)
+            for (int64_t i = 0; i < rows; i += most) {
+                int64_t group = smaller(most, rows - i);
+
+                lines.a = to->a + i * k;
+                lines.step_a = group;
+                lines.b = to->b + j * k;
+                lines.c = c + (first + i) * p->distance + j;
+                f->multiply(&lines, group, smaller(f->columns, columns - j));
+            }
+        if (at >= 0)
+            p->finished(p->context, first, rows, at, columns);
+    }
 }
 
 static void multiply(const gemm_problem *p, const gemm_functions *f,
@@ -186,6 +303,7 @@ static void multiply(const gemm_problem *p, const gemm_functions *f,
         for (int64_t q = 0; q < p->k; q += GEMM_BLOCK_K) {
             int64_t columns = smaller(to->wide, p->n - j);
             int64_t k = smaller(GEMM_BLOCK_K, p->k - q);
+            bool finished = p->finished && q + k == p->k;
             const float *b = p->b + q * p->step_b + j * p->column_b;
             gemm_lines lines = {.a = p->a + q * p->step_a,
                                 .row_a = p->row_a,
@@ -200,8 +318,12 @@ static void multiply(const gemm_problem *p, const gemm_functions *f,
 
             if (to->packed)
                 pack(f, to->b, p, b, columns, k);
-            block(p, f, rows, lines, to->packed ? f->columns * k : f->columns,
-                  columns, to->a, p->finished && q + k == p->k ? j : -1);
+            if (to->rows > 0)
+                block_of_panels(p, f, to, lines, columns, finished ? j : -1);
+            else
+                block(p, f, rows, lines,
+                      to->packed ? f->columns * k : f->columns, columns, to->a,
+                      finished ? j : -1);
         }
 }
 

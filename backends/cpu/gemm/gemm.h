@@ -4,11 +4,14 @@
 /* gemm.h: products of f32 matrices by this backend's own kernels, where they
  * are faster than the library of blas.h.
  *
- * A is read in place, and B too if that is free; otherwise a block of B is
- * packed, so that it stays in the second-level cache while all rows of A are
- * processed.  A sum runs along k in one order, split at multiples of
- * GEMM_BLOCK_K: its bits do not depend on tiles, the layout of the operands,
- * the number of threads, or the available memory. */
+ * B is read in place if that is free; otherwise a block of it is packed.  If
+ * GEMM_BLOCK_K rows of a panel of columns fit in the first-level cache, so does
+ * that panel while a block of packed rows of A passes, which stays in the
+ * second-level cache; otherwise the block of B does while all rows of A, in
+ * place, are processed.  The sides of blocks follow from the size of that
+ * cache.  A sum runs along k in one order, split at multiples of GEMM_BLOCK_K:
+ * its bits do not depend on blocks, tiles, the layout of the operands, the
+ * number of threads, or the available memory. */
 
 #ifndef CPU_GEMM_H
 #define CPU_GEMM_H
@@ -44,9 +47,18 @@ bool cpu_gemm_is_faster(int64_t m, int64_t n, int64_t k);
  * is 0, alpha is 0, or this machine has no kernels. */
 bool cpu_gemm_multiply(const gemm_problem *problem);
 
+/* For tests: products assume a second-level cache of so many bytes; 0: that of
+ * the processor. */
+void cpu_gemm_assume_cache(int64_t bytes);
+
 /* ------------------------------------------------ per instruction set -- */
 
-enum { GEMM_BLOCK_K = 384, GEMM_LINES_MOST = 12, GEMM_COLUMNS_MOST = 32 };
+enum {
+    GEMM_BLOCK_K = 384,
+    GEMM_LINES_MOST = 12,
+    GEMM_COLUMNS_MOST = 32,
+    GEMM_GATHER_BEYOND = 16
+};
 
 /* Some lines of C: c[i][j] = alpha sum_p a[i * row_a + p * step_a] *
  * b[p * step_b + j] + beta c[i][j]. */
@@ -69,6 +81,10 @@ typedef struct gemm_functions {
      * columns + j] = b[j * column_b + p]; 0 beyond `count`. */
     void (*transpose)(float *to, const float *b, int64_t column_b,
                       int64_t count, int64_t k);
+    /* At most `lines` rows of A, each dense along p, side by side: to[p * rows
+     * + i] = a[i * row_a + p].  Writes up to GEMM_GATHER_BEYOND more. */
+    void (*gather)(float *to, const float *a, int64_t row_a, int64_t rows,
+                   int64_t k);
 } gemm_functions;
 
 /* NULL functions: not available in this instruction set. */

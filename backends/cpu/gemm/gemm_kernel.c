@@ -218,11 +218,32 @@ static void transpose(float *to, const float *b, int64_t column_b,
             to[q * COLUMNS + j] = j < count ? b[j * column_b + q] : 0;
 }
 
+static void gather(float *to, const float *a, int64_t row_a, int64_t rows,
+                   int64_t k)
+{
+    int64_t p = 0;
+
+    for (; p + WIDTH <= k; p += WIDTH) {
+        vector lines[WIDTH];
+
+#pragma GCC unroll 16
+        for (int i = 0; i < WIDTH; i++)
+            lines[i] = LOAD(a + (i < rows ? i : rows - 1) * row_a + p);
+        TRANSPOSE_TILE(lines);
+#pragma GCC unroll 16
+        for (int i = 0; i < WIDTH; i++)
+            STORE(to + (p + i) * rows, lines[i]);
+    }
+    for (; p < k; p++)
+        for (int64_t i = 0; i < rows; i++)
+            to[p * rows + i] = a[i * row_a + p];
+}
+
 const gemm_functions CPU_NAME(cpu_gemm_functions) = {LINES, COLUMNS, multiply,
-                                                     transpose};
+                                                     transpose, gather};
 
 #else
 
-const gemm_functions CPU_NAME(cpu_gemm_functions) = {0, 0, NULL, NULL};
+const gemm_functions CPU_NAME(cpu_gemm_functions) = {0, 0, NULL, NULL, NULL};
 
 #endif

@@ -38,24 +38,45 @@ static void *line_at(const gather_job *job, const core_view *view, int64_t line)
                cpu_item_size(view->dtype);
 }
 
-/* Reads and checks n indices; false when one is out of range. */
-static bool indices_read(gather_job *job, const void *line, int64_t from,
-                         int64_t n, int64_t *out)
+static void bad_index(gather_job *job, int64_t index)
+{
+    __atomic_store_n(&job->bad, index, __ATOMIC_RELAXED);
+    __atomic_store_n(&job->failed, true, __ATOMIC_RELAXED);
+}
+
+/* Reads and checks n indices at a stride: in place, or in `memory`.  NULL when
+ * one is out of range. */
+static const int64_t *indices_at(gather_job *job, const char *from,
+                                 int64_t stride, int64_t n, int64_t *memory)
+{
+    int64_t size = cpu_line_size(job->full, job->dim);
+    const int64_t *index = (const int64_t *)(const void *)from;
+    bool wrong = false;
+
+    if (job->index->dtype != CORE_I64 || stride != 1) {
+        cpu_get_i64(memory, job->index->dtype, from, stride, n);
+        index = memory;
+    }
+    for (int64_t i = 0; i < n; i++)
+        wrong |= (uint64_t)index[i] >= (uint64_t)size;
+    for (int64_t i = 0; wrong && i < n; i++)
+        if ((uint64_t)index[i] >= (uint64_t)size) {
+            bad_index(job, index[i]);
+            return NULL;
+        }
+    return index;
+}
+
+/* Those of a line. */
+static const int64_t *indices_read(gather_job *job, const void *line,
+                                   int64_t from, int64_t n, int64_t *memory)
 {
     int64_t stride = cpu_line_stride(job->index, job->dim);
-    int64_t size = cpu_line_size(job->full, job->dim);
-    core_dtype dtype = job->index->dtype;
 
-    cpu_get_i64(out, dtype,
-                (const char *)line + from * stride * cpu_item_size(dtype),
-                stride, n);
-    for (int64_t i = 0; i < n; i++)
-        if ((uint64_t)out[i] >= (uint64_t)size) {
-            __atomic_store_n(&job->bad, out[i], __ATOMIC_RELAXED);
-            __atomic_store_n(&job->failed, true, __ATOMIC_RELAXED);
-            return false;
-        }
-    return true;
+    return indices_at(job,
+                      (const char *)line +
+                          from * stride * cpu_item_size(job->index->dtype),
+                      stride, n, memory);
 }
 
 /* ------------------------------------------------------------- movement -- */
@@ -71,7 +92,8 @@ static bool indices_read(gather_job *job, const void *line, int64_t from,
     static void gather_##SIZE(void *context, int64_t begin, int64_t end)  \
     {                                                                     \
         gather_job *job = context;                                        \
-        int64_t index[STEP], n = cpu_line_size(job->index, job->dim);     \
+        const int64_t *index;                                             \
+        int64_t memory[STEP], n = cpu_line_size(job->index, job->dim);    \
         int64_t full_stride = cpu_line_stride(job->full, job->dim);       \
         int64_t indexed_stride = cpu_line_stride(job->indexed, job->dim); \
         for (int64_t line = begin; line < end; line++) {                  \
@@ -80,7 +102,8 @@ static bool indices_read(gather_job *job, const void *line, int64_t from,
             TYPE *to = line_at(job, job->indexed, line);                  \
             for (int64_t i = 0; i < n; i += STEP) {                       \
                 int64_t m = n - i < STEP ? n - i : STEP;                  \
-                if (!indices_read(job, indices, i, m, index))             \
+                index = indices_read(job, indices, i, m, memory);         \
+                if (!index)                                               \
                     return;                                               \
                 for (int64_t k = 0; k < m; k++)                           \
                     to[(i + k) * indexed_stride] =                        \
@@ -91,7 +114,8 @@ static bool indices_read(gather_job *job, const void *line, int64_t from,
     static void scatter_##SIZE(void *context, int64_t begin, int64_t end) \
     {                                                                     \
         gather_job *job = context;                                        \
-        int64_t index[STEP], n = cpu_line_size(job->index, job->dim);     \
+        const int64_t *index;                                             \
+        int64_t memory[STEP], n = cpu_line_size(job->index, job->dim);    \
         int64_t full_stride = cpu_line_stride(job->full, job->dim);       \
         int64_t indexed_stride =                                          \
             job->indexed ? cpu_line_stride(job->indexed, job->dim) : 0;   \
@@ -104,7 +128,8 @@ static bool indices_read(gather_job *job, const void *line, int64_t from,
             TYPE *to = line_at(job, job->full, line);                     \
             for (int64_t i = 0; i < n; i += STEP) {                       \
                 int64_t m = n - i < STEP ? n - i : STEP;                  \
-                if (!indices_read(job, indices, i, m, index))             \
+                index = indices_read(job, indices, i, m, memory);         \
+                if (!index)                                               \
                     return;                                               \
                 for (int64_t k = 0; k < m; k++)                           \
                     to[index[k] * full_stride] =                          \
@@ -188,7 +213,8 @@ static inline float number_f32(const core_value *value)
     static void reduce_line_##NAME(gather_job *job, int64_t line, TYPE *row, \
                                    int32_t *count)                           \
     {                                                                        \
-        int64_t index[STEP], n = cpu_line_size(job->index, job->dim);        \
+        const int64_t *index;                                                \
+        int64_t memory[STEP], n = cpu_line_size(job->index, job->dim);       \
         TYPE source[STEP];                                                   \
         const core_view *full = job->full, *indexed = job->indexed;          \
         int64_t size = cpu_line_size(full, job->dim);                        \
@@ -203,8 +229,9 @@ static inline float number_f32(const core_value *value)
             source[k] = number_##NAME(&job->number);                         \
         for (int64_t i = 0; i < n; i += STEP) {                              \
             int64_t m = n - i < STEP ? n - i : STEP;                         \
-            if (!indices_read(job, line_at(job, job->index, line), i, m,     \
-                              index))                                        \
+            index = indices_read(job, line_at(job, job->index, line), i, m,  \
+                                 memory);                                    \
+            if (!index)                                                      \
                 return;                                                      \
             if (indexed)                                                     \
                 cpu_get_##NAME(source, indexed->dtype,                       \
@@ -237,17 +264,153 @@ REDUCE_TASK(f32, float, MEAN_OF_FLOATS)
 REDUCE_TASK(f64, double, MEAN_OF_FLOATS)
 REDUCE_TASK(i64, int64_t, floored)
 
+/* ---------------------------------------------------- neighbouring lines -- */
+
+/* Along another dimension than the last: a strip is so many lines that are
+ * neighbours in memory in every operand, in which the same position of all is
+ * processed together; each line in its own order. */
+static bool neighbours(const gather_job *job)
+{
+    uint32_t last = job->index->ndim - 1;
+
+    return job->index->ndim > 1 && job->dim < last &&
+           job->index->strides[last] == 1 && job->full->strides[last] == 1 &&
+           (!job->indexed || job->indexed->strides[last] == 1);
+}
+
+static int64_t strips_across(const gather_job *job)
+{
+    return (job->index->sizes[job->index->ndim - 1] + STEP - 1) / STEP;
+}
+
+typedef struct strip {
+    int64_t line, width;
+} strip;
+
+static strip strip_at(const gather_job *job, int64_t number)
+{
+    int64_t inner = job->index->sizes[job->index->ndim - 1];
+    int64_t across = strips_across(job), first = number % across * STEP;
+
+    return (strip){number / across * inner + first,
+                   inner - first < STEP ? inner - first : STEP};
+}
+
+/* OF: an assignment to or from `full`, the element of the indexed line, and
+ * `one`, that of the other. */
+#define STRIPS(NAME, TYPE, OF)                                               \
+    static void NAME(void *context, int64_t begin, int64_t end)              \
+    {                                                                        \
+        gather_job *job = context;                                           \
+        int64_t memory[STEP], n = cpu_line_size(job->index, job->dim);       \
+        int64_t full_stride = cpu_line_stride(job->full, job->dim);          \
+        int64_t one_stride = cpu_line_stride(job->indexed, job->dim);        \
+        int64_t step = cpu_line_stride(job->index, job->dim) *               \
+                       cpu_item_size(job->index->dtype);                     \
+        for (int64_t number = begin; number < end; number++) {               \
+            strip s = strip_at(job, number);                                 \
+            const char *indices = line_at(job, job->index, s.line);          \
+            TYPE *whole = line_at(job, job->full, s.line);                   \
+            TYPE *line = line_at(job, job->indexed, s.line);                 \
+            for (int64_t i = 0; i < n; i++) {                                \
+                const int64_t *index =                                       \
+                    indices_at(job, indices + i * step, 1, s.width, memory); \
+                if (!index)                                                  \
+                    return;                                                  \
+                for (int64_t k = 0; k < s.width; k++) {                      \
+                    TYPE *full = whole + index[k] * full_stride + k;         \
+                    TYPE *one = line + i * one_stride + k;                   \
+                    OF;                                                      \
+                }                                                            \
+            }                                                                \
+        }                                                                    \
+    }
+
+#define MOVE_STRIPS(SIZE, TYPE)                      \
+    STRIPS(gather_strips_##SIZE, TYPE, *one = *full) \
+    STRIPS(scatter_strips_##SIZE, TYPE, *full = *one)
+ITEMS(MOVE_STRIPS)
+
+#define GATHER_STRIPS_CASE(SIZE, TYPE) \
+    case SIZE:                         \
+        return gather_strips_##SIZE;
+#define SCATTER_STRIPS_CASE(SIZE, TYPE) \
+    case SIZE:                          \
+        return scatter_strips_##SIZE;
+
+static cpu_task gather_strips_task(uint32_t size)
+{
+    switch (size) {
+        ITEMS(GATHER_STRIPS_CASE)
+    }
+    return NULL;
+}
+
+static cpu_task scatter_strips_task(uint32_t size)
+{
+    switch (size) {
+        ITEMS(SCATTER_STRIPS_CASE)
+    }
+    return NULL;
+}
+
+/* Sums of elements of the compute type are added in place. */
+static bool adds_in_place(const gather_job *job)
+{
+    core_dtype dtype = job->full->dtype;
+
+    return job->reduction == REDUCE_SUM && job->include_self && job->indexed &&
+           dtype == job->indexed->dtype && dtype == cpu_compute_dtype(dtype);
+}
+
+#define ADD_TASKS(NAME, TYPE)                                                  \
+    STRIPS(add_strips_##NAME, TYPE, *full = cpu_add_##NAME(*full, *one))       \
+    static void add_##NAME(void *context, int64_t begin, int64_t end)          \
+    {                                                                          \
+        gather_job *job = context;                                             \
+        int64_t memory[STEP], n = cpu_line_size(job->index, job->dim);         \
+        int64_t full_stride = cpu_line_stride(job->full, job->dim);            \
+        int64_t indexed_stride = cpu_line_stride(job->indexed, job->dim);      \
+        for (int64_t line = begin; line < end; line++) {                       \
+            const void *indices = line_at(job, job->index, line);              \
+            const TYPE *from = line_at(job, job->indexed, line);               \
+            TYPE *to = line_at(job, job->full, line);                          \
+            for (int64_t i = 0; i < n; i += STEP) {                            \
+                int64_t m = n - i < STEP ? n - i : STEP;                       \
+                const int64_t *index =                                         \
+                    indices_read(job, indices, i, m, memory);                  \
+                if (!index)                                                    \
+                    return;                                                    \
+                for (int64_t k = 0; k < m; k++) {                              \
+                    TYPE *at = to + index[k] * full_stride;                    \
+                    *at = cpu_add_##NAME(*at, from[(i + k) * indexed_stride]); \
+                }                                                              \
+            }                                                                  \
+        }                                                                      \
+    }
+ADD_TASKS(f32, float)
+ADD_TASKS(f64, double)
+ADD_TASKS(i64, int64_t)
+
 /* -------------------------------------------------------------- kernels -- */
 
-static core_status run_lines(core_call *call, gather_job *job, cpu_task task)
+/* strips: instead of `task`, for neighbours; NULL: there is no such task. */
+static core_status run_lines(core_call *call, gather_job *job, cpu_task task,
+                             cpu_task strips)
 {
-    int64_t lines, cost = cpu_line_size(job->index, job->dim);
+    int64_t items, cost = cpu_line_size(job->index, job->dim);
     core_string op;
 
     if (job->index->numel == 0)
         return CORE_OK;
-    lines = cpu_line_count(job->index, job->dim);
-    cpu_parallel_for(lines, cpu_grain(lines, 4 * cost + 8), task, job);
+    items = cpu_line_count(job->index, job->dim);
+    if (strips && neighbours(job)) {
+        items = items / job->index->sizes[job->index->ndim - 1] *
+                strips_across(job);
+        cost = job->index->numel / items;
+        task = strips;
+    }
+    cpu_parallel_for(items, cpu_grain(items, 4 * cost + 8), task, job);
     if (job->failed)
         return cpu_index_error(call, "index", job->bad,
                                cpu_line_size(job->full, job->dim), job->dim);
@@ -272,7 +435,8 @@ static core_status launch_gather(core_call *call, const core_value *args,
     (void)nargs;
     (void)nresults;
     job.dim = cpu_dim(cpu_int(&args[1]), job.full->ndim);
-    return run_lines(call, &job, gather_task(cpu_item_size(job.full->dtype)));
+    return run_lines(call, &job, gather_task(cpu_item_size(job.full->dtype)),
+                     gather_strips_task(cpu_item_size(job.full->dtype)));
 }
 
 /* Reads the common arguments of scatters: self, dim, index, and src or a
@@ -312,7 +476,10 @@ static core_status launch_scatter(core_call *call, const core_value *args,
     (void)nargs;
     (void)nresults;
     scatter_begin(&job, args, results);
-    return run_lines(call, &job, scatter_task(cpu_item_size(job.full->dtype)));
+    return run_lines(call, &job, scatter_task(cpu_item_size(job.full->dtype)),
+                     job.indexed
+                         ? scatter_strips_task(cpu_item_size(job.full->dtype))
+                         : NULL);
 }
 
 static core_status reduction_of(const core_call *call, const core_value *name,
@@ -354,10 +521,19 @@ static core_status launch_reduce(core_call *call, const core_value *args,
     if (status != CORE_OK)
         return status;
     scatter_begin(&job, args, results);
+    if (adds_in_place(&job))
+        return run_lines(call, &job,
+                         dtype == CORE_F32   ? add_f32
+                         : dtype == CORE_F64 ? add_f64
+                                             : add_i64,
+                         dtype == CORE_F32   ? add_strips_f32
+                         : dtype == CORE_F64 ? add_strips_f64
+                                             : add_strips_i64);
     return run_lines(call, &job,
                      dtype == CORE_F32   ? reduce_f32
                      : dtype == CORE_F64 ? reduce_f64
-                                         : reduce_i64);
+                                         : reduce_i64,
+                     NULL);
 }
 
 #define SIGNATURE                              \

@@ -4,6 +4,7 @@
 #include "loop.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include <expressions/number.h>
@@ -11,13 +12,17 @@
 
 #include "runtime/thread_pool.h"
 #include "move/nontemporal.h"
+#include "move/transpose_lines.h"
 
 enum {
     /* Shorter rows are gathered several at a time. */
     SHORT_ROW = 64,
     /* A tile, for an operand that is dense along another dimension than 0. */
     TILE_WIDTH = 32,
-    TILE_HEIGHT = CPU_BLOCK / TILE_WIDTH
+    TILE_HEIGHT = CPU_BLOCK / TILE_WIDTH,
+    /* Tiles that follow each other along that dimension: a few kilobytes of
+     * each of TILE_WIDTH pages. */
+    TILE_BAND = 16
 };
 
 /* How an operand is passed to the row. */
@@ -37,6 +42,7 @@ typedef struct run {
     int streams;    /* all are DENSE or SINGLE, and the output is written with
                      * non-temporal stores */
     uint32_t tiled; /* the other dimension of tiles; 0: no tiles */
+    bool tiles_stream;
     int64_t tiles_across, tiles_down; /* along dimension 0 and the other */
     struct {
         char *base;
@@ -105,26 +111,32 @@ static void set_operand(run *r, const cpu_elementwise *self, uint32_t k)
         r->all_rows = 0;
 }
 
-/* Operands of in-place operators are already in the caches. */
-static void choose_stream(run *r)
+/* Tests whether the only output is dense and written with non-temporal stores:
+ * it is large, and not an operand of an in-place operator, which is already in
+ * the caches. */
+static bool output_streams(const run *r)
 {
-    const char *to = NULL;
+    const char *to = r->operand[0].base;
     uint32_t k;
 
-    r->streams = r->count > 0 && r->noutputs == 1;
-    for (k = 0; r->streams && k < r->count; k++) {
-        const char *base = r->operand[k].base;
-        int kind = r->operand[k].kind;
+    if (r->count == 0 || r->noutputs != 1 || r->operand[0].kind != DENSE ||
+        !cpu_writes_nontemporal(to, r->loop->numel * r->operand[0].bytes))
+        return false;
+    for (k = 1; k < r->count; k++)
+        if (r->operand[k].base == to)
+            return false;
+    return true;
+}
 
-        if (k > 0) {
-            r->streams = (kind == DENSE || kind == SINGLE) && base != to;
-            continue;
-        }
-        to = base;
+/* All operands are read in order. */
+static void choose_stream(run *r)
+{
+    uint32_t k;
+
+    r->streams = output_streams(r);
+    for (k = 1; r->streams && k < r->count; k++)
         r->streams =
-            kind == DENSE &&
-            cpu_writes_nontemporal(to, r->loop->numel * r->operand[k].bytes);
-    }
+            r->operand[k].kind == DENSE || r->operand[k].kind == SINGLE;
 }
 
 static core_status set_run(run *r, const core_call *call,
@@ -313,7 +325,17 @@ static void choose_tiles(run *r)
     if (r->tiled == 0)
         return;
     r->tiles_across = (loop->sizes[0] + TILE_WIDTH - 1) / TILE_WIDTH;
+    r->tiles_stream = output_streams(r);
     r->tiles_down = (loop->sizes[r->tiled] + TILE_HEIGHT - 1) / TILE_HEIGHT;
+}
+
+/* The next tile of the band is below. */
+static void turn_in(char *dense, const char *at, int64_t stride, uint32_t bytes,
+                    int64_t width, int64_t height)
+{
+    cpu_prefetch_lines(at + 2 * height * bytes, stride, width, height * bytes);
+    CPU_NAME(cpu_transpose_lines)
+    (bytes, dense, width * bytes, at, stride, width, height);
 }
 
 /* Moves a tile of width x height elements between an operand and a dense block
@@ -331,10 +353,17 @@ static void move_tile(const run *r, uint32_t k, int64_t offset, char *block,
 
     if (out && dense != block)
         cpu_convert(dtype, dense, type, block, width * height);
-    for (y = 0; y < height; y++) {
+    if (down == (int64_t)bytes && out)
+        CPU_NAME(cpu_transpose_lines)
+    (bytes, at, stride, dense, width * bytes, height, width);
+    else if (down == (int64_t)bytes)
+        turn_in(dense, at, stride, bytes, width, height);
+    for (y = 0; y < height && down != (int64_t)bytes; y++) {
         char *line = dense + y * width * bytes;
 
-        if (out)
+        if (out && r->tiles_stream)
+            cpu_copy_nontemporal(at + y * down, line, width * bytes);
+        else if (out)
             cpu_scatter(at + y * down, stride, line, bytes, width);
         else
             cpu_gather(line, at + y * down, stride, bytes, width);
@@ -347,13 +376,18 @@ static void run_tile(const run *r, int64_t tile,
                      char (*blocks)[CPU_BLOCK_BYTES])
 {
     const core_loop *loop = r->loop;
-    int64_t x = tile % r->tiles_across * TILE_WIDTH, width, height, y, rest;
+    int64_t per_band = r->tiles_across * TILE_BAND, x, y, width, height;
+    int64_t rest = tile / (r->tiles_across * r->tiles_down);
+    int64_t within = tile % (r->tiles_across * r->tiles_down);
+    int64_t first = within / per_band * TILE_BAND;
+    int64_t band = r->tiles_down - first;
     char *p[CPU_OPERANDS] = {NULL};
     cpu_index index = {{0}};
     uint32_t k, d;
 
-    y = tile / r->tiles_across % r->tiles_down * TILE_HEIGHT;
-    rest = tile / r->tiles_across / r->tiles_down;
+    band = band < TILE_BAND ? band : TILE_BAND;
+    y = (first + within % per_band % band) * TILE_HEIGHT;
+    x = within % per_band / band * TILE_WIDTH;
     width = loop->sizes[0] - x < TILE_WIDTH ? loop->sizes[0] - x : TILE_WIDTH;
     height = loop->sizes[r->tiled] - y;
     height = height < TILE_HEIGHT ? height : TILE_HEIGHT;
@@ -390,6 +424,8 @@ static void run_tiles(void *context, int64_t begin, int64_t end)
                      r->operand[k].base, 0, CPU_BLOCK);
     for (tile = begin; tile < end; tile++)
         run_tile(r, tile, blocks);
+    if (r->tiles_stream)
+        cpu_nontemporal_end();
 }
 
 /* ------------------------------------------------------------- kernels -- */

@@ -6,174 +6,85 @@
 
 #include "transpose.h"
 
-#include <string.h>
-
+#include "nontemporal.h"
 #include "runtime/thread_pool.h"
-#include "transpose_tile.h"
+#include "transpose_lines.h"
 
-enum { TILE = 64 };
+enum {
+    LINE = CPU_NONTEMPORAL_LINE,
+    /* Rows of a tile; its columns are a cache line of non-temporal stores, or
+     * as many. */
+    TILE = 64,
+    /* Rows in a strip; of large ones, so many that a few kilobytes of a page of
+     * the source are read at a time. */
+    STRIP = 64,
+    STRIP_LARGE = 1024,
+    LARGE = 4 << 20 /* bytes */
+};
 
 typedef struct transposition {
     const core_loop *loop;
     uint32_t other; /* the dimension along which the source is dense */
     uint32_t bytes;
-    int64_t tiles; /* along the other dimension: a strip has TILE of it */
-    bool streams;  /* uses non-temporal stores */
+    int64_t strip; /* elements along the other dimension */
+    int64_t strips;
+    bool streams; /* uses non-temporal stores */
 } transposition;
-
-/* Reads whole lines, transposes them in the first-level cache, and writes whole
- * lines: otherwise a stride that is a power of two would evict them. */
-#define TRANSPOSE(BITS)                                                   \
-    static void transpose_##BITS(char *to, int64_t to_stride,             \
-                                 const char *from, int64_t from_stride,   \
-                                 int64_t rows, int64_t columns)           \
-    {                                                                     \
-        uint##BITS##_t tile[TILE][TILE];                                  \
-                                                                          \
-        for (int64_t c = 0; c < columns; c++)                             \
-            memcpy(tile[c], from + c * from_stride,                       \
-                   (size_t)rows * sizeof(tile[0][0]));                    \
-        for (int64_t r = 0; r < rows; r++) {                              \
-            uint##BITS##_t *out = (uint##BITS##_t *)(to + r * to_stride); \
-            for (int64_t c = 0; c < columns; c++)                         \
-                out[c] = tile[c][r];                                      \
-        }                                                                 \
-    }
-TRANSPOSE(8)
-TRANSPOSE(16)
-TRANSPOSE(32)
-TRANSPOSE(64)
-#undef TRANSPOSE
-
-#if defined(__AVX512F__)
-
-enum { BLOCK = 16, LARGE = 1 << 20 /* elements */ };
-
-/* BLOCK lines of as many 32-bit words. */
-static inline void transpose_block(char *to, int64_t to_stride,
-                                   const char *from, int64_t from_stride,
-                                   bool streams)
-{
-    __m512 a[BLOCK];
-
-#pragma GCC unroll 16
-    for (int i = 0; i < BLOCK; i++)
-        a[i] = _mm512_loadu_ps((const float *)(from + i * from_stride));
-    cpu_transpose_16(a);
-#pragma GCC unroll 16
-    for (int i = 0; i < BLOCK; i++)
-        if (streams)
-            _mm512_stream_ps((float *)(to + i * to_stride), a[i]);
-        else
-            _mm512_storeu_ps((float *)(to + i * to_stride), a[i]);
-}
-
-/* Whole blocks.  Writes whole cache lines, to no more pages at a time than the
- * TLB has entries for. */
-static void transpose_blocks(const transposition *t, char *to, const char *from,
-                             int64_t rows, int64_t columns)
-{
-    int64_t to_stride = t->loop->operands[0].strides[t->other];
-    int64_t from_stride = t->loop->operands[1].strides[0];
-
-    for (int64_t c = 0; c < columns; c += BLOCK)
-        for (int64_t r = 0; r < rows; r += BLOCK)
-            if (t->streams)
-                transpose_block(to + r * to_stride + c * 4, to_stride,
-                                from + c * from_stride + r * 4, from_stride,
-                                true);
-            else
-                transpose_block(to + r * to_stride + c * 4, to_stride,
-                                from + c * from_stride + r * 4, from_stride,
-                                false);
-    if (t->streams)
-        _mm_sfence();
-}
 
 /* For cache lines aligned to vectors, and more data than the caches hold. */
 static void choose(transposition *t)
 {
     const core_loop *loop = t->loop;
+    bool large = loop->numel * (int64_t)t->bytes >= LARGE;
     uintptr_t parts = (uintptr_t)cpu_address(loop->operands[0].memory);
     uint32_t d;
 
     for (d = 1; d < loop->ndim; d++)
         parts |= (uintptr_t)loop->operands[0].strides[d];
-    t->streams = t->bytes == 4 && loop->numel >= LARGE && parts % 64 == 0;
+    t->streams = large && parts % LINE == 0;
+    t->strip = large ? STRIP_LARGE : STRIP;
+    t->strips = (loop->sizes[t->other] + t->strip - 1) / t->strip;
 }
 
-#else
-
-enum { BLOCK = 1 << 30 };
-
-static void transpose_blocks(const transposition *t, char *to, const char *from,
-                             int64_t rows, int64_t columns)
+/* A tile of rows of the destination, each of so many columns. */
+static void turn(const transposition *t, char *to, const char *from,
+                 int64_t rows, int64_t columns)
 {
-    (void)t;
-    (void)to;
-    (void)from;
-    (void)rows;
-    (void)columns;
-}
-
-static void choose(transposition *t)
-{
-    (void)t;
-}
-
-#endif
-
-static void turn_tile(const transposition *t, char *to, int64_t to_stride,
-                      const char *from, int64_t from_stride, int64_t rows,
-                      int64_t columns)
-{
-    switch (t->bytes) {
-    case 1:
-        transpose_8(to, to_stride, from, from_stride, rows, columns);
-        break;
-    case 2:
-        transpose_16(to, to_stride, from, from_stride, rows, columns);
-        break;
-    case 4:
-        transpose_32(to, to_stride, from, from_stride, rows, columns);
-        break;
-    default:
-        transpose_64(to, to_stride, from, from_stride, rows, columns);
-        break;
-    }
-}
-
-/* Elements [row, rows) of the other dimension, [column, columns) of the
- * inner. */
-static void transpose_rest(const transposition *t, char *to, const char *from,
-                           int64_t row, int64_t rows, int64_t column,
-                           int64_t columns)
-{
+    _Alignas(64) char tile[TILE * LINE];
     int64_t to_stride = t->loop->operands[0].strides[t->other];
     int64_t from_stride = t->loop->operands[1].strides[0];
-    int64_t r, c;
 
-    for (r = row; r < rows; r += TILE)
-        for (c = column; c < columns; c += TILE)
-            turn_tile(t, to + r * to_stride + c * t->bytes, to_stride,
-                      from + c * from_stride + r * t->bytes, from_stride,
-                      rows - r < TILE ? rows - r : TILE,
-                      columns - c < TILE ? columns - c : TILE);
+    if (!t->streams) {
+        CPU_NAME(cpu_transpose_lines)
+        (t->bytes, to, to_stride, from, from_stride, columns, rows);
+        return;
+    }
+    cpu_prefetch_lines(from + TILE * t->bytes, from_stride, columns,
+                       rows * t->bytes);
+    CPU_NAME(cpu_transpose_lines)
+    (t->bytes, tile, LINE, from, from_stride, columns, rows);
+    for (int64_t r = 0; r < rows; r++)
+        cpu_copy_nontemporal(to + r * to_stride, tile + r * LINE,
+                             columns * t->bytes);
 }
 
 /* A strip: some elements of the other dimension by all of the inner one. */
 static void transpose_strip(const transposition *t, char *to, const char *from,
                             int64_t rows)
 {
-    int64_t columns = t->loop->sizes[0], whole_rows = 0, whole_columns = 0;
+    int64_t to_stride = t->loop->operands[0].strides[t->other];
+    int64_t from_stride = t->loop->operands[1].strides[0];
+    int64_t all = t->loop->sizes[0], bytes = t->bytes;
+    int64_t width = t->streams ? LINE / bytes : TILE;
 
-    if (t->bytes == 4 && rows >= BLOCK && columns >= BLOCK) {
-        whole_rows = rows / BLOCK * BLOCK;
-        whole_columns = columns / BLOCK * BLOCK;
-        transpose_blocks(t, to, from, whole_rows, whole_columns);
-    }
-    transpose_rest(t, to, from, 0, whole_rows, whole_columns, columns);
-    transpose_rest(t, to, from, whole_rows, rows, 0, columns);
+    for (int64_t c = 0; c < all; c += width)
+        for (int64_t r = 0; r < rows; r += TILE)
+            turn(t, to + r * to_stride + c * bytes,
+                 from + c * from_stride + r * bytes,
+                 rows - r < TILE ? rows - r : TILE,
+                 all - c < width ? all - c : width);
+    if (t->streams)
+        cpu_nontemporal_end();
 }
 
 /* An index counts strips, then the remaining dimensions. */
@@ -184,7 +95,7 @@ static void transpose_task(void *context, int64_t begin, int64_t end)
     int64_t k;
 
     for (k = begin; k < end; k++) {
-        int64_t rest = k / t->tiles, strip = k % t->tiles * TILE;
+        int64_t rest = k / t->strips, strip = k % t->strips * t->strip;
         int64_t rows = loop->sizes[t->other] - strip;
         char *to = cpu_address(loop->operands[0].memory);
         const char *from = cpu_address(loop->operands[1].memory);
@@ -199,7 +110,7 @@ static void transpose_task(void *context, int64_t begin, int64_t end)
             from += rest % loop->sizes[d] * loop->operands[1].strides[d];
             rest /= loop->sizes[d];
         }
-        transpose_strip(t, to, from, rows < TILE ? rows : TILE);
+        transpose_strip(t, to, from, rows < t->strip ? rows : t->strip);
     }
 }
 
@@ -220,9 +131,8 @@ bool CPU_NAME(cpu_transpose)(const core_loop *loop, uint32_t bytes)
     if (t.other == 0)
         return false;
     choose(&t);
-    t.tiles = (loop->sizes[t.other] + TILE - 1) / TILE;
-    strips = loop->numel / loop->sizes[0] / loop->sizes[t.other] * t.tiles;
-    grain = 65536 / (TILE * loop->sizes[0]);
+    strips = loop->numel / loop->sizes[0] / loop->sizes[t.other] * t.strips;
+    grain = 65536 / (t.strip * loop->sizes[0]);
     cpu_parallel_for(strips, grain < 1 ? 1 : grain, transpose_task, &t);
     return true;
 }

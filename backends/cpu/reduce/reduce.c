@@ -27,7 +27,8 @@ enum {
     CHUNK = 65536, /* elements per chunk of the reduced ones */
     WORK = 32768,  /* elements that are worth a thread */
     AHEAD = 16384, /* bytes */
-    FAR = 4 << 20  /* bytes of input that exceed the near caches */
+    FAR = 4 << 20, /* bytes of input that exceed the near caches */
+    NEAR = 1 << 20 /* bytes of input in the near caches */
 };
 
 enum { OPERANDS = 3 }; /* at most two outputs, and the input */
@@ -66,6 +67,7 @@ typedef struct plan {
     int dense;         /* the reduced elements are one run of the reducer's
                         * type */
     int far;           /* rows are dense, and come from memory */
+    int near;          /* columns are in the near caches */
     cpu_word *partial; /* NULL where chunks == 1 */
 } plan;
 
@@ -175,6 +177,7 @@ static void make_plan(plan *p)
                p->input->strides[p->reduced.dim[0]] == (int64_t)p->bytes;
     p->far = p->dense &&
              p->kept.numel * p->columns * p->reduced.numel > FAR / p->bytes;
+    p->near = p->kept.numel * p->columns * p->reduced.numel <= NEAR / p->bytes;
     p->dense = p->dense && p->reduced.count == 1;
     p->reduction.count = p->reduced.numel;
     width = p->columns < p->width ? p->columns : p->width;
@@ -265,6 +268,14 @@ static void reduce_runs(const plan *p, const char *from, int64_t rows,
     p->reducer->runs(s, runs, (int)rows, n, &p->reduction);
 }
 
+/* The offset of a reduced element. */
+static inline int64_t reduced_at(const plan *p, int64_t linear)
+{
+    if (p->reduced.count == 1)
+        return linear * p->input->strides[p->reduced.dim[0]];
+    return offset_of(&p->reduced, p->loop, p->input->strides, linear);
+}
+
 /* Pieces of rows are too short for hardware prefetching. */
 static void prefetch_rows(const plan *p, const char *from, int64_t columns,
                           int64_t begin, int64_t end)
@@ -274,8 +285,7 @@ static void prefetch_rows(const plan *p, const char *from, int64_t columns,
     if (end > begin + CPU_REDUCE_ROWS)
         end = begin + CPU_REDUCE_ROWS;
     for (k = begin; k < end; k++) {
-        const char *row =
-            from + offset_of(&p->reduced, p->loop, p->input->strides, k);
+        const char *row = from + reduced_at(p, k);
 
         for (at = 0; at < columns * p->bytes; at += 64)
             __builtin_prefetch(row + at);
@@ -294,11 +304,10 @@ static void reduce_columns(const plan *p, const char *from, int64_t columns,
 
     for (k = begin; k < end; k += n) {
         n = end - k < CPU_REDUCE_ROWS ? (int)(end - k) : CPU_REDUCE_ROWS;
-        if (dense)
+        if (dense && !p->near)
             prefetch_rows(p, from, columns, k + n, end);
         for (r = 0; r < n; r++) {
-            const char *at =
-                from + offset_of(&p->reduced, p->loop, strides, k + r);
+            const char *at = from + reduced_at(p, k + r);
 
             rows[r] = dense ? at : blocks[r];
             if (!dense)

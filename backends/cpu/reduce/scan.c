@@ -97,6 +97,82 @@ ACCUMULATE(f32, float, double, f64)
 ACCUMULATE(f64, double, double, f64)
 ACCUMULATE(i64, int64_t, int64_t, i64)
 
+/* ---------------------------------------------------- neighbouring lines -- */
+
+/* Sums and products along another dimension than the last: lines that are
+ * neighbours in memory advance together, each in its own order. */
+enum { TOGETHER = 128 };
+
+static bool neighbours(const scan_job *job)
+{
+    uint32_t last = job->from->ndim - 1;
+
+    return job->from->ndim > 1 && job->dim < last &&
+           (job->what == SUM || job->what == PROD) &&
+           job->from->strides[last] == 1 && job->to->strides[last] == 1;
+}
+
+/* The blocks of neighbouring lines in the last dimension. */
+static int64_t across(const scan_job *job)
+{
+    return (job->from->sizes[job->from->ndim - 1] + TOGETHER - 1) / TOGETHER;
+}
+
+#define SCAN_TOGETHER(NAME, TYPE, WIDE, WIDE_NAME)                             \
+    static void advance_##NAME(uintptr_t what, WIDE *sum, TYPE *row,           \
+                               int64_t width)                                  \
+    {                                                                          \
+        for (int64_t k = 0; k < width; k++) {                                  \
+            sum[k] = what == SUM ? cpu_add_##WIDE_NAME(sum[k], row[k])         \
+                                 : cpu_mul_##WIDE_NAME(sum[k], row[k]);        \
+            row[k] = (TYPE)sum[k];                                             \
+        }                                                                      \
+    }                                                                          \
+    static void together_##NAME(void *context, int64_t begin, int64_t end)     \
+    {                                                                          \
+        const scan_job *job = context;                                         \
+        const core_view *from = job->from, *to = job->to;                      \
+        int64_t n = cpu_line_size(from, job->dim), blocks = across(job);       \
+        int64_t from_step =                                                    \
+            cpu_line_stride(from, job->dim) * cpu_item_size(from->dtype);      \
+        int64_t to_step =                                                      \
+            cpu_line_stride(to, job->dim) * cpu_item_size(to->dtype);          \
+        int64_t inner = from->sizes[from->ndim - 1];                           \
+        for (int64_t block = begin; block < end; block++) {                    \
+            int64_t first = block % blocks * TOGETHER;                         \
+            int64_t line = block / blocks * inner + first;                     \
+            int64_t width = inner - first;                                     \
+            const char *x = cpu_line_address(from, job->dim, line);            \
+            char *y = cpu_line_address(to, job->dim, line);                    \
+            WIDE sum[TOGETHER];                                                \
+            TYPE row[TOGETHER];                                                \
+            width = width < TOGETHER ? width : TOGETHER;                       \
+            for (int64_t k = 0; k < width; k++)                                \
+                sum[k] = job->what == PROD;                                    \
+            for (int64_t i = 0; i < n; i++) {                                  \
+                cpu_get_##NAME(row, from->dtype, x + i * from_step, 1, width); \
+                advance_##NAME(job->what, sum, row, width);                    \
+                cpu_put_##NAME(to->dtype, y + i * to_step, 1, row, width);     \
+            }                                                                  \
+        }                                                                      \
+    }
+SCAN_TOGETHER(f32, float, double, f64)
+SCAN_TOGETHER(f64, double, double, f64)
+SCAN_TOGETHER(i64, int64_t, int64_t, i64)
+
+static void scan_together(scan_job *job, core_dtype dtype)
+{
+    const core_view *from = job->from;
+    int64_t inner = from->sizes[from->ndim - 1];
+    int64_t blocks = cpu_line_count(from, job->dim) / inner * across(job);
+
+    cpu_parallel_for(blocks, cpu_grain(blocks, 4 * from->numel / blocks),
+                     dtype == CORE_F32   ? together_f32
+                     : dtype == CORE_F64 ? together_f64
+                                         : together_i64,
+                     job);
+}
+
 /* cumsum(self, dim, *, dtype), cumprod, logcumsumexp(self, dim);
  * cummax(self, dim) -> (values, indices), cummin */
 static core_status launch_scan(core_call *call, const core_value *args,
@@ -115,6 +191,10 @@ static core_status launch_scan(core_call *call, const core_value *args,
     if (job.what >= MAX && nresults > 1)
         job.index = cpu_view(&results[1]);
     job.dim = cpu_dim(cpu_int(&args[1]), job.from->ndim);
+    if (neighbours(&job)) {
+        scan_together(&job, dtype);
+        return CORE_OK;
+    }
     lines = cpu_line_count(job.from, job.dim);
     cpu_parallel_for(lines, cpu_grain(lines, 4 * job.to->numel / lines),
                      dtype == CORE_F32   ? scan_task_f32

@@ -63,6 +63,20 @@ static const convolution cases[] = {
      0,
      0},
 };
+/* Single channels: each stride, padding on both sides, dilation, large kernels,
+ * and rows shorter than a vector. */
+static const convolution depthwise[] = {
+    {2, 2, 20, 20, 20, {14, 14}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 0, 1},
+    {2, 3, 17, 17, 17, {19, 22}, {3, 2}, {2, 3}, {1, 0}, {1, 1}, 0, 1},
+    {2, 2, 9, 9, 9, {33, 70}, {5, 7}, {1, 1}, {4, 6}, {1, 1}, 0, 0},
+    {2, 2, 9, 9, 9, {20, 21}, {3, 3}, {1, 1}, {4, 3}, {1, 1}, 0, 1},
+    {2, 2, 9, 9, 9, {23, 30}, {3, 3}, {2, 1}, {2, 3}, {2, 3}, 0, 1},
+    {2, 2, 9, 9, 9, {2, 3}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 0, 1},
+    {2, 2, 9, 9, 9, {12, 13}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1, 1},
+    {2, 2, 9, 9, 9, {12, 13}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 1, 1},
+    {1, 2, 9, 9, 9, {400}, {25}, {1}, {12}, {1}, 0, 1},
+    {1, 2, 9, 9, 9, {400}, {2}, {4}, {0}, {1}, 0, 1},
+};
 /* Fewer positions than filters. */
 static const convolution small_images[] = {
     {2, 1, 40, 64, 1, {4, 4}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 0, 1},
@@ -84,9 +98,20 @@ static const convolution small_images[] = {
      0,
      1},
 };
-enum { SMALL_IMAGES = sizeof small_images / sizeof small_images[0] };
+enum {
+    CASES = sizeof cases / sizeof cases[0],
+    SMALL_IMAGES = sizeof small_images / sizeof small_images[0],
+    DEPTHWISE = sizeof depthwise / sizeof *depthwise,
+    ALL_CASES = CASES + SMALL_IMAGES + DEPTHWISE
+};
 
-enum { CASES = sizeof cases / sizeof cases[0] };
+static const convolution *nth(int i)
+{
+    if (i < CASES)
+        return &cases[i];
+    i -= CASES;
+    return i < SMALL_IMAGES ? &small_images[i] : &depthwise[i - SMALL_IMAGES];
+}
 
 /* 0: row-major; 1: channels last; 2: reversed dimension order, with gaps. */
 static tensor *tensor_with_layout(uint32_t ndim, const int64_t *sizes,
@@ -219,10 +244,9 @@ static void run(const convolution *c, operands *o, bool wide)
 
 START_TEST(f32_convolutions_match_f64)
 {
-    for (int i = 0; i < CASES + SMALL_IMAGES; i += effort_is_slow() ? 3 : 1)
+    for (int i = 0; i < ALL_CASES; i += effort_is_slow() ? 3 : 1)
         for (int layout = 0; layout < LAYOUTS; layout++) {
-            const convolution *c =
-                i < CASES ? &cases[i] : &small_images[i - CASES];
+            const convolution *c = nth(i);
             int64_t taps = 1, positions = c->images;
             operands o;
 
@@ -299,10 +323,8 @@ START_TEST(f32_convolution_bits_do_not_depend_on_threads)
         uint64_t hash = 14695981039346656037u;
 
         cpu_threads(threads);
-        for (int i = 0; i < CASES + SMALL_IMAGES;
-             i += effort_is_slow() ? 3 : 1) {
-            const convolution *c =
-                i < CASES ? &cases[i] : &small_images[i - CASES];
+        for (int i = 0; i < ALL_CASES; i += effort_is_slow() ? 3 : 1) {
+            const convolution *c = nth(i);
             operands o;
 
             operands_new(c, i % LAYOUTS, &o);

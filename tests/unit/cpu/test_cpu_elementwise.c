@@ -126,6 +126,70 @@ START_TEST(strided_and_broadcast_operands_are_read_correctly)
 }
 END_TEST
 
+/* Adds a transposed matrix to itself as it is: n[0] columns of n[1] rows; either
+ * the second operand is transposed, or the result is as well. */
+static void check_transposed_sum(core_dtype dtype, const int64_t *n,
+                                 bool turned_result)
+{
+    int64_t bytes = core_sdk_itemsize(dtype), total = n[0] * n[1];
+    size_t size = ((size_t)(total * bytes) + 63) / 64 * 64;
+    int64_t rows[2] = {bytes, bytes * n[0]}, turned[2] = {bytes * n[1], bytes};
+    char *a = malloc(size), *to = aligned_alloc(64, size);
+    int64_t *whole = malloc((size_t)total * 8);
+    int64_t one = 8, step = bytes, wrong = 0;
+    test_loop t;
+
+    for (int64_t k = 0; k < total; k++)
+        whole[k] = k % 10007;
+    loop_begin(&t, 1, 1, &total);
+    loop_operand(&t, a, dtype, &step);
+    loop_operand(&t, whole, CORE_I64, &one);
+    ck_assert_int_eq(cpu_launch("copy_", &t.loop, NULL, 0), CORE_OK);
+    memset(to, 0xff, size);
+    loop_begin(&t, 1, 2, n);
+    loop_operand(&t, to, dtype, turned_result ? turned : rows);
+    loop_operand(&t, a, dtype, rows);
+    loop_operand(&t, a, dtype, turned);
+    ck_assert_int_eq(cpu_launch("add.Tensor", &t.loop, NULL, 0), CORE_OK);
+    loop_begin(&t, 1, 1, &total);
+    loop_operand(&t, whole, CORE_I64, &one);
+    loop_operand(&t, to, dtype, &step);
+    ck_assert_int_eq(cpu_launch("copy_", &t.loop, NULL, 0), CORE_OK);
+    for (int64_t y = 0; y < n[1]; y++)
+        for (int64_t x = 0; x < n[0]; x++) {
+            int64_t row = x + y * n[0], column = y + x * n[1];
+
+            wrong += whole[turned_result ? column : row] !=
+                     row % 10007 + column % 10007;
+        }
+    ck_assert_int_eq(wrong, 0);
+    free(a);
+    free(to);
+    free(whole);
+}
+
+/* Around the sizes of tiles and bands of tiles; the last ones are written with
+ * non-temporal stores. */
+START_TEST(transposed_operands_are_added_completely)
+{
+    static const int64_t shapes[][2] = {
+        {32, 16}, {33, 17}, {70, 600}, {600, 289}, {2112, 4100}};
+    static const core_dtype dtypes[] = {CORE_I16, CORE_F32, CORE_F64};
+
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
+    for (uint32_t threads = 1; threads <= 2; threads++) {
+        cpu_threads(threads);
+        for (int s = 0; s < 5; s++)
+            for (int d = s < 4 ? 0 : 1; d < 3; d++) {
+                check_transposed_sum(dtypes[d], shapes[s], false);
+                check_transposed_sum(dtypes[d], shapes[s], true);
+            }
+    }
+    cpu_close();
+}
+END_TEST
+
 START_TEST(output_may_alias_its_inputs)
 {
     float a[N];
@@ -471,6 +535,7 @@ int main(void)
         {add_of_dense_operands_is_correct, 0, 3},
         {immediate_operand_is_broadcast, 0, 3},
         {strided_and_broadcast_operands_are_read_correctly, 0, 3},
+        {transposed_operands_are_added_completely, 0, 3},
         {output_may_alias_its_inputs, 0, 3},
         {element_bits_do_not_depend_on_position, 0, 3},
         {large_outputs_are_written_completely, 0, 3},

@@ -157,9 +157,10 @@ static void check_product(int64_t m, int64_t n, int64_t k, bool ta, bool tb,
 /* Sizes around those of kernels and blocks; lines of 1024 elements, with and
  * without a gap, evict each other from the cache. */
 static const int64_t sizes[][3] = {
-    {1, 1, 1},     {12, 32, 7},    {13, 33, 9},    {25, 15, 384},
-    {37, 70, 385}, {24, 600, 40},  {40, 16, 1024}, {40, 1030, 20},
-    {64, 48, 800}, {1024, 40, 30}, {50, 1024, 33}, {26, 513, 770},
+    {1, 1, 1},       {12, 32, 7},    {13, 33, 9},    {25, 15, 384},
+    {37, 70, 385},   {24, 600, 40},  {40, 16, 1024}, {40, 1030, 20},
+    {64, 48, 800},   {1024, 40, 30}, {50, 1024, 33}, {26, 513, 770},
+    {150, 300, 400},
 };
 
 START_TEST(gemm_is_accurate_in_every_layout)
@@ -239,6 +240,39 @@ START_TEST(gemm_without_scratch_memory_gives_the_same_bits)
             free(c.data);
             free(d.data);
         }
+}
+END_TEST
+
+/* Sides of blocks follow from the second-level cache. */
+START_TEST(product_bits_do_not_depend_on_the_cache)
+{
+    static const int64_t caches[] = {128 << 10, 512 << 10, 3 << 20};
+    const int64_t m = 257, n = 2100, k = 800;
+
+    if (!use(isas[_i]))
+        return;
+    for (int how = 0; how < 4; how++) {
+        matrix a = matrix_new(m, k, how & 1, 0, 1);
+        matrix b = matrix_new(k, n, how & 2, 0, 2);
+        matrix c = matrix_new(m, n, false, 0, 3);
+        matrix d = matrix_new(m, n, false, 0, 4);
+        gemm_problem first = problem_of(&a, &b, &c, 1, 0);
+        gemm_problem other = problem_of(&a, &b, &d, 1, 0);
+
+        cpu_gemm_assume_cache(1 << 20);
+        ck_assert(cpu_gemm_multiply(&first));
+        for (int i = 0; i < 3; i++) {
+            cpu_gemm_assume_cache(caches[i]);
+            memset(d.data, 0, (size_t)d.size * sizeof(float));
+            ck_assert(cpu_gemm_multiply(&other));
+            ck_assert_mem_eq(c.data, d.data, (size_t)c.size * sizeof(float));
+        }
+        cpu_gemm_assume_cache(0);
+        free(a.data);
+        free(b.data);
+        free(c.data);
+        free(d.data);
+    }
 }
 END_TEST
 
@@ -382,6 +416,7 @@ int main(void)
         {gemm_is_accurate_in_every_layout, 0, ISAS},
         {parts_of_a_product_equal_the_whole_bit_for_bit, 0, ISAS},
         {gemm_without_scratch_memory_gives_the_same_bits, 0, ISAS},
+        {product_bits_do_not_depend_on_the_cache, 0, ISAS},
         {infinities_affect_only_their_row_and_column, 0, ISAS},
     };
     const TTest *const scratch_tests[] = {

@@ -269,6 +269,72 @@ START_TEST(strides_do_not_change_results)
 }
 END_TEST
 
+/* Runs the call with 1 and 4 threads, into y, and with the operand and the
+ * result at other strides, into out; compares them. */
+static void same_however_stored(const test_call *dense, tensor *turned,
+                                tensor *y, tensor *out)
+{
+    test_call strided = *dense;
+    size_t size = (size_t)y->view.numel * sizeof(float);
+    void *first = malloc(size);
+
+    strided.args[0] = value_view(turned);
+    strided.results[0] = out;
+    cpu_threads(1);
+    ck_assert_int_eq(run_call(dense), CORE_OK);
+    memcpy(first, y->data, size);
+    cpu_threads(4);
+    ck_assert_int_eq(run_call(dense), CORE_OK);
+    ck_assert_msg(memcmp(first, y->data, size) == 0, "%s: threads",
+                  dense->name);
+    ck_assert_int_eq(run_call(&strided), CORE_OK);
+    for (int64_t i = 0; i < y->view.numel; i++)
+        ck_assert_msg(tensor_get(y, i) == tensor_get(out, i), "%s at %ld",
+                      dense->name, (long)i);
+    free(first);
+}
+
+/* Neighbouring lines are processed together where they are neighbours in
+ * memory; more than a strip of them. */
+START_TEST(neighbouring_lines_give_the_same_as_single_ones)
+{
+    tensor *x = tensor_random(F32(2, 9, 300), 1), *y = F32(2, 9, 300);
+    tensor *more = tensor_random(F32(2, 9, 300), 3);
+    tensor *at = tensor_below(I64(2, 9, 300), 9, 2);
+    tensor *turned = tensor_turned(x), *out = tensor_turned(y);
+    const struct {
+        const char *name;
+        core_value args[3];
+    } cases[] = {
+        {"cumsum", {value_int(1)}},
+        {"cumprod", {value_int(1)}},
+        {"cumsum", {value_int(0)}},
+        {"gather", {value_int(1), value_view(at), value_bool(0)}},
+        {"scatter.src", {value_int(1), value_view(at), value_view(more)}},
+        {"scatter_add", {value_int(1), value_view(at), value_view(more)}},
+    };
+
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
+        test_call dense = {cases[k].name,
+                           {value_view(x), cases[k].args[0], cases[k].args[1],
+                            cases[k].args[2]},
+                           4,
+                           {y},
+                           1};
+
+        same_however_stored(&dense, turned, y, out);
+    }
+    tensor_free(x);
+    tensor_free(y);
+    tensor_free(more);
+    tensor_free(at);
+    tensor_free(turned);
+    tensor_free(out);
+    cpu_close();
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -278,6 +344,7 @@ int main(void)
         sort_is_stable_and_puts_nan_last,
         sort_orders_long_rows_stably,
         strides_do_not_change_results,
+        neighbouring_lines_give_the_same_as_single_ones,
     };
     const suite_loop loops[] = {
         {index_out_of_range_error_names_index_and_dimension, 0, 2},
