@@ -234,7 +234,7 @@ int main(void)
 {
     const TTest *const tests[] = {
         copies_of_registered_memory_do_not_wait,
-    pinned_memory_is_recognised,
+        pinned_memory_is_recognised,
         unregistering_waits_for_copies,
         overlapping_ranges_are_refused,
         ranges_that_are_not_registered_are_refused,
