@@ -8,7 +8,8 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/StorageImpl.h>
 
-namespace libcore_torch {
+namespace libcore_torch
+{
 
 /* ------------------------------------------------------------ storages -- */
 
@@ -37,9 +38,9 @@ c10::DataPtr data_of(core_tensor *tensor)
     if (!has_addresses(device))
         return owner;
     check(core_tensor_memory(tensor, &memory));
-    address = static_cast<char *>(memory.handle) + memory.offset -
-              core_tensor_offset(tensor) *
-                  core_dtype_size(core_tensor_dtype(tensor));
+    address =
+        static_cast<char *>(memory.handle) + memory.offset -
+        core_tensor_offset(tensor) * core_dtype_size(core_tensor_dtype(tensor));
     return c10::DataPtr(address, owner.release_context(), release_tensor,
                         where);
 }
@@ -58,9 +59,8 @@ static core_tensor *new_bytes(c10::DeviceIndex index, size_t count)
     const int64_t size = static_cast<int64_t>(count);
     uint64_t modes = core_inference_begin();
     core_tensor *tensor = nullptr;
-    core_status status =
-        core_empty(&size, 1, CORE_U8, device_at(index),
-                   CORE_FORMAT_CONTIGUOUS, &tensor);
+    core_status status = core_empty(&size, 1, CORE_U8, device_at(index),
+                                    CORE_FORMAT_CONTIGUOUS, &tensor);
 
     core_inference_end(modes);
     check(status);
@@ -89,8 +89,7 @@ void resize_storage(c10::StorageImpl &storage, size_t bytes)
     size_t kept = std::min(bytes, storage.nbytes());
     c10::DataPtr data = data_of(new_bytes(index, bytes));
 
-    TORCH_CHECK(storage.resizable(),
-                "libcore: the storage cannot be resized");
+    TORCH_CHECK(storage.resizable(), "libcore: the storage cannot be resized");
     if (kept > 0)
         copy_bytes(static_cast<core_tensor *>(data.get_context()),
                    tensor_of(storage), kept);

@@ -18,7 +18,8 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
-namespace libcore_torch {
+namespace libcore_torch
+{
 
 static const c10::DispatchKeySet keys(c10::DispatchKey::PrivateUse1);
 
@@ -36,17 +37,19 @@ at::Tensor empty(c10::IntArrayRef sizes, c10::ScalarType type,
 static void check_options(std::optional<c10::Layout> layout,
                           std::optional<bool> pin_memory)
 {
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        layout.value_or(c10::Layout::Strided) == c10::Layout::Strided,
-        "libcore: only strided tensors are supported");
+    TORCH_CHECK_NOT_IMPLEMENTED(layout.value_or(c10::Layout::Strided) ==
+                                    c10::Layout::Strided,
+                                "libcore: only strided tensors are supported");
     TORCH_CHECK(!pin_memory.value_or(false),
                 "Only dense CPU tensors can be pinned");
 }
 
-static at::Tensor empty_memory_format(
-    c10::IntArrayRef size, std::optional<c10::ScalarType> type,
-    std::optional<c10::Layout> layout, std::optional<c10::Device> device,
-    std::optional<bool> pin_memory, std::optional<c10::MemoryFormat> format)
+static at::Tensor empty_memory_format(c10::IntArrayRef size,
+                                      std::optional<c10::ScalarType> type,
+                                      std::optional<c10::Layout> layout,
+                                      std::optional<c10::Device> device,
+                                      std::optional<bool> pin_memory,
+                                      std::optional<c10::MemoryFormat> format)
 {
     c10::OptionalDeviceGuard guard(device);
 
@@ -94,8 +97,8 @@ static at::Tensor efficient_zeros(c10::IntArrayRef size,
                                   std::optional<c10::Device> device,
                                   std::optional<bool> pin_memory)
 {
-    c10::DeviceIndex index = device && device->has_index() ? device->index()
-                                                           : current_index();
+    c10::DeviceIndex index =
+        device && device->has_index() ? device->index() : current_index();
     ZeroAllocator allocator(c10::Device(device_type, index));
 
     check_options(layout, pin_memory);
@@ -176,7 +179,7 @@ static at::Tensor as_bits(const at::Tensor &tensor)
 }
 
 static void copy_elements(const at::Tensor &to, const at::Tensor &from,
-                 bool non_blocking)
+                          bool non_blocking)
 {
     core_tensor *target = import_tensor(to), *source = nullptr;
     uint64_t modes;
@@ -212,8 +215,7 @@ static void copy_plain(const at::Tensor &to, const at::Tensor &from,
 {
     if (is_known(from) && is_known(to))
         copy_elements(to, from, non_blocking);
-    else if (from.scalar_type() == to.scalar_type() &&
-             from.element_size() <= 8)
+    else if (from.scalar_type() == to.scalar_type() && from.element_size() <= 8)
         copy_elements(as_bits(to), as_bits(from), non_blocking);
     else
         copy_on_host(to, from);

@@ -9,7 +9,8 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
-namespace libcore_torch {
+namespace libcore_torch
+{
 
 void fall_back(const c10::OperatorHandle &op, torch::jit::Stack *stack);
 
@@ -60,10 +61,9 @@ static core_status invoke(const Form &form, const Values &values,
                           Results &results)
 {
     uint64_t modes = core_inference_begin();
-    core_status status =
-        core_op_call(form.op, values.data(), values.size(),
-                     results.values.data(),
-                     static_cast<uint32_t>(results.values.size()));
+    core_status status = core_op_call(
+        form.op, values.data(), values.size(), results.values.data(),
+        static_cast<uint32_t>(results.values.size()));
 
     core_inference_end(modes);
     return status;
@@ -71,8 +71,8 @@ static core_status invoke(const Form &form, const Values &values,
 
 static bool is_default(const c10::IValue &value, const c10::Argument &argument)
 {
-    return value.isNone() || (argument.default_value() &&
-                              value == *argument.default_value());
+    return value.isNone() ||
+           (argument.default_value() && value == *argument.default_value());
 }
 
 static bool accepts(const Form &form, const c10::FunctionSchema &schema,
@@ -114,16 +114,14 @@ static c10::IValue take(core_value &value)
 }
 
 /* Replaces the arguments on the stack by the results. */
-static void finish(const Plan &plan, torch::jit::Stack *stack,
-                   Results &results)
+static void finish(const Plan &plan, torch::jit::Stack *stack, Results &results)
 {
     std::vector<c10::IValue> returned;
     Arguments arguments = torch::jit::last(*stack, plan.arguments);
 
     for (size_t i = 0; i < plan.results.size(); i++)
         if (plan.results[i] >= 0)
-            returned.push_back(
-                arguments[static_cast<size_t>(plan.results[i])]);
+            returned.push_back(arguments[static_cast<size_t>(plan.results[i])]);
         else
             returned.push_back(take(results.values[i]));
     torch::jit::drop(*stack, plan.arguments);
@@ -282,10 +280,9 @@ void register_operators()
             continue;
         if (auto plan = plan_of(*op)) {
             registered.push_back(plan->name);
-            library->impl(
-                c10::toString(name).substr(6).c_str(),
-                torch::CppFunction::makeFromBoxedFunctor(
-                    std::make_unique<Boxed>(std::move(plan))));
+            library->impl(c10::toString(name).substr(6).c_str(),
+                          torch::CppFunction::makeFromBoxedFunctor(
+                              std::make_unique<Boxed>(std::move(plan))));
         }
     }
 }

@@ -9,7 +9,8 @@
 
 #include <cstring>
 
-namespace libcore_torch {
+namespace libcore_torch
+{
 
 [[noreturn]] void raise(core_status status)
 {

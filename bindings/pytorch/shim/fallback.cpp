@@ -11,7 +11,8 @@
 #include <atomic>
 #include <mutex>
 
-namespace libcore_torch {
+namespace libcore_torch
+{
 
 static std::mutex lock;
 static std::map<std::string, uint64_t> counts;

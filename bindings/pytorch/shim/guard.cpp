@@ -11,7 +11,8 @@
 #include <array>
 #include <mutex>
 
-namespace libcore_torch {
+namespace libcore_torch
+{
 
 /* ------------------------------------------------------------- streams -- */
 
@@ -206,8 +207,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 
     /* Events. */
 
-    void destroyEvent(void *event, const c10::DeviceIndex) const noexcept
-        override
+    void destroyEvent(void *event,
+                      const c10::DeviceIndex) const noexcept override
     {
         core_event_release(as_event(event));
     }
@@ -216,10 +217,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
                 const c10::DeviceIndex index,
                 const c10::EventFlag flag) const override
     {
-        TORCH_CHECK(index == -1 || index == stream.device_index(),
-                    "libcore: the event is of libcore:",
-                    static_cast<int>(index), ", the stream of ",
-                    stream.device());
+        TORCH_CHECK(
+            index == -1 || index == stream.device_index(),
+            "libcore: the event is of libcore:", static_cast<int>(index),
+            ", the stream of ", stream.device());
         if (!*event) {
             core_event *created;
             uint32_t flags = flag == c10::EventFlag::BACKEND_DEFAULT
@@ -258,8 +259,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
         TORCH_CHECK(start && end,
                     "libcore: both events must be recorded before the time "
                     "between them is measured");
-        check(core_event_elapsed(as_event(start), as_event(end),
-                                 &milliseconds));
+        check(
+            core_event_elapsed(as_event(start), as_event(end), &milliseconds));
         return milliseconds;
     }
 };

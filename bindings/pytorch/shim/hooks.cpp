@@ -15,7 +15,8 @@
 #include <mutex>
 #include <random>
 
-namespace libcore_torch {
+namespace libcore_torch
+{
 
 /* ---------------------------------------------------------- generators -- */
 

@@ -11,7 +11,8 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>
 
-namespace libcore_torch {
+namespace libcore_torch
+{
 
 static PyObject *start(PyObject *, PyObject *)
 {
@@ -42,8 +43,7 @@ static PyObject *describe(PyObject *, PyObject *index)
     information.struct_size = sizeof information;
     check(core_device_get_information(device, &information));
     return Py_BuildValue("(sss#)", core_device_name(device),
-                         core_device_type(device),
-                         information.name.data,
+                         core_device_type(device), information.name.data,
                          static_cast<Py_ssize_t>(information.name.size));
     END_HANDLE_TH_ERRORS
 }
@@ -68,10 +68,8 @@ static PyObject *synchronize(PyObject *, PyObject *index)
         device_at(static_cast<c10::DeviceIndex>(PyLong_AsLong(index)));
     core_status status;
 
-    Py_BEGIN_ALLOW_THREADS
-    status = core_device_synchronize(device);
-    Py_END_ALLOW_THREADS
-    check(status);
+    Py_BEGIN_ALLOW_THREADS status = core_device_synchronize(device);
+    Py_END_ALLOW_THREADS check(status);
     Py_RETURN_NONE;
     END_HANDLE_TH_ERRORS
 }
@@ -87,8 +85,8 @@ static PyObject *seed(PyObject *, PyObject *number)
 static PyObject *generator(PyObject *, PyObject *index)
 {
     HANDLE_TH_ERRORS
-    return THPGenerator_Wrap(default_generator(
-        static_cast<c10::DeviceIndex>(PyLong_AsLong(index))));
+    return THPGenerator_Wrap(
+        default_generator(static_cast<c10::DeviceIndex>(PyLong_AsLong(index))));
     END_HANDLE_TH_ERRORS
 }
 
@@ -167,8 +165,15 @@ static PyMethodDef methods[] = {
 };
 
 static PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "libcore_torch._shim", nullptr, -1, methods,
-    nullptr,               nullptr,               nullptr, nullptr,
+    PyModuleDef_HEAD_INIT,
+    "libcore_torch._shim",
+    nullptr,
+    -1,
+    methods,
+    nullptr,
+    nullptr,
+    nullptr,
+    nullptr,
 };
 
 } // namespace libcore_torch

@@ -11,7 +11,8 @@
 #include <algorithm>
 #include <unordered_map>
 
-namespace libcore_torch {
+namespace libcore_torch
+{
 
 /* ------------------------------------------------- libcore's operators -- */
 
@@ -159,9 +160,8 @@ static std::optional<Form> direct_form(const c10::FunctionSchema &torchs)
 
 static size_t written_count(const c10::FunctionSchema &schema)
 {
-    return static_cast<size_t>(std::count_if(schema.arguments().begin(),
-                                             schema.arguments().end(),
-                                             is_written));
+    return static_cast<size_t>(std::count_if(
+        schema.arguments().begin(), schema.arguments().end(), is_written));
 }
 
 /* The operator that returns what an out variant writes: the same arguments but
@@ -173,8 +173,7 @@ static std::optional<Form> functional_form(const c10::FunctionSchema &torchs,
         if (written_count(known.schema) > 0 ||
             known.schema.returns().size() != written.size())
             continue;
-        auto form =
-            form_of(known, torchs, static_cast<int>(written[0]), -1);
+        auto form = form_of(known, torchs, static_cast<int>(written[0]), -1);
         if (form && form->ignored.empty())
             return form;
     }
@@ -207,10 +206,10 @@ static std::optional<Form> number_form(const c10::FunctionSchema &torchs,
 static bool is_left_to_torch(const c10::FunctionSchema &schema)
 {
     static const char *const names[] = {
-        "aten::copy_",   "aten::_to_copy", "aten::resize_",
-        "aten::resize",  "aten::set_",     "aten::_copy_from",
+        "aten::copy_",     "aten::_to_copy",    "aten::resize_",
+        "aten::resize",    "aten::set_",        "aten::_copy_from",
         "aten::is_pinned", "aten::_pin_memory", "aten::record_stream",
-        "aten::copy",    "aten::empty",    "aten::empty_like",
+        "aten::copy",      "aten::empty",       "aten::empty_like",
         "aten::clone",
     };
 
@@ -247,8 +246,7 @@ static void find_written(Plan &plan, const c10::FunctionSchema &schema)
         }
     plan.is_out = plan.is_out && !plan.written.empty();
     for (const c10::Argument &result : schema.returns())
-        plan.results.push_back(is_written(result) &&
-                                       next < plan.written.size()
+        plan.results.push_back(is_written(result) && next < plan.written.size()
                                    ? static_cast<int>(plan.written[next++])
                                    : -1);
 }
@@ -274,8 +272,7 @@ std::unique_ptr<Plan> plan_of(const c10::OperatorHandle &op)
         return nullptr;
     plan->name = c10::toString(op.operator_name());
     plan->arguments = schema.arguments().size();
-    plan->uploads_indices =
-        schema.name().find("index") != std::string::npos;
+    plan->uploads_indices = schema.name().find("index") != std::string::npos;
     find_written(*plan, schema);
     plan->direct = direct_form(schema);
     if (plan->is_out)

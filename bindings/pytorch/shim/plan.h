@@ -13,7 +13,8 @@
 #include <memory>
 #include <optional>
 
-namespace libcore_torch {
+namespace libcore_torch
+{
 
 /* Where an argument of libcore comes from. */
 struct Source {

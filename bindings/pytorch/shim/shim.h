@@ -20,7 +20,8 @@
 #include <string>
 #include <vector>
 
-namespace libcore_torch {
+namespace libcore_torch
+{
 
 constexpr c10::DeviceType device_type = c10::DeviceType::PrivateUse1;
 

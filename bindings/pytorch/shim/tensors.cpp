@@ -8,7 +8,8 @@
 #include <ATen/EmptyTensor.h>
 #include <c10/core/StorageImpl.h>
 
-namespace libcore_torch {
+namespace libcore_torch
+{
 
 core_dtype dtype_of(c10::ScalarType type) noexcept
 {
@@ -66,9 +67,9 @@ static core_tensor *host_storage(c10::StorageImpl &storage)
     const int64_t bytes = static_cast<int64_t>(storage.nbytes());
     core_tensor *tensor;
 
-    check(core_tensor_from_memory(
-        storage._mutable_data_ptr_no_checks().get(), CORE_U8, &bytes, 1,
-        nullptr, nullptr, &tensor));
+    check(core_tensor_from_memory(storage._mutable_data_ptr_no_checks().get(),
+                                  CORE_U8, &bytes, 1, nullptr, nullptr,
+                                  &tensor));
     return tensor;
 }
 
@@ -77,10 +78,9 @@ static core_tensor *alias(core_tensor *storage, const at::Tensor &tensor,
 {
     core_tensor *result;
 
-    check(core_tensor_alias(storage, dtype, tensor.sizes().data(),
-                            tensor.strides().data(),
-                            static_cast<size_t>(tensor.dim()),
-                            tensor.storage_offset(), &result));
+    check(core_tensor_alias(
+        storage, dtype, tensor.sizes().data(), tensor.strides().data(),
+        static_cast<size_t>(tensor.dim()), tensor.storage_offset(), &result));
     return result;
 }
 
@@ -116,8 +116,7 @@ at::Tensor export_tensor(core_tensor *from)
     int64_t offset = core_tensor_offset(from);
     c10::Storage storage(
         c10::Storage::use_byte_size_t(),
-        at::detail::computeStorageNbytes(sizes, strides,
-                                         c10::elementSize(type),
+        at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(type),
                                          static_cast<size_t>(offset)),
         data_of(from), device_allocator(), true);
     at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(

@@ -7,7 +7,8 @@
 
 #include <ATen/native/TypeProperties.h>
 
-namespace libcore_torch {
+namespace libcore_torch
+{
 
 Kind kind_of(const c10::Argument &argument)
 {
@@ -92,10 +93,9 @@ core_tensor *Values::upload(at::Tensor tensor) const
     if (tensor.unsafeGetTensorImpl()->is_wrapped_number())
         tensor = tensor.to(common_type(arguments_));
     tensor = tensor.contiguous();
-    TORCH_CHECK_NOT_IMPLEMENTED(dtype_of(tensor.scalar_type()) !=
-                                    CORE_DTYPE_NONE,
-                                "libcore does not support the dtype ",
-                                tensor.scalar_type());
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        dtype_of(tensor.scalar_type()) != CORE_DTYPE_NONE,
+        "libcore does not support the dtype ", tensor.scalar_type());
     check(core_tensor_from_data(
         tensor.data_ptr(), dtype_of(tensor.scalar_type()),
         tensor.sizes().data(), static_cast<size_t>(tensor.dim()),
@@ -161,9 +161,9 @@ static std::vector<int64_t> whole_numbers(c10::ArrayRef<c10::IValue> list)
     std::vector<int64_t> numbers;
 
     for (const c10::IValue &element : list) {
-        TORCH_CHECK_NOT_IMPLEMENTED(
-            element.isInt() || element.isSymInt(),
-            "libcore does not accept a list of ", element.tagKind());
+        TORCH_CHECK_NOT_IMPLEMENTED(element.isInt() || element.isSymInt(),
+                                    "libcore does not accept a list of ",
+                                    element.tagKind());
         numbers.push_back(element.toSymInt().guard_int(__FILE__, __LINE__));
     }
     return numbers;

@@ -14,7 +14,8 @@
 
 #include <deque>
 
-namespace libcore_torch {
+namespace libcore_torch
+{
 
 /* What torch passes as an int and libcore as something else. */
 enum class Kind { plain, dtype, layout, format };
