@@ -390,6 +390,12 @@ bool core__host_memory_is_pinned(core_device *device, const void *data,
     return pinned;
 }
 
+bool core_host_memory_is_pinned(core_device *device, const void *data,
+                                size_t size)
+{
+    return device && data && core__host_memory_is_pinned(device, data, size);
+}
+
 core_status core__host_memory_record_stream(core_device *device,
                                             const void *data,
                                             core_stream *stream)

@@ -257,6 +257,14 @@ core_status core_host_memory_register(core_device *device, void *data,
  * be waited for because work of the device is being captured. */
 core_status core_host_memory_unregister(core_device *device, void *data);
 
+/* Returns whether copies of a device from and to a range of host memory are
+ * asynchronous: whether core_host_memory_alloc, core_tensor_pinned or
+ * core_host_memory_register made all of it.  size: in bytes.  false for NULL,
+ * for freed memory, for memory from before a reset, and for a device that
+ * cannot pin memory. */
+bool core_host_memory_is_pinned(core_device *device, const void *data,
+                                size_t size);
+
 /* Creates an uninitialised, row-major tensor on "cpu" in pinned memory of a
  * device.  The caller owns one reference; the memory is freed with the last
  * tensor that uses it.  UNSUPPORTED if the plugin does not provide

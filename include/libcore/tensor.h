@@ -91,6 +91,24 @@ core_status core_tensor_from_memory(void *data, core_dtype dtype,
                                     void (*release)(void *context, void *data),
                                     void *context, core_tensor **out_tensor);
 
+/* Creates a tensor with any dtype, sizes and strides on the storage of another
+ * tensor, for programs that keep storages without a type.  The caller owns one
+ * reference, which keeps the memory alive.  storage: any tensor on it.  sizes,
+ * strides: ndim entries, strides in elements and at least 0.  offset: from the
+ * start of the storage, not of the tensor, in elements of dtype.  The result is
+ * not a view for autograd: it has no history.  Changes of it count as changes
+ * of the storage, and it is read-only if `storage` is.  The bytes of a CORE_BOOL
+ * tensor must be 0 or 1; they are not checked.
+ *
+ * SHAPE: too many dimensions, negative sizes, strides or offset, or more bytes
+ * than the storage has.  DTYPE: not a supported dtype.  INVALID_ARGUMENT: the
+ * memory is not aligned to the element size.  UNSUPPORTED: a tensor on "meta",
+ * inside of core_vmap, or of a program that is being recorded. */
+core_status core_tensor_alias(core_tensor *storage, core_dtype dtype,
+                              const int64_t *sizes, const int64_t *strides,
+                              size_t ndim, int64_t offset,
+                              core_tensor **out_tensor);
+
 /* Adds a reference and returns tensor.  Accepts NULL. */
 core_tensor *core_tensor_retain(core_tensor *tensor);
 
@@ -156,6 +174,14 @@ uint32_t core_tensor_references(const core_tensor *tensor);
  * tensor lives.  Waits for the work of the current stream.  CORE_BOOL bytes
  * that the caller writes must be 0 or 1.  UNSUPPORTED on other devices. */
 core_status core_tensor_data(core_tensor *tensor, void **out_data);
+
+/* Gets the place of the first element in the device's memory: the plugin's
+ * handle and an offset in bytes (plugin.h).  Does not wait.  On a device with
+ * CORE_DEVICE_FLAT (backend.h), handle + offset is an address.  It is valid
+ * while the tensor lives.  UNSUPPORTED for a tensor without memory: on "meta",
+ * inside of core_vmap, or of a program that is being recorded. */
+core_status core_tensor_memory(const core_tensor *tensor,
+                               core_memory *out_memory);
 
 /* Copies all elements to host memory, row-major.  Waits for the copy.  size: in
  * bytes; INVALID_ARGUMENT unless it is numel * core_dtype_size.  DATA_DEPENDENT

@@ -56,6 +56,30 @@ START_TEST(copies_of_registered_memory_do_not_wait)
 }
 END_TEST
 
+START_TEST(pinned_memory_is_recognised)
+{
+    core_tensor *tensor;
+    void *data, *block;
+
+    ck_assert(!core_host_memory_is_pinned(sim, memory, 1));
+    OK(core_host_memory_register(sim, memory, sizeof memory));
+    ck_assert(core_host_memory_is_pinned(sim, memory, sizeof memory));
+    ck_assert(core_host_memory_is_pinned(sim, memory + 5, 1));
+    ck_assert(!core_host_memory_is_pinned(sim, memory, sizeof memory + 1));
+    OK(core_host_memory_unregister(sim, memory));
+    ck_assert(!core_host_memory_is_pinned(sim, memory, 1));
+    OK(core_host_memory_alloc(sim, 64, &block));
+    ck_assert(core_host_memory_is_pinned(sim, block, 64));
+    OK(core_host_memory_free(sim, block));
+    ck_assert(!core_host_memory_is_pinned(sim, block, 64));
+    OK(core_tensor_pinned(sim, CORE_F32, &(int64_t){4}, 1, &tensor));
+    OK(core_tensor_data(keep(tensor), &data));
+    ck_assert(core_host_memory_is_pinned(sim, data, 16));
+    ck_assert(!core_host_memory_is_pinned(sim, NULL, 1));
+    ck_assert(!core_host_memory_is_pinned(NULL, data, 16));
+}
+END_TEST
+
 static void *release_later(void *unused)
 {
     (void)unused;
@@ -210,6 +234,7 @@ int main(void)
 {
     const TTest *const tests[] = {
         copies_of_registered_memory_do_not_wait,
+        pinned_memory_is_recognised,
         unregistering_waits_for_copies,
         overlapping_ranges_are_refused,
         ranges_that_are_not_registered_are_refused,

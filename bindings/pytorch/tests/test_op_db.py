@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+"""PyTorch's own sample inputs (op_db), in f32, forward and backward, on a device
+of libcore beside torch's CPU.
+
+LIBCORE_TORCH_DEVICE names the device, "cpu" by default.  The last line counts
+the entries by outcome: passed without the CPU's help, passed with it (fallback),
+failed, excluded.
+"""
+
+import atexit
+import os
+
+import torch
+
+import libcore_torch  # first: the next import looks for devices
+
+from torch.testing._internal.common_device_type import (
+    instantiate_device_type_tests, ops)
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.common_utils import TestCase, run_tests
+
+DEVICE = libcore_torch.device(os.environ.get("LIBCORE_TORCH_DEVICE", "cpu"))
+SAMPLES = 40
+OUTCOMES = {"passed": 0, "fallback": 0, "failed": 0, "excluded": 0}
+
+
+def read_exclusions():
+    """How an entry is tested, by its name."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                        "exclusions.txt")
+    with open(path) as file:
+        lines = [line.split(None, 2) for line in file
+                 if line.strip() and not line.startswith("#")]
+    return {name: (how, reason.strip()) for name, how, reason in lines}
+
+
+EXCLUSIONS = read_exclusions()
+
+
+def name_of(op):
+    return op.name + ("." + op.variant_test_name if op.variant_test_name
+                      else "")
+
+
+def mapped(value, function):
+    """A copy of nested arguments with function applied to the tensors."""
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return type(value)(mapped(item, function) for item in value)
+    if isinstance(value, dict):
+        return {key: mapped(item, function) for key, item in value.items()}
+    return value
+
+
+def tensors_of(value):
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        return [found for item in value for found in tensors_of(item)]
+    return []
+
+
+def copies(arguments, device, dtype=None):
+    """Leaves with the same numbers elsewhere, or in another floating dtype."""
+    def copy(tensor):
+        wanted = (dtype if dtype and tensor.is_floating_point()
+                  else tensor.dtype)
+        made = tensor.detach().to(device, wanted, copy=True)
+        return made.requires_grad_(tensor.requires_grad)
+    result = mapped(arguments, copy)
+    if "device" in result[1]:
+        result[1]["device"] = device
+    return result
+
+
+def evaluate(op, sample, arguments, backward):
+    """The results and the gradients, without gauge."""
+    args, kwargs = arguments
+    torch.manual_seed(7)
+    results = sample.output_process_fn_grad(op(*args, **kwargs))
+    results = tensors_of(results)
+    roots = [one for one in results
+             if one.requires_grad and one.is_floating_point()]
+    leaves = [one for one in tensors_of(args) + tensors_of(kwargs)
+              if one.requires_grad]
+    if not (backward and roots and leaves):
+        return results, []
+    torch.manual_seed(3)
+    seeds = [torch.randn(one.shape).to(one) for one in roots]
+    return results, torch.autograd.grad(roots, leaves, seeds,
+                                        allow_unused=True)
+
+
+class OperatorSamples(TestCase):
+    def compare(self, have, expected, exact, numbers):
+        """exact: a function that returns the tensor in f64, or None."""
+        self.assertEqual(have is None, expected is None)
+        if have is None:
+            return
+        self.assertEqual(have.dtype, expected.dtype)
+        self.assertEqual(have.shape, expected.shape)
+        if not numbers:
+            return
+        have, expected = have.detach().cpu(), expected.detach().cpu()
+        try:
+            torch.testing.assert_close(have, expected, rtol=1e-4, atol=1e-4,
+                                       equal_nan=True)
+        except AssertionError:
+            # torch's f32 may be the one that is less exact.
+            best = exact() if have.is_floating_point() else None
+            if best is None:
+                raise
+            torch.testing.assert_close(have.double(), best.detach(),
+                                       rtol=1e-4, atol=1e-4, equal_nan=True)
+
+    def run_sample(self, op, sample, backward, numbers):
+        arguments = ((sample.input,) + tuple(sample.args), dict(sample.kwargs))
+        expected = evaluate(op, sample, copies(arguments, "cpu"), backward)
+        have = evaluate(op, sample, copies(arguments, DEVICE), backward)
+
+        def exact(part, index):
+            try:
+                return evaluate(op, sample,
+                                copies(arguments, "cpu", torch.float64),
+                                backward)[part][index]
+            except Exception:  # torch cannot compute it in f64
+                return None
+
+        for part, (ours, theirs) in enumerate(zip(have, expected)):
+            self.assertEqual(len(ours), len(theirs))
+            for index, (one, other) in enumerate(zip(ours, theirs)):
+                self.compare(one, other,
+                             lambda: exact(part, index), numbers)
+
+    def run_samples(self, op, dtype, numbers):
+        backward = (op.supports_autograd
+                    and dtype in op.supported_backward_dtypes("cpu"))
+        torch.manual_seed(1)
+        for count, sample in enumerate(
+                op.sample_inputs("cpu", dtype, requires_grad=backward)):
+            if count == SAMPLES:
+                break
+            self.run_sample(op, sample, backward, numbers)
+
+    @ops(op_db, allowed_dtypes=(torch.float32,))
+    def test_as_on_the_cpu(self, device, dtype, op):
+        how, reason = EXCLUSIONS.get(name_of(op), ("numbers", ""))
+        if how == "skip":
+            OUTCOMES["excluded"] += 1
+            self.skipTest(reason)
+        libcore_torch.reset_fallbacks()
+        outcome = "failed"
+        try:
+            self.run_samples(op, dtype, how == "numbers")
+            outcome = "fallback" if libcore_torch.fallbacks() else "passed"
+        finally:
+            OUTCOMES[outcome] += 1
+
+
+@atexit.register
+def report():
+    print(", ".join(f"{count} {name}" for name, count in OUTCOMES.items()))
+
+
+instantiate_device_type_tests(OperatorSamples, globals(),
+                              only_for=("libcore",))
+if not any(name.startswith("OperatorSamples") for name in globals()):
+    raise SystemExit("test_op_db.py: torch made no test for libcore")
+
+if __name__ == "__main__":
+    run_tests()

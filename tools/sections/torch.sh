@@ -1,0 +1,28 @@
+# shellcheck shell=sh disable=SC2034,SC2154 # variables of common.sh
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# torch: the devices for PyTorch (bindings/pytorch), judged by PyTorch's own
+# sample inputs, on the devices cpu and sim.  LIBCORE_TORCH_PYTHON names a Python
+# that can import torch 2.10 or later, expecttest and numpy; without it the
+# section is skipped.
+section_torch() {
+    python=${LIBCORE_TORCH_PYTHON-}
+    if [ -z "$python" ]; then
+        skip "torch" "LIBCORE_TORCH_PYTHON does not name a Python with torch"
+        return
+    fi
+    tree=$work/torch
+    build "torch" "$tree" --with-torch="$python" --without-cuda \
+        --without-hip || return
+    PYTHONPATH=$source/bindings/pytorch
+    LIBCORE_TORCH_SHIM=$tree/bindings/pytorch/libcore_torch
+    export PYTHONPATH LIBCORE_TORCH_SHIM
+    use_build "$tree"
+    try "torch: smoke test" "$python" \
+        "$source/bindings/pytorch/tests/test_smoke.py"
+    for device in cpu sim; do
+        try "torch: op_db in f32 on $device" env LIBCORE_TORCH_DEVICE=$device \
+            "$python" "$source/bindings/pytorch/tests/test_op_db.py"
+    done
+}
