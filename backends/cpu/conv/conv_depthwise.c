@@ -8,8 +8,10 @@
 
 #include "conv_depthwise.h"
 
+#include <math.h>
 #include <string.h>
 
+#include "codegen/epilogue.h"
 #include "isa.h"
 #include "runtime/scratch.h"
 #include "runtime/thread_pool.h"
@@ -189,6 +191,8 @@ static void forward_channel(const job *j, int64_t item, const memory *m)
                   j->b ? j->b[channel] : 0, m->run + at);
     for (int64_t r = 0; r < g->out[1]; r++)
         copy_row(y + r * g->out[2], m->run + r * j->columns, g->out[2]);
+    cpu_epilogue_run(g->epilogue, item / g->channels, channel, 1, 0,
+                     g->out_size);
 }
 
 static void forward_task(void *context, int64_t begin, int64_t end)
@@ -262,6 +266,17 @@ static void take_gradient(const job *j, const float *from, float *to)
 /* Partial sums of a few thousand positions. */
 enum { PART = 64 * BLOCK };
 
+/* Without the positions between rows. */
+static double weight_by_rows(const job *j, const memory *m, const float *x)
+{
+    double sum = 0;
+
+    for (int64_t r = 0; r < j->g->out[1]; r++)
+        for (int64_t c = 0; c < j->g->out[2]; c++)
+            sum += (double)(x[r * j->columns + c] * m->run[r * j->columns + c]);
+    return sum;
+}
+
 static double weight_of(const job *j, const memory *m, int64_t tap)
 {
     const float *x = m->phases + m->offsets[tap];
@@ -270,7 +285,8 @@ static double weight_of(const job *j, const memory *m, int64_t tap)
     for (int64_t at = 0; at < j->run; at += PART)
         sum +=
             dot(x + at, m->run + at, j->run - at < PART ? j->run - at : PART);
-    return sum;
+    /* Between rows, an infinite number times the gradient 0 is NaN. */
+    return isnan(sum) ? weight_by_rows(j, m, x) : sum;
 }
 
 static void weight_task(void *context, int64_t begin, int64_t end)

@@ -422,7 +422,7 @@ END_TEST
 START_TEST(fused_kernels_have_the_bits_of_operators_on_sim)
 {
     on_sim();
-    compare_many(1000000, effort_is_long() ? 10000 : 60, false);
+    compare_many(1000000, effort_is_long() ? 10000 : 120, false);
 }
 END_TEST
 

@@ -269,6 +269,36 @@ START_TEST(f32_convolutions_match_f64)
 }
 END_TEST
 
+/* An infinite element is part of some sums, and of no others. */
+START_TEST(infinite_inputs_of_single_channels_give_infinite_gradients)
+{
+    for (int i = 0; i < DEPTHWISE; i++) {
+        const convolution *c = &depthwise[i];
+        operands o;
+
+        if (c->transposed)
+            continue;
+        if (!cpu_open_isa(cpu_isas[_i]))
+            return;
+        operands_new(c, 0, &o);
+        tensor_set(o.x.wide, c->in[c->ndim - 1] - 1, INFINITY);
+        tensor_set(o.x.single, c->in[c->ndim - 1] - 1, INFINITY);
+        run(c, &o, false);
+        run(c, &o, true);
+        for (int64_t k = 0; k < o.gw.wide->view.numel; k++) {
+            double got = tensor_get(o.gw.single, k);
+            double want = tensor_get(o.gw.wide, k);
+
+            ck_assert_msg(isfinite(want) ? isfinite(got) : got == want,
+                          "case %d, weight %ld: %g, want %g", i, (long)k, got,
+                          want);
+        }
+        operands_free(&o);
+        cpu_close();
+    }
+}
+END_TEST
+
 static void same_start(const tensor *one, const tensor *many, const char *what)
 {
     for (int64_t i = 0; i < one->view.numel; i++) {
@@ -351,6 +381,7 @@ int main(void)
     const suite_loop loops[] = {
         {f32_convolutions_match_f64, 0, ISAS},
         {image_has_the_same_bits_in_a_large_batch, 0, ISAS},
+        {infinite_inputs_of_single_channels_give_infinite_gradients, 0, ISAS},
     };
     const test_suite suite = {
         .name = "cpu/cpu_conv",
