@@ -59,8 +59,19 @@ static void note_computed(void *context, uint32_t level, const char *component,
     on_host.count++;
 }
 
+/* Tests whether a list, whose items are separated by ", ", has a name. */
+static bool is_listed(const char *list, const char *name)
+{
+    size_t size = strlen(name);
+
+    for (const char *at = list; (at = strstr(at, name)) != NULL; at += size)
+        if ((at == list || at[-1] == ' ') && (at[size] == 0 || at[size] == ','))
+            return true;
+    return false;
+}
+
 /* The name of a missing kernel, with its dtypes if f32 is not the only one:
- * "eq.Tensor of i64 and f32". */
+ * "eq.Tensor of i64, f32". */
 static const char *with_dtypes(const char *name, char *text, size_t size)
 {
     char dtypes[60] = "";
@@ -68,9 +79,9 @@ static const char *with_dtypes(const char *name, char *text, size_t size)
 
     for (uint32_t i = 0; i < on_host.count && length < sizeof dtypes; i++)
         if (strcmp(kernel_name_of(on_host.at[i].name), name) == 0 &&
-            !strstr(dtypes, on_host.at[i].dtype))
+            !is_listed(dtypes, on_host.at[i].dtype))
             length += (size_t)snprintf(dtypes + length, sizeof dtypes - length,
-                                       "%s%s", length ? " and " : "",
+                                       "%s%s", length ? ", " : "",
                                        on_host.at[i].dtype);
     snprintf(text, size, "%s%s%s", name,
              length && strcmp(dtypes, "f32") != 0 ? " of " : "",
@@ -328,17 +339,6 @@ static bool has_kernel(const char *type, const char *name)
     for (uint32_t i = 0; core_kernel_at(type, i, &kernel) == CORE_OK; i++)
         if (kernel->name.size == strlen(name) &&
             memcmp(kernel->name.data, name, kernel->name.size) == 0)
-            return true;
-    return false;
-}
-
-/* Tests whether a list, whose items are separated by ", ", has a name. */
-static bool is_listed(const char *list, const char *name)
-{
-    size_t size = strlen(name);
-
-    for (const char *at = list; (at = strstr(at, name)) != NULL; at += size)
-        if ((at == list || at[-1] == ' ') && (at[size] == 0 || at[size] == ','))
             return true;
     return false;
 }
