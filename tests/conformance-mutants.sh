@@ -136,6 +136,19 @@ passed ops/rules/offsets-beyond-2-gib ', without amax'
 grep -q '^# ops/rules/offsets-beyond-2-gib: 2 of [0-9]* calls were not tested, .*: amax of i8, amax of f32$' \
     "$work/out" && good=yes || good=no
 report 'far elements without a kernel are counted' $good
+# A kernel that the plugin does not save is not tested, and not passed.
+saved=core/codegen/saved-kernels
+unsaved() { # rule, why
+    LIBCORE_MUTANT_RULE=$1 "$conformance" --plugin "$mutant" \
+        --filter $saved --timeout $patience >"$work/out" 2>&1
+    good=no
+    grep -q "^ok 1 - $saved # SKIP" "$work/out" &&
+        grep -q "not tested, $saved: $2" "$work/out" && good=yes
+    report "$1: the summary says why it is not tested" $good
+}
+unsaved save-has-a-reason \
+    'it offers save, but saves no kernel of this device: the driver returns'
+unsaved saves-one-kernel-only 'save refuses 2 of 3 kernels: the driver returns'
 # Gradients of f32 are compared where differences say something.
 gradients=training/custom-operators/gradients-are-correct
 LIBCORE_MUTANT_RULE=custom-operator-has-a-kink

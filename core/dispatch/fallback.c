@@ -182,6 +182,21 @@ static core_status return_changed(fallback *f, uint32_t nargs)
     return CORE_OK;
 }
 
+/* The dtype of the kernel that is missing: that of the first operand that is
+ * not a condition or a mask, or else of the first operand or result. */
+static core_dtype dtype_of(const fallback *f, const core_value *result,
+                           uint32_t nresults)
+{
+    for (uint32_t c = 0; c < f->ncopies; c++)
+        if (f->originals[c]->dtype != CORE_BOOL)
+            return f->originals[c]->dtype;
+    if (f->ncopies > 0)
+        return CORE_BOOL;
+    return nresults > 0 && result->tag == CORE_VALUE_TENSOR
+               ? result->u.tensor->dtype
+               : CORE_DTYPE_NONE;
+}
+
 static core_status compute(core_operator *op, const core_value *args,
                            uint32_t nargs, core_value *results,
                            uint32_t nresults)
@@ -217,12 +232,16 @@ static core_status compute(core_operator *op, const core_value *args,
     for (uint32_t i = 0; i < nresults && status != CORE_OK; i++)
         core_value_release(&results[i]);
     if (status == CORE_OK) {
-        core__fallback_note(op);
+        core_dtype dtype = dtype_of(&f, &results[0], nresults);
+
+        core__fallback_note(op, dtype);
         if (f.origin)
             atomic_fetch_add(&f.origin->fallbacks, 1);
         core__observe_fallback(f.origin ? f.origin : f.host);
-        core__log(CORE_LOG_INFO, "fallback", "%s: computed on the CPU for %s",
-                  core__operator_name(op), f.origin ? f.origin->name : "cpu");
+        core__log(CORE_LOG_INFO, "fallback",
+                  "%s of %s: computed on the CPU for %s",
+                  core__operator_name(op), core_dtype_name(dtype),
+                  f.origin ? f.origin->name : "cpu");
     }
     return status;
 }

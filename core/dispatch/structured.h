@@ -138,7 +138,8 @@ static inline core_status core__dtype_check_computable(const core_operator *op,
 }
 
 /* Counts a call that the CPU computed for a device. */
-void core__fallback_note(const core_operator *op) __attribute__((cold));
+void core__fallback_note(const core_operator *op, core_dtype dtype)
+    __attribute__((cold));
 
 /* Counts a conversion for core_op_conversions. */
 void core__conversion_count(const core_operator *op, core_conversion conversion)

@@ -65,6 +65,9 @@ void plugin_tables_old_host(plugin_tables *plugin, uint32_t minor,
 /* Calls init. */
 core_status plugin_tables_init(plugin_tables *plugin, slot as);
 
+/* How many changes of devices the plugin has announced (devices_changed). */
+uint64_t plugin_tables_changes(void);
+
 /* Returns an optional interface, or NULL. */
 const void *plugin_interface(const plugin_tables *plugin, const char *name);
 

@@ -174,6 +174,7 @@ bool suite_add_rules(suite *self);
 bool suite_add_large(suite *self);
 bool suite_add_order(suite *self);
 bool suite_add_shapes(suite *self);
+bool suite_add_rows(suite *self);
 bool suite_add_backward(suite *self);
 bool suite_add_conversions(suite *self);
 bool suite_add_values(suite *self);

@@ -5,6 +5,7 @@
 
 #include "elf_symbols.h"
 #include "process_state.h"
+#include "device_about.h"
 #include "plugin_tables.h"
 
 #include <libcore/plugins.h>
@@ -242,47 +243,10 @@ static void properties_are_consistent(suite *self, outcome *out,
                                       const test *one)
 {
     plugin_tables *plugin = plugin_tables_open(self, out);
-    const core_device_properties *p = plugin ? &plugin->properties : NULL;
 
     (void)one;
-    if (!p)
-        return;
-    expect(out,
-           p->base_alignment > 0 &&
-               (p->base_alignment & (p->base_alignment - 1)) == 0,
-           "the base alignment, %llu, is not a power of two",
-           (unsigned long long)p->base_alignment);
-    expect(out, p->granularity >= 1, "the granularity is 0");
-    expect(out,
-           !(p->flags & CORE_DEVICE_HOST_ACCESS) ||
-               (p->flags & CORE_DEVICE_FLAT),
-           "HOST_ACCESS without FLAT");
-    expect(out,
-           !p->largest_allocation || !p->total_memory ||
-               p->largest_allocation <= p->total_memory,
-           "the largest allocation exceeds the memory");
-}
-
-static bool is_utf8(core_string text)
-{
-    if (text.size > 0 && (!text.data || text.size > 4096))
-        return false;
-    for (uint64_t i = 0; i < text.size; i++) {
-        unsigned char c = (unsigned char)text.data[i];
-        int more = c < 0x80   ? 0
-                   : c < 0xc2 ? -1
-                   : c < 0xe0 ? 1
-                   : c < 0xf0 ? 2
-                   : c < 0xf5 ? 3
-                              : -1;
-
-        if (more < 0 || c == 0)
-            return false;
-        for (; more > 0; more--)
-            if (++i >= text.size || (text.data[i] & 0xc0) != 0x80)
-                return false;
-    }
-    return true;
+    if (plugin)
+        device_about_check_properties(&plugin->properties, "the device", out);
 }
 
 static void information_is_utf8(suite *self, outcome *out, const test *one)
@@ -298,17 +262,10 @@ static void information_is_utf8(suite *self, outcome *out, const test *one)
         return;
     }
     about = &plugin->information;
-    if (!expect_plugin_ok(
+    if (expect_plugin_ok(
             out, plugin->backend.device_information(plugin->device, about),
             "device_information"))
-        return;
-    expect(out, about->name.size > 0 && is_utf8(about->name),
-           "the device's name is empty or not UTF-8");
-    expect(out,
-           is_utf8(about->stable_id) && is_utf8(about->driver) &&
-               is_utf8(about->runtime) && is_utf8(about->firmware) &&
-               is_utf8(about->features),
-           "a text of the device's information is not UTF-8");
+        device_about_check(about, "the device", out);
 }
 
 static void enumerate_is_stable(suite *self, outcome *out, const test *one)

@@ -10,6 +10,7 @@
 #include "tests_training.h"
 
 #include <libcore/profiler.h>
+#include <libcore/settings.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,69 @@ typedef struct missing {
     char names[MISSING][NAME];
     char users[MISSING][NAME]; /* the first that needs it */
 } missing;
+
+/* The calls that the CPU computed for the device, as the log names them:
+ * "add.Tensor of f32: computed on the CPU for sim:0". */
+typedef struct computed {
+    uint32_t count;
+    struct {
+        char name[NAME]; /* of the operator */
+        char dtype[8];
+    } at[MISSING];
+} computed;
+static computed on_host;
+
+/* The sink of the log: it calls nothing of libcore. */
+static void note_computed(void *context, uint32_t level, const char *component,
+                          const char *text)
+{
+    char name[NAME], dtype[8];
+    uint32_t at = 0;
+
+    (void)context;
+    (void)level;
+    if (strcmp(component, "fallback") != 0 ||
+        sscanf(text, "%79s of %7[^:]: computed on the CPU", name, dtype) != 2)
+        return;
+    while (at < on_host.count && (strcmp(on_host.at[at].name, name) != 0 ||
+                                  strcmp(on_host.at[at].dtype, dtype) != 0))
+        at++;
+    if (at < on_host.count || at == MISSING)
+        return;
+    snprintf(on_host.at[at].name, NAME, "%s", name);
+    snprintf(on_host.at[at].dtype, sizeof dtype, "%s", dtype);
+    on_host.count++;
+}
+
+/* Tests whether a list, whose items are separated by ", ", has a name. */
+static bool is_listed(const char *list, const char *name)
+{
+    size_t size = strlen(name);
+
+    for (const char *at = list; (at = strstr(at, name)) != NULL; at += size)
+        if ((at == list || at[-1] == ' ') && (at[size] == 0 || at[size] == ','))
+            return true;
+    return false;
+}
+
+/* The name of a missing kernel, with its dtypes if f32 is not the only one:
+ * "eq.Tensor of i64, f32". */
+static const char *with_dtypes(const char *name, char *text, size_t size)
+{
+    char dtypes[60] = "";
+    size_t length = 0;
+
+    for (uint32_t i = 0; i < on_host.count && length < sizeof dtypes; i++)
+        if (strcmp(kernel_name_of(on_host.at[i].name), name) == 0 &&
+            !is_listed(dtypes, on_host.at[i].dtype))
+            length += (size_t)snprintf(dtypes + length, sizeof dtypes - length,
+                                       "%s%s", length ? ", " : "",
+                                       on_host.at[i].dtype);
+    snprintf(text, size, "%s%s%s", name,
+             length && strcmp(dtypes, "f32") != 0 ? " of " : "",
+             length && strcmp(dtypes, "f32") != 0 ? dtypes : "");
+    return text;
+}
 
 static void add(missing *self, const char *name, const char *user)
 {
@@ -193,26 +257,29 @@ static void find_of_missing(suite *self, const char *name, missing *to)
 /* One line per operator. */
 static const char *list_missing(const missing *all)
 {
-    static char text[MISSING * (2 * NAME + 40)];
+    static char text[MISSING * (2 * NAME + 100)];
+    char named[NAME + 60];
     size_t length = 0;
 
     for (uint32_t i = 0; i < all->count && i < MISSING; i++)
-        length += (size_t)snprintf(text + length, sizeof text - length,
-                                   "no kernel for f32: %s (for %s)\n",
-                                   all->names[i], all->users[i]);
+        length += (size_t)snprintf(
+            text + length, sizeof text - length,
+            "no kernel for f32: %s (for %s)\n",
+            with_dtypes(all->names[i], named, sizeof named), all->users[i]);
     return text;
 }
 
 static void report(const missing *all, outcome *out)
 {
-    char text[TEST_DETAIL - 100] = "";
+    char text[TEST_DETAIL - 100] = "", named[NAME + 60];
     size_t length = 0;
     uint32_t shown = 0;
 
     for (; shown < all->count && shown < MISSING; shown++) {
-        int more =
-            snprintf(text + length, sizeof text - length, "%s%s (for %s)",
-                     shown ? ", " : "", all->names[shown], all->users[shown]);
+        int more = snprintf(text + length, sizeof text - length,
+                            "%s%s (for %s)", shown ? ", " : "",
+                            with_dtypes(all->names[shown], named, sizeof named),
+                            all->users[shown]);
 
         if (more < 0 || length + (size_t)more >= sizeof text - 1) {
             text[length] = 0;
@@ -235,18 +302,20 @@ static void operators_are_complete(suite *self, outcome *out, const test *one)
     core_profiler *session = NULL;
 
     (void)one;
-    all.count = 0;
+    all.count = on_host.count = 0;
     if (!suite_device(self, out) ||
         !expect_ok(out, core_setting_set("LIBCORE_FALLBACK", "count"),
                    "turning the fallback on") ||
         !expect_ok(out, start_profiler(&session), "profiling"))
         return;
+    core_log_set_sink(note_computed, NULL, CORE_LOG_INFO);
     expect_ok(out, training_work(self, self->device), "gradients and a model");
     expect_ok(out, end_profiler(session, &all, "this level"), "profiling");
     if (out->verdict == VERDICT_PASS)
         find_of_claimed(self, &all);
     for (uint32_t i = 0; i < all.count && i < MISSING; i++)
         find_of_missing(self, all.names[i], &all);
+    core_log_set_sink(NULL, NULL, 0);
     report(&all, out);
     core_setting_set("LIBCORE_FALLBACK", "error");
 }
@@ -270,17 +339,6 @@ static bool has_kernel(const char *type, const char *name)
     for (uint32_t i = 0; core_kernel_at(type, i, &kernel) == CORE_OK; i++)
         if (kernel->name.size == strlen(name) &&
             memcmp(kernel->name.data, name, kernel->name.size) == 0)
-            return true;
-    return false;
-}
-
-/* Tests whether a list, whose items are separated by ", ", has a name. */
-static bool is_listed(const char *list, const char *name)
-{
-    size_t size = strlen(name);
-
-    for (const char *at = list; (at = strstr(at, name)) != NULL; at += size)
-        if ((at == list || at[-1] == ' ') && (at[size] == 0 || at[size] == ','))
             return true;
     return false;
 }

@@ -33,5 +33,11 @@ void features_graph_launches_on_its_stream(suite *self, outcome *out,
                                            const test *one);
 void features_capture_can_be_discarded(suite *self, outcome *out,
                                        const test *one);
+/* Of core.codegen. */
+void codegen_kernels_are_launched_again(suite *self, outcome *out,
+                                        const test *one);
+void codegen_outputs_may_be_inputs(suite *self, outcome *out, const test *one);
+void codegen_threads_share_a_kernel(suite *self, outcome *out, const test *one);
+void codegen_rows_are_independent(suite *self, outcome *out, const test *one);
 
 #endif

@@ -54,6 +54,37 @@ done:
     plugin_free(plugin, &block);
 }
 
+/* The core reads the list again if a change was announced meanwhile, so a
+ * plugin that announces one each time is never read to the end. */
+static bool reads_announce_nothing(plugin_tables *plugin,
+                                   const core_hotplug_interface *table,
+                                   outcome *out)
+{
+    enum { TIMES = 5 };
+    core_string reason, id;
+    uint32_t first = 0, count = 0, announced = 0;
+
+    for (int i = 0; i < TIMES; i++) {
+        uint64_t before = plugin_tables_changes();
+
+        if (!expect_plugin_ok(out,
+                              plugin->backend.enumerate(plugin->backend.user,
+                                                        &count, &reason),
+                              "enumerate"))
+            return false;
+        if (count > 0)
+            table->device_id(plugin->backend.user, 0, &id);
+        if (i == 0)
+            first = count;
+        announced += plugin_tables_changes() > before;
+    }
+    return expect(out, announced < TIMES || count != first,
+                  "enumerate or device_id calls devices_changed each time, "
+                  "though there are still %u devices: a change is announced "
+                  "once, by what changes the list",
+                  count);
+}
+
 void features_hotplug(suite *self, outcome *out, const test *one)
 {
     plugin_tables *plugin = plugin_tables_open(self, out);
@@ -71,7 +102,8 @@ void features_hotplug(suite *self, outcome *out, const test *one)
         not_supported(out, "it has no core.hotplug");
         return;
     }
-    if (!expect_plugin_ok(
+    if (!reads_announce_nothing(plugin, table, out) ||
+        !expect_plugin_ok(
             out,
             plugin->backend.enumerate(plugin->backend.user, &count, &reason),
             "enumerate"))

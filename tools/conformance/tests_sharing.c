@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,25 +31,63 @@ static bool is_pattern(const unsigned char *data)
 /* One registration, copies from and to the memory, and its end. */
 static bool use_registered(plugin_tables *p,
                            const core_host_memory_interface *table,
-                           const plugin_block *block, unsigned char *data,
+                           const plugin_block *block, unsigned char *begin,
                            outcome *out)
 {
-    unsigned char *begin = data + BEGIN;
     bool good;
 
-    for (size_t i = 0; i < BYTES; i++)
-        begin[i] = pattern(i);
+    memset(begin, 3, BYTES);
     if (!expect_plugin_ok(out, table->register_memory(p->device, begin, BYTES),
                           "registering host memory"))
         return false;
-    good = expect(out, is_pattern(begin),
-                  "registering host memory changes its content") &&
-           plugin_write(p, out, block->memory, begin, BYTES);
+    good =
+        expect(out, begin[0] == 3 && memcmp(begin, begin + 1, BYTES - 1) == 0,
+               "registering host memory changes its content");
+    for (size_t i = 0; i < BYTES; i++)
+        begin[i] = pattern(i);
+    good = good && plugin_write(p, out, block->memory, begin, BYTES);
     memset(begin, 0, BYTES);
-    good = good && plugin_read(p, out, begin, block->memory, BYTES);
+    good = good && plugin_read(p, out, begin, block->memory, BYTES) &&
+           expect(out, is_pattern(begin),
+                  "copies from and to registered host memory lose what the "
+                  "host has written since it was registered: the device must "
+                  "use the memory itself, not a copy");
     table->unregister_memory(p->device, begin, BYTES);
     return good && expect(out, is_pattern(begin),
-                          "registered host memory lost the data of a copy");
+                          "unregister_memory changes the content of host "
+                          "memory, which belongs to the program");
+}
+
+/* Whole pages of their own, which unregister_memory must leave mapped. */
+static bool stays_mapped(plugin_tables *p,
+                         const core_host_memory_interface *table, outcome *out)
+{
+    enum { PAGES = 4 };
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), size = PAGES * page;
+    unsigned char resident[PAGES];
+    char *data = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    bool good;
+
+    if (data == MAP_FAILED) {
+        harness_error(out, "no memory");
+        return false;
+    }
+    memset(data, 5, size);
+    if (!expect_plugin_ok(out, table->register_memory(p->device, data, size),
+                          "registering whole pages of host memory")) {
+        munmap(data, size);
+        return false;
+    }
+    table->unregister_memory(p->device, data, size);
+    good = expect(out, mincore(data, size, resident) == 0,
+                  "unregister_memory unmaps host memory, which belongs to the "
+                  "program") &&
+           expect(out, data[0] == 5 && data[size - 1] == 5,
+                  "unregister_memory changes the content of whole pages of "
+                  "host memory");
+    munmap(data, size);
+    return good;
 }
 
 void features_registered_host_memory(suite *self, outcome *out, const test *one)
@@ -57,6 +96,7 @@ void features_registered_host_memory(suite *self, outcome *out, const test *one)
     const core_host_memory_interface *table;
     plugin_block block = {{0}, 0};
     unsigned char *data;
+    bool good = true;
 
     (void)one;
     if (!p)
@@ -77,16 +117,17 @@ void features_registered_host_memory(suite *self, outcome *out, const test *one)
         return;
     }
     if (plugin_alloc(p, out, BYTES, &block))
-        for (int i = 0; i < ROUNDS; i++)
-            if (!use_registered(p, table, &block, data, out))
-                break;
+        for (int i = 0; good && i < ROUNDS; i++)
+            good = use_registered(p, table, &block, data + BEGIN, out);
     plugin_free(p, &block);
     free(data);
+    if (good && out->verdict == VERDICT_PASS)
+        stays_mapped(p, table, out);
 }
 
 /* -------------------------------------------------- memory of processes -- */
 
-/* What the exporting process sends. */
+/* What the exporting process sends: two exports. */
 typedef struct offer {
     uint8_t handle[CORE_IPC_HANDLE_SIZE];
     uint64_t size;
@@ -97,78 +138,136 @@ static const core_ipc_interface *ipc_of(const plugin_tables *p)
     return p ? plugin_interface(p, "core.ipc") : NULL;
 }
 
-/* The importing process: checks the memory, and inverts each byte. */
-static void import(suite *self, const offer *from, outcome *out)
+/* Two exports: their content is the pattern, and its inverse. */
+enum { EXPORTS = 2 };
+
+static void fill_pattern(unsigned char *data, bool inverse)
 {
-    plugin_tables *p = plugin_tables_open(self, out);
+    for (size_t i = 0; i < BYTES; i++)
+        data[i] = inverse ? (unsigned char)~pattern(i) : pattern(i);
+}
+
+/* Expects the pattern or its inverse. */
+static bool expect_pattern(plugin_tables *p, core_memory memory, bool inverse,
+                           const char *what, outcome *out)
+{
+    unsigned char data[BYTES], wanted[BYTES];
+
+    fill_pattern(wanted, inverse);
+    if (!plugin_read(p, out, data, memory, BYTES))
+        return false;
+    for (size_t i = 0; i < BYTES; i++)
+        if (!expect(out, data[i] == wanted[i],
+                    "%s: byte %zu is %d, expected %d", what, i, data[i],
+                    wanted[i]))
+            return false;
+    return true;
+}
+
+/* The importing process.  It checks the memory and inverts each byte; then the
+ * exporting process checks that, before and after this one closes it. */
+static void import(suite *self, const offer from[EXPORTS], int go, int result)
+{
+    outcome out = {.verdict = VERDICT_PASS};
+    plugin_tables *p = plugin_tables_open(self, &out);
+    const core_ipc_interface *table = ipc_of(p);
+    core_memory memory[EXPORTS] = {{NULL, 0}};
+    unsigned char data[BYTES];
+    char command;
+    int opened = 0;
+
+    while (table && opened < EXPORTS &&
+           expect_plugin_ok(&out,
+                            table->open(p->device, from[opened].handle,
+                                        from[opened].size, &memory[opened]),
+                            "opening memory that another process exports"))
+        opened++;
+    for (int i = 0; opened == EXPORTS && i < EXPORTS; i++)
+        if (!expect_pattern(p, memory[i], i == 1,
+                            i == 0 ? "memory of another process"
+                                   : "the second of two exports",
+                            &out))
+            break;
+    for (int i = 0; out.verdict == VERDICT_PASS && i < EXPORTS; i++) {
+        fill_pattern(data, i == 0);
+        if (!plugin_write(p, &out, memory[i], data, BYTES))
+            break;
+    }
+    if (write(result, &out, sizeof out) == sizeof out &&
+        read(go, &command, 1) == 1)
+        while (opened-- > 0)
+            table->close(p->device, memory[opened], from[opened].size);
+    _exit(write(result, &out, sizeof out) != sizeof out);
+}
+
+/* Exports both blocks, and waits for what the other process says. */
+static void export_both(plugin_tables *p, plugin_block blocks[EXPORTS], int to,
+                        int result, outcome *out)
+{
     const core_ipc_interface *table = ipc_of(p);
     unsigned char data[BYTES];
-    core_memory memory = {NULL, 0};
+    offer offered[EXPORTS];
+    int exported = 0;
+    outcome there;
 
-    if (!table ||
-        !expect_plugin_ok(
-            out, table->open(p->device, from->handle, from->size, &memory),
-            "opening memory that another process exports"))
-        return;
-    if (plugin_read(p, out, data, memory, BYTES) &&
-        expect(out, is_pattern(data),
-               "memory of another process has different content here")) {
-        for (size_t i = 0; i < BYTES; i++)
-            data[i] = (unsigned char)~data[i];
-        plugin_write(p, out, memory, data, BYTES);
+    memset(offered, 0, sizeof offered);
+    for (; exported < EXPORTS; exported++) {
+        plugin_block *block = &blocks[exported];
+
+        fill_pattern(data, exported == 1);
+        offered[exported].size = block->size;
+        if (!plugin_write(p, out, block->memory, data, BYTES) ||
+            !expect_plugin_ok(out,
+                              table->export_memory(p->device, block->memory,
+                                                   block->size,
+                                                   offered[exported].handle),
+                              "exporting memory"))
+            goto end;
     }
-    table->close(p->device, memory, from->size);
+    if (write(to, offered, sizeof offered) != sizeof offered ||
+        !expect(out, read(result, &there, sizeof there) == sizeof there,
+                "the process that opens exported memory crashes"))
+        goto end;
+    if (there.verdict != VERDICT_PASS)
+        *out = there;
+    for (int i = 0; out->verdict == VERDICT_PASS && i < EXPORTS; i++)
+        expect_pattern(p, blocks[i].memory, i == 0,
+                       "exported memory that another process has written to",
+                       out);
+    if (write(to, "c", 1) == 1 &&
+        expect(out, read(result, &there, sizeof there) == sizeof there,
+               "the process that closes exported memory crashes"))
+        for (int i = 0; out->verdict == VERDICT_PASS && i < EXPORTS; i++)
+            expect_pattern(p, blocks[i].memory, i == 0,
+                           "exported memory, after another process has closed "
+                           "it",
+                           out);
+end:
+    while (exported-- > 0)
+        if (table->end_export)
+            table->end_export(p->device, blocks[exported].memory,
+                              blocks[exported].size);
 }
 
 static void export(plugin_tables *p, int to, int result, outcome *out)
 {
-    const core_ipc_interface *table = ipc_of(p);
-    unsigned char data[BYTES];
-    plugin_block block = {{0}, 0};
-    offer offered = {.size = 0};
-    outcome there;
+    plugin_block blocks[EXPORTS] = {{{0}, 0}};
 
-    for (size_t i = 0; i < BYTES; i++)
-        data[i] = pattern(i);
-    if (!plugin_alloc(p, out, BYTES, &block))
-        return;
-    offered.size = block.size;
-    if (!plugin_write(p, out, block.memory, data, BYTES) ||
-        !expect_plugin_ok(out,
-                          table->export_memory(p->device, block.memory,
-                                               block.size, offered.handle),
-                          "exporting memory"))
-        goto done;
-    if (write(to, &offered, sizeof offered) != sizeof offered ||
-        !expect(out, read(result, &there, sizeof there) == sizeof there,
-                "the process that opens exported memory crashes"))
-        goto end;
-    if (there.verdict != VERDICT_PASS) {
-        *out = there;
-    } else if (plugin_read(p, out, data, block.memory, BYTES)) {
-        for (size_t i = 0; i < BYTES; i++)
-            data[i] = (unsigned char)~data[i];
-        expect(out, is_pattern(data),
-               "what another process writes to exported memory is not seen "
-               "here");
-    }
-end:
-    if (table->end_export)
-        table->end_export(p->device, block.memory, block.size);
-done:
-    plugin_free(p, &block);
+    if (plugin_alloc(p, out, BYTES, &blocks[0]) &&
+        plugin_alloc(p, out, BYTES, &blocks[1]))
+        export_both(p, blocks, to, result, out);
+    for (int i = 0; i < EXPORTS; i++)
+        plugin_free(p, &blocks[i]);
 }
 
 /* Waits for an offer, before which this process does not open the plugin. */
 static void run_importer(suite *self, int from, int to)
 {
-    outcome out = {.verdict = VERDICT_PASS};
-    offer offered;
+    offer offered[EXPORTS];
 
-    if (read(from, &offered, sizeof offered) != sizeof offered)
+    if (read(from, offered, sizeof offered) != sizeof offered)
         _exit(0);
-    import(self, &offered, &out);
-    _exit(write(to, &out, sizeof out) != sizeof out);
+    import(self, offered, from, to);
 }
 
 void features_ipc(suite *self, outcome *out, const test *one)

@@ -3,10 +3,12 @@
 
 /* Level core: a second device beside the first, used through the same tables. */
 
+#include "device_about.h"
 #include "process_state.h"
 #include "stream_gate.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { BYTES = 1024 };
@@ -147,12 +149,52 @@ static void devices_are_separate(suite *self, outcome *out, const test *one)
         plugin_free(first, &kept);
 }
 
+/* What core-info prints of a second device; that of the first stays as it is. */
+static void information_of_second(suite *self, outcome *out, const test *one)
+{
+    plugin_tables *first = plugin_tables_open(self, out);
+    core_device_information a = {.struct_size = sizeof a}, b = a;
+    core_status (*get)(void *, core_device_information *);
+    core_device_properties properties = {.struct_size = sizeof properties,
+                                         .granularity = 1};
+    second other = {.open = false};
+    char name[256], which[32];
+
+    (void)one;
+    if (!first || !open_second(self, first, &other, out))
+        return;
+    get = first->backend.device_information;
+    snprintf(which, sizeof which, "device %u", first->second);
+    if (expect_plugin_ok(
+            out,
+            first->backend.device_properties(other.tables.device, &properties),
+            "device_properties of a second device"))
+        device_about_check_properties(&properties, which, out);
+    if (get &&
+        expect_plugin_ok(out, get(first->device, &a), "device_information")) {
+        int size = (int)(a.name.size < sizeof name ? a.name.size : 0);
+
+        memcpy(name, a.name.data, (size_t)size);
+        if (expect_plugin_ok(out, get(other.tables.device, &b),
+                             "device_information of a second device")) {
+            device_about_check(&b, which, out);
+            expect(out, memcmp(a.name.data, name, (size_t)size) == 0,
+                   "the name of device %u, \"%.*s\", changes when that of "
+                   "device %u is read: its texts must live as long as the "
+                   "device",
+                   first->index, size, name, first->second);
+        }
+    }
+    close_second(first, &other);
+}
+
 /* A thread that uses one device. */
 typedef struct worker {
     plugin_tables *plugin;
     outcome out;
     int number;
-    pthread_barrier_t *start; /* both begin at once */
+    pthread_barrier_t *turn; /* both begin each round at once */
+    _Atomic bool *ended;     /* one has failed */
 } worker;
 
 static void *work(void *context)
@@ -163,28 +205,30 @@ static void *work(void *context)
     plugin_block a = {{0}, 0}, b = {{0}, 0};
     unsigned char wrote[BYTES], got[BYTES];
 
-    pthread_barrier_wait(self->start);
-    if (!plugin_alloc(p, &self->out, BYTES, &a) ||
-        !plugin_alloc(p, &self->out, BYTES, &b))
-        goto done;
+    bool good = plugin_alloc(p, &self->out, BYTES, &a) &&
+                plugin_alloc(p, &self->out, BYTES, &b);
+
     for (int i = 0; i < ROUNDS; i++) {
         int byte = (2 * i + self->number) & 255;
 
+        pthread_barrier_wait(self->turn);
+        *self->ended = *self->ended || !good;
+        if (!good || *self->ended)
+            continue;
+
         memset(wrote, byte, sizeof wrote);
-        if (!plugin_write(p, &self->out, a.memory, wrote, BYTES) ||
-            !expect_plugin_ok(
-                &self->out,
-                p->memory.copy(p->device, p->stream, b.memory, a.memory, BYTES),
-                "copy") ||
-            !plugin_read(p, &self->out, got, b.memory, BYTES) ||
-            !expect(&self->out, memcmp(got, wrote, BYTES) == 0,
-                    "two threads use two devices at once: round %d "
-                    "on the device number %d: byte 0 is %d and the last %d, "
-                    "expected %d",
-                    i, self->number, got[0], got[BYTES - 1], byte))
-            break;
+        good = plugin_write(p, &self->out, a.memory, wrote, BYTES) &&
+               expect_plugin_ok(&self->out,
+                                p->memory.copy(p->device, p->stream, b.memory,
+                                               a.memory, BYTES),
+                                "copy") &&
+               plugin_read(p, &self->out, got, b.memory, BYTES) &&
+               expect(&self->out, memcmp(got, wrote, BYTES) == 0,
+                      "two threads use two devices at once: round %d "
+                      "on the device number %d: byte 0 is %d and the last %d, "
+                      "expected %d",
+                      i, self->number, got[0], got[BYTES - 1], byte);
     }
-done:
     plugin_free(p, &a);
     plugin_free(p, &b);
     return NULL;
@@ -194,9 +238,10 @@ static void devices_work_at_once(suite *self, outcome *out, const test *one)
 {
     plugin_tables *first = plugin_tables_open(self, out);
     second other = {.open = false};
-    pthread_barrier_t start;
-    worker workers[2] = {{.number = 0, .start = &start},
-                         {.number = 1, .start = &start}};
+    pthread_barrier_t turn;
+    _Atomic bool ended = false;
+    worker workers[2] = {{.number = 0, .turn = &turn, .ended = &ended},
+                         {.number = 1, .turn = &turn, .ended = &ended}};
     pthread_t thread;
 
     (void)one;
@@ -205,7 +250,7 @@ static void devices_work_at_once(suite *self, outcome *out, const test *one)
     workers[0].plugin = first;
     workers[1].plugin = &other.tables;
     workers[0].out = workers[1].out = *out;
-    pthread_barrier_init(&start, NULL, 2);
+    pthread_barrier_init(&turn, NULL, 2);
     if (pthread_create(&thread, NULL, work, &workers[1]) != 0) {
         harness_error(out, "no thread");
     } else {
@@ -213,7 +258,7 @@ static void devices_work_at_once(suite *self, outcome *out, const test *one)
         pthread_join(thread, NULL);
         *out = workers[workers[0].out.verdict == VERDICT_PASS].out;
     }
-    pthread_barrier_destroy(&start);
+    pthread_barrier_destroy(&turn);
     close_second(first, &other);
 }
 
@@ -286,6 +331,7 @@ bool suite_add_two_devices(suite *self)
 {
     static const listed tests[] = {
         {"core/two-devices/are-separate", devices_are_separate, true},
+        {"core/two-devices/information-is-sound", information_of_second, true},
         {"core/two-devices/work-at-once", devices_work_at_once, true},
         {"core/two-devices/peer-copies-are-in-order", peer_copies_in_order,
          true},

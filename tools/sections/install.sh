@@ -18,6 +18,10 @@ section_install() {
         ! ls '$prefix'/lib/libcore/plugins-0/*.la"
     try "installed core-info finds the CPU" sh -c "
         LD_LIBRARY_PATH=$library_path '$prefix/bin/core-info' | grep -w cpu"
+    try "recorded calls are installed and pass" sh -c "
+        LD_LIBRARY_PATH=$library_path '$prefix/bin/core-conformance' \
+            --golden '$prefix/share/libcore/golden/current' --device cpu \
+            --filter mul.Tensor | grep '^[1-9][0-9]* passed, 0 failed'"
     grep -o 'docs/[a-z-]*\.md' README.md >"$logs/named.txt"
     while IFS= read -r name; do
         try "README's $name is installed" \
