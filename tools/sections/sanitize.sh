@@ -14,9 +14,9 @@
 #   makes the same calls;
 # - test_fork: in a child forked beside other threads the sanitizer's own
 #   allocator may be locked, and what those threads had looks lost;
-# - but with --full: core-bench, whose rows repeat calls; train, train-amp and
-#   train-reports, whose parts have unit tests, beside the training below;
-#   opencl, whose plugin it builds without sanitizers; test_gpu_nvrtc and
+# - but with --full: core-bench, whose rows repeat calls; train, train-amp,
+#   train-reports and train-distributed, whose parts have unit tests, beside the
+#   training below; opencl, whose plugin it builds without sanitizers; test_gpu_nvrtc and
 #   test_gpu_loop_compilers, where vendors' compilers compute;
 #   test_gpu_beyond_31_bits, whose results show what overflows.
 section_sanitize() {
@@ -41,7 +41,7 @@ sanitize_tests() {
     left='checks|configure-gpu|explain|quickstart|gpu-tests|fuzz|guide|template'
     left="$left|examples|example-programs|typed-calls|opencl-objects|conformance-mutants|anomaly"
     left="$left|compare-pytorch|test_fork|comm-mutants"
-    [ $full = yes ] || left="$left|core-bench|opencl|train(-amp|-reports)?"
+    [ $full = yes ] || left="$left|core-bench|opencl|train(-amp|-reports|-distributed)?"
     [ $full = yes ] || left="$left|test_gpu_(nvrtc|loop_compilers|beyond_31_bits)"
     find tests -maxdepth 1 -name '*.sh' >"$logs/tests.txt"
     find tests/unit -name 'test_*.c' >>"$logs/tests.txt"
