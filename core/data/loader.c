@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 
+#include <libcore/autograd.h>
 #include <libcore/memory.h>
 #include <libcore/stream.h>
 
@@ -95,7 +96,9 @@ static core_status create(const core_data_source *source,
     loader->source = *source;
     loader->options = *options;
     loader->batches = count_batches(source->count, options);
+    loader->pausing = true; /* until an epoch is begun */
     loader->process = getpid();
+    core_device_retain(loader->options.device);
     pthread_mutex_init(&loader->lock, NULL);
     pthread_cond_init(&loader->changed, NULL);
     status = allocate(loader);
@@ -153,7 +156,9 @@ void core_data_loader_release(core_data_loader *loader)
         pthread_cond_destroy(&loader->changed);
         pthread_mutex_destroy(&loader->lock);
     }
-    if (loader->source.release)
+    core_device_release(loader->options.device);
+    /* What the parent may have open is the parent's. */
+    if (own && loader->source.release)
         loader->source.release(loader->source.context);
     core__free(loader->slots);
     core__free(loader->threads);
@@ -210,14 +215,14 @@ core_status core_data_loader_begin(core_data_loader *loader, uint64_t epoch,
                            "core_data_loader_begin: first is %lld; the epoch "
                            "has %lld batches",
                            (long long)first, (long long)loader->batches);
+    if (loader->options.threads > 0 && loader->nthreads == 0)
+        CORE_TRY(core__data_start(loader));
     pause_threads(loader);
     if (loader->order)
         core__data_shuffle(loader->order, loader->source.count,
                            loader->options.seed, epoch);
     resume_threads(loader, first);
-    if (loader->options.threads == 0 || loader->nthreads > 0)
-        return CORE_OK;
-    return core__data_start(loader);
+    return CORE_OK;
 }
 
 /* -------------------------------------------------------------- batches -- */
@@ -234,6 +239,15 @@ static void wait_for_batch(core_data_loader *loader, core__data_batch *out)
     loader->delivered++;
     pthread_cond_broadcast(&loader->changed);
     pthread_mutex_unlock(&loader->lock);
+}
+
+/* With grad mode off, as in a thread of the loader. */
+static void read_here(core_data_loader *loader, core__data_batch *out)
+{
+    bool before = core_grad_mode_set(false);
+
+    core__data_read(loader, loader->delivered++, false, out);
+    core_grad_mode_set(before);
 }
 
 /* Its memory came from the stream of another thread. */
@@ -297,7 +311,7 @@ core_status core_data_loader_next(core_data_loader *loader,
     if (loader->options.threads > 0)
         wait_for_batch(loader, &batch);
     else
-        core__data_read(loader, loader->delivered++, false, &batch);
+        read_here(loader, &batch);
     status = deliver(loader, &batch, outputs, capacity);
     if (status == CORE_OK)
         *noutputs = batch.count;

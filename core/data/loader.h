@@ -66,6 +66,9 @@ void core__data_read(const core_data_loader *loader, int64_t batch,
 /* Releases what a batch has, and empties it. */
 void core__data_batch_clear(core__data_batch *batch);
 
+/* Waits for what this thread has enqueued on a device. */
+core_status core__data_finish(core_device *device);
+
 /* Starts the loader's threads. */
 core_status core__data_start(core_data_loader *loader);
 

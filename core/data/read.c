@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/thread.h"
 
 #include <libcore/memory.h>
 #include <libcore/ops.h>
@@ -29,10 +30,19 @@ static core_status stage(core_tensor *from, core_device *device,
                                             core_tensor_ndim(from), out_pinned);
 
     if (status == CORE_ERROR_UNSUPPORTED) {
+        core_error_clear();
         *out_pinned = core_tensor_retain(from);
         return CORE_OK;
     }
     return status == CORE_OK ? core_tensor_copy(*out_pinned, from, 0) : status;
+}
+
+core_status core__data_finish(core_device *device)
+{
+    core_stream *stream;
+
+    CORE_TRY(core_stream_current(device, &stream));
+    return core_stream_synchronize(stream);
 }
 
 /* Waits for the copy, as the pinned memory is released then. */
@@ -40,18 +50,17 @@ static core_status to_device(core_tensor **tensor, core_device *device,
                              bool staging)
 {
     core_tensor *pinned = NULL, *copy = NULL;
-    core_stream *stream = NULL;
     core_status status = CORE_OK;
 
+    if (core_tensor_device(*tensor) == device)
+        return core__data_finish(device);
     if (staging)
         status = stage(*tensor, device, &pinned);
     if (status == CORE_OK)
         status = core_to(pinned ? pinned : *tensor, CORE_DTYPE_NONE, device,
                          staging, false, -1, &copy);
     if (status == CORE_OK)
-        status = core_stream_current(device, &stream);
-    if (status == CORE_OK)
-        status = core_stream_synchronize(stream);
+        status = core__data_finish(device);
     core_tensor_release(pinned);
     if (status != CORE_OK) {
         core_tensor_release(copy);
@@ -110,6 +119,7 @@ static core_status read_batch(const core_data_loader *loader, int64_t batch,
 void core__data_read(const core_data_loader *loader, int64_t batch,
                      bool staging, core__data_batch *out)
 {
+    uint32_t errors = core__error_sequence();
     core_status status;
 
     *out = (core__data_batch){.count = 0};
@@ -118,6 +128,10 @@ void core__data_read(const core_data_loader *loader, int64_t batch,
         return;
     core__data_batch_clear(out);
     out->status = status;
+    if (core__error_sequence() == errors ||
+        core__thread_self()->error.code != status)
+        (void)core__error(status, "the source of the data loader failed and "
+                                  "set no message");
     core__error_prefix("batch %lld", (long long)batch);
     (void)core_error_detach(&out->error);
 }

@@ -79,6 +79,8 @@ core_status core_data_source_tensors(core_tensor *const *tensors, size_t count,
     CORE__NOT_NULL(out_source);
     *out_source = (core_data_source){.struct_size = sizeof *out_source};
     CORE_TRY(check(tensors, count));
+    for (size_t i = 0; i < count; i++)
+        CORE_TRY(core__data_finish(core_tensor_device(tensors[i])));
     r = core__alloc_zero(sizeof *r);
     if (!r)
         return core__error(CORE_ERROR_OUT_OF_MEMORY,

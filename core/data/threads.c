@@ -53,6 +53,7 @@ static void use_stream(core_device *device)
     if (device && core_stream_create(device, &stream) == CORE_OK)
         (void)core_stream_set_current(stream);
     core_stream_release(stream);
+    core_error_clear();
 }
 
 static void *work(void *argument)

@@ -20,8 +20,8 @@
  *
  * The batches and their order do not depend on the number of threads.
  *
- * Threads.  One thread at a time may use a loader.  The loader's threads run
- * with grad mode off, and block signals.  A child of fork cannot use the loader
+ * Threads.  One thread at a time may use a loader.  Batches are read with grad
+ * mode off.  The loader's threads block signals.  A child of fork cannot use the loader
  * of its parent, but may release it.
  *
  * Errors.  INVALID_ARGUMENT for a NULL argument, unless its description accepts
@@ -62,14 +62,15 @@ typedef struct core_data_source {
     void *context; /* passed to read */
 
     /* Frees the context.  Called once, when the loader is released, and also if
-     * core_data_loader_create fails.  May be NULL. */
+     * core_data_loader_create fails; not in a child of fork.  May be NULL. */
     void (*release)(void *context);
 } core_data_source;
 CORE_STATIC_ASSERT(sizeof(core_data_source) == 40, "core_data_source");
 
 /* Creates a source whose samples are the rows of some tensors, as of images and
  * their labels: a batch has core_index_select of each.  The source keeps a
- * reference to each tensor.  out_source: for core_data_loader_create, which
+ * reference to each tensor; the program does not change it while a loader reads.
+ * Waits for the current streams of their devices.  out_source: for core_data_loader_create, which
  * takes over its context.  INVALID_ARGUMENT: more tensors than
  * CORE_DATA_TENSORS, or none.  SHAPE: a tensor has no dimension, or no rows, or
  * the numbers of rows differ. */
