@@ -143,8 +143,18 @@ char *sim_data_create(uint64_t size)
 
 void sim_data_poison_freed(char *data, uint64_t size)
 {
-    if (!is_mapped(size) || !map_poison(data - unused_bytes(size),
-                                        mapped_bytes(size), SIM_POISON_FREED))
+    char *begin;
+    bool mapped;
+
+    if (!is_mapped(size)) {
+        memset(data, SIM_POISON_FREED, size);
+        return;
+    }
+    begin = data - unused_bytes(size);
+    ASAN_UNPOISON_MEMORY_REGION(begin, unused_bytes(size));
+    mapped = map_poison(begin, mapped_bytes(size), SIM_POISON_FREED);
+    ASAN_POISON_MEMORY_REGION(begin, unused_bytes(size));
+    if (!mapped)
         memset(data, SIM_POISON_FREED, size);
 }
 

@@ -24,9 +24,15 @@ enum { VARIABLES = sizeof variables / sizeof *variables };
 static bool engine_at(size_t index, core_comm_engine_information *out,
                       core_plugin_information *out_plugin)
 {
+    core_status status;
+
     *out = (core_comm_engine_information){.struct_size = sizeof *out};
     *out_plugin = (core_plugin_information){.struct_size = sizeof *out_plugin};
-    if (core_comm_engine_describe(index, out) != CORE_OK) {
+    status = core_comm_engine_describe(index, out);
+
+    if (status != CORE_OK && status != CORE_ERROR_INDEX)
+        fprintf(stderr, "core-info: %s\n", core_error_message());
+    if (status != CORE_OK) {
         core_error_clear();
         return false;
     }

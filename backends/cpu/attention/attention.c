@@ -109,7 +109,8 @@ static attention begin(const core_value *args, double dropout, bool causal,
                    .dropout = dropout,
                    .causal = causal,
                    .status = CORE_OK};
-    enum { SCORES = 1 << 16, LEAST = 64, MOST = 128 };
+    enum { SCORES = 1 << 16, LONG = 1 << 16, LEAST = 64, FEW = 16, MOST = 128 };
+    int64_t least;
 
     a.batch = a.query->sizes[0];
     a.heads = a.query->sizes[1];
@@ -118,7 +119,9 @@ static attention begin(const core_value *args, double dropout, bool causal,
     a.inner = a.query->sizes[3];
     a.outer = a.value->sizes[3];
     a.block = SCORES / (a.columns > 0 ? a.columns : 1);
-    a.block = a.block < LEAST ? LEAST : a.block > MOST ? MOST : a.block;
+    /* Over very many keys, fewer rows, as each needs memory for all keys. */
+    least = a.columns > LONG ? FEW : LEAST;
+    a.block = a.block < least ? least : a.block > MOST ? MOST : a.block;
     a.blocks = (a.rows + a.block - 1) / a.block;
     a.scale = scale->tag == CORE_VALUE_NONE ? 1 / sqrt((double)a.inner)
                                             : cpu_float(scale);

@@ -96,9 +96,16 @@ core_status cpu_epilogue_launch(void *device, void *handle,
 {
     cpu_epilogue e = {.kernel = handle, .loop = launch->loop, .result = result};
     cpu_epilogue *before = waiting;
+    const cpu_tile_kernel *kernel = handle;
     core_status status;
 
     (void)device;
+    if (launch->loop->noperands != kernel->noperands ||
+        result >= kernel->noperands)
+        return cpu_error(CORE_ERROR_INVALID_ARGUMENT,
+                         "a loop with %u operands, of which %u is the result "
+                         "of a product; the kernel has %u",
+                         launch->loop->noperands, result, kernel->noperands);
     waiting = &e;
     status = produce(context);
     waiting = before;

@@ -5,6 +5,8 @@
  * arguments to the geometry and the dense operands of conv.h. */
 
 #include "conv.h"
+
+#include <math.h>
 #include "conv_depthwise.h"
 #include "conv_direct.h"
 #include "isa.h"
@@ -158,6 +160,15 @@ static bool is_depthwise_input(const conv_geometry *g, core_dtype dtype)
     return is_depthwise(g, dtype);
 }
 
+/* A tap that reads only padding multiplies its weight by 0. */
+static bool is_finite(const conv_geometry *g, const float *w)
+{
+    for (int64_t i = 0; i < g->channels * g->kernel_size; i++)
+        if (!isfinite(w[i]))
+            return false;
+    return true;
+}
+
 static core_status depthwise_input(const conv_geometry *g, const float *gy,
                                    const float *w, const float *b, float *gx)
 {
@@ -209,7 +220,8 @@ static core_status forward_compute(forward *job)
     if (job->direct)
         return conv_direct_forward(&job->g, &job->x.as, &job->w.as, b,
                                    &job->y.as);
-    if (job->transposed && is_depthwise_input(&job->g, job->dtype))
+    if (job->transposed && is_depthwise_input(&job->g, job->dtype) &&
+        is_finite(&job->g, w))
         return depthwise_input(&job->g, x, w, b, y);
     if (job->transposed)
         return IN_TYPE(conv_input, job->dtype, &job->g, x, w, b, y);
@@ -373,7 +385,7 @@ static core_status input_compute(gradients *job)
         return depthwise()->forward(&job->g, gy, w, NULL, false, gx);
     if (job->transposed)
         return IN_TYPE(conv_forward, job->dtype, &job->g, gy, w, none, gx);
-    if (is_depthwise_input(&job->g, job->dtype))
+    if (is_depthwise_input(&job->g, job->dtype) && is_finite(&job->g, w))
         return depthwise_input(&job->g, gy, w, NULL, gx);
     return IN_TYPE(conv_input, job->dtype, &job->g, gy, w, none, gx);
 }

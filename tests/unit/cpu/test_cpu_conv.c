@@ -299,6 +299,37 @@ START_TEST(infinite_inputs_of_single_channels_give_infinite_gradients)
 }
 END_TEST
 
+/* An infinite weight is part of the sums that read it, and not of those of which
+ * it lies in the padding. */
+START_TEST(infinite_weights_of_single_channels_stay_in_their_sums)
+{
+    for (int i = 0; i < DEPTHWISE; i++) {
+        const convolution *c = &depthwise[i];
+        const pair *result;
+        operands o;
+
+        if (!cpu_open_isa(cpu_isas[_i]))
+            return;
+        operands_new(c, 0, &o);
+        tensor_set(o.w.wide, 0, INFINITY);
+        tensor_set(o.w.single, 0, INFINITY);
+        run(c, &o, false);
+        run(c, &o, true);
+        result = c->transposed ? &o.y : &o.gx;
+        for (int64_t k = 0; k < result->wide->view.numel; k++) {
+            double got = tensor_get(result->single, k);
+            double want = tensor_get(result->wide, k);
+
+            ck_assert_msg(
+                isnan(want) == isnan(got) && isfinite(want) == isfinite(got),
+                "case %d, element %ld: %g, want %g", i, (long)k, got, want);
+        }
+        operands_free(&o);
+        cpu_close();
+    }
+}
+END_TEST
+
 static void same_start(const tensor *one, const tensor *many, const char *what)
 {
     for (int64_t i = 0; i < one->view.numel; i++) {
@@ -382,6 +413,7 @@ int main(void)
         {f32_convolutions_match_f64, 0, ISAS},
         {image_has_the_same_bits_in_a_large_batch, 0, ISAS},
         {infinite_inputs_of_single_channels_give_infinite_gradients, 0, ISAS},
+        {infinite_weights_of_single_channels_stay_in_their_sums, 0, ISAS},
     };
     const test_suite suite = {
         .name = "cpu/cpu_conv",
