@@ -99,6 +99,14 @@ static core_status divide(core_reducer *reducer)
 
 /* ---------------------------------------------------------------- memory -- */
 
+void core__reducer_strides(const core_tensor *parameter, int64_t *strides)
+{
+    if (parameter->flags & CORE__TENSOR_DENSE)
+        memcpy(strides, parameter->strides, parameter->ndim * sizeof *strides);
+    else
+        core__layout_contiguous(parameter->ndim, parameter->sizes, strides);
+}
+
 /* A view that autograd does not know, because nothing records the bucket; with
  * the content of the view before. */
 static core_status view_gradient(core__bucket *bucket, core__reduced *item,
@@ -109,10 +117,7 @@ static core_status view_gradient(core__bucket *bucket, core__reduced *item,
     core_status status = CORE_OK;
     core_tensor *view;
 
-    if (parameter->flags & CORE__TENSOR_DENSE)
-        memcpy(strides, parameter->strides, parameter->ndim * sizeof *strides);
-    else
-        core__layout_contiguous(parameter->ndim, parameter->sizes, strides);
+    core__reducer_strides(parameter, strides);
     CORE_TRY(core__tensor_alias(bucket->memory, bucket->memory->dtype,
                                 parameter->ndim, parameter->sizes, strides,
                                 offset, &view));
@@ -182,10 +187,14 @@ void core__buckets_release(core_reducer *reducer)
 
 core_status core__buckets_build(core_reducer *reducer)
 {
+    core_status status;
+
     core__buckets_release(reducer);
-    CORE_TRY(divide(reducer));
-    for (uint32_t b = 0; b < reducer->nbuckets; b++)
-        CORE_TRY(lay_out(reducer, &reducer->buckets[b]));
+    status = divide(reducer);
+    for (uint32_t b = 0; b < reducer->nbuckets && status == CORE_OK; b++)
+        status = lay_out(reducer, &reducer->buckets[b]);
+    if (status != CORE_OK)
+        core__buckets_release(reducer);
     reducer->counts.buckets = reducer->nbuckets;
-    return CORE_OK;
+    return status;
 }

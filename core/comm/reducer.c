@@ -89,8 +89,8 @@ static core_status check_arguments(const core_comm *comm,
     if (count == 0 || count > INT32_MAX)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_reducer_create: the number of parameters is "
-                           "%zu; it must be at least 1",
-                           count);
+                           "%zu; it must be 1 to %d",
+                           count, INT32_MAX);
     CORE_TRY(check_options(options));
     for (size_t i = 0; i < count; i++)
         CORE_TRY(check_parameter(comm, parameters, i, options->dtype));
@@ -119,6 +119,16 @@ static void hash_tensor(uint64_t *hash, const core_tensor *tensor)
         hash_number(hash, (uint64_t)tensor->sizes[i]);
 }
 
+/* Ranks average the same elements if gradients have the same strides. */
+static void hash_layout(uint64_t *hash, const core_tensor *parameter)
+{
+    int64_t strides[CORE_MAX_NDIM];
+
+    core__reducer_strides(parameter, strides);
+    for (uint32_t i = 0; i < parameter->ndim; i++)
+        hash_number(hash, parameter->sizes[i] > 1 ? (uint64_t)strides[i] : 0);
+}
+
 /* What must be the same on all ranks. */
 static uint64_t hash_of(const core_reducer *reducer)
 {
@@ -127,8 +137,10 @@ static uint64_t hash_of(const core_reducer *reducer)
     hash_number(&hash, reducer->dtype);
     hash_number(&hash, reducer->bucket_bytes);
     hash_number(&hash, reducer->first_bucket_bytes);
-    for (uint32_t i = 0; i < reducer->count; i++)
+    for (uint32_t i = 0; i < reducer->count; i++) {
         hash_tensor(&hash, reducer->parameters[i].parameter);
+        hash_layout(&hash, reducer->parameters[i].parameter);
+    }
     hash_number(&hash, reducer->nbuffers);
     for (size_t i = 0; i < reducer->nbuffers; i++)
         hash_tensor(&hash, reducer->buffers[i]);

@@ -77,6 +77,9 @@ struct core_reducer {
     core_reducer_counts counts;
 };
 
+/* The strides of a parameter's gradient in its bucket. */
+void core__reducer_strides(const core_tensor *parameter, int64_t *strides);
+
 /* bucket.c: divides the parameters, in the reducer's order, into buckets; those
  * that it had are released. */
 core_status core__buckets_build(core_reducer *reducer);

@@ -118,16 +118,16 @@ static core_status take_grad(core__reduced *item)
 
 static core_status begin_step(core_reducer *reducer)
 {
-    reducer->begun = 0;
     for (uint32_t b = 0; b < reducer->nbuckets; b++) {
         core__bucket *bucket = &reducer->buckets[b];
 
         bucket->missing = bucket->count;
         core_stream_release(bucket->written);
         bucket->written = NULL;
-        if (reducer->averages && !bucket->all_present)
+        /* The step before has left averages. */
+        if (reducer->averages)
             CORE_TRY(core_fill_(bucket->present, core_float(1)));
-        bucket->all_present |= reducer->averages;
+        bucket->all_present = reducer->averages;
     }
     for (uint32_t i = 0; i < reducer->count; i++)
         CORE_TRY(take_grad(&reducer->parameters[i]));
@@ -139,11 +139,13 @@ static core_status rebuild(core_reducer *reducer)
 {
     size_t size = reducer->count * sizeof *reducer->order;
 
+    if (!reducer->nbuckets ||
+        memcmp(reducer->order, reducer->readiness, size) != 0) {
+        memcpy(reducer->order, reducer->readiness, size);
+        CORE_TRY(core__buckets_build(reducer));
+    }
     reducer->rebuilt = true;
-    if (memcmp(reducer->order, reducer->readiness, size) == 0)
-        return CORE_OK;
-    memcpy(reducer->order, reducer->readiness, size);
-    return core__buckets_build(reducer);
+    return CORE_OK;
 }
 
 static core_status begin(core_reducer *reducer)
@@ -151,6 +153,17 @@ static core_status begin(core_reducer *reducer)
     bool grads = core_grad_mode_set(false);
     core_status status = CORE_OK;
 
+    /* What cancel looks at: nothing of this step has begun. */
+    reducer->begun = 0;
+    for (uint32_t i = 0; i < reducer->count; i++) {
+        core__reduced *item = &reducer->parameters[i];
+
+        item->ready = false;
+        if (item->published != core_tensor_grad(item->parameter)) {
+            core__tensor_release(item->published);
+            item->published = NULL;
+        }
+    }
     if (reducer->measured && !reducer->rebuilt)
         status = rebuild(reducer);
     if (status == CORE_OK)

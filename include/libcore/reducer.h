@@ -100,10 +100,11 @@ typedef struct core_reducer_counts {
  * parameters and buffers of rank 0 to the other ranks, and keeps references to
  * them.  options NULL: all 0.
  *
- * INVALID_ARGUMENT: the parameters or options differ between ranks, or a
- * parameter occurs twice.  AUTOGRAD: a parameter is not a leaf that requires
+ * INVALID_ARGUMENT: the parameters, their layouts or the options differ between
+ * ranks, or a parameter occurs twice.  AUTOGRAD: a parameter is not a leaf that requires
  * grad.  DEVICE: it is on another device.  UNSUPPORTED: the engine cannot
- * average the dtype, or divide a communicator. */
+ * average the dtype, or divide a communicator.  If it fails on one rank alone,
+ * the others wait for it until the timeout of the communicator. */
 core_status core_reducer_create(core_comm *comm, core_tensor *const *parameters,
                                 size_t count,
                                 const core_reducer_options *options,
@@ -119,8 +120,15 @@ void core_reducer_release(core_reducer *reducer);
  * flags: CORE_RETAIN_GRAPH, CORE_REDUCER_NO_SYNC.
  *
  * Hooks that run after the grad of a parameter was updated see the grad before
- * this backward, because it is set at the end.  After an error before any
- * gradient was computed, such as a wrong argument, the call can be repeated. */
+ * this backward, because it is set at the end; or, if gradients are added to it,
+ * a sum that is not averaged yet.  They must not use the grads of other
+ * parameters.
+ *
+ * After an error before any gradient was computed, such as a wrong argument, the
+ * call can be repeated.  After an error in the middle of the backward, the grads
+ * of the parameters may have been changed; the other ranks get an error as soon
+ * as this rank has had a gradient of its own, and otherwise wait until the
+ * timeout. */
 core_status core_reducer_backward(core_reducer *reducer,
                                   core_tensor *const *tensors, size_t count,
                                   core_tensor *const *grads, uint32_t flags);
@@ -131,8 +139,8 @@ core_status core_reducer_broadcast_buffers(core_reducer *reducer);
 /* Returns the communicator of the reducer, borrowed; NULL for NULL. */
 core_comm *core_reducer_comm(const core_reducer *reducer);
 
-/* Returns a bucket, borrowed, or NULL if index is out of range.  Its end is not
- * a gradient but states which gradients this rank has. */
+/* Returns a bucket, borrowed, or NULL if index is out of range.  Its last
+ * elements, one for each gradient, are internal. */
 core_tensor *core_reducer_bucket(const core_reducer *reducer, size_t index);
 
 /* Gets what a reducer has done.  The caller sets struct_size. */

@@ -277,6 +277,49 @@ static void leave_out(core_comm *comm)
     end(&m);
 }
 
+/* The loss sum(a) + sum(b), or sum(b) alone. */
+static core_status backward_of_sums(core_reducer *reducer, core_tensor **w,
+                                    bool both)
+{
+    core_tensor *parts[2] = {NULL, NULL};
+    core_status status;
+
+    OK(core_sum(w[1], CORE_DTYPE_NONE, &parts[0]));
+    if (both)
+        OK(core_sum(w[0], CORE_DTYPE_NONE, &parts[1]));
+    status = core_reducer_backward(reducer, parts, both ? 2 : 1, NULL, 0);
+    core_tensor_release(parts[0]);
+    core_tensor_release(parts[1]);
+    return status;
+}
+
+/* In f16, a flag that is halved in each step is 0 after 25 steps. */
+static void leave_out_for_long(core_comm *comm)
+{
+    const core_reducer_options options = {.struct_size = sizeof options,
+                                          .bucket_bytes = 1,
+                                          .first_bucket_bytes = 1};
+    const int64_t size = 4;
+    core_tensor *w[2];
+    core_reducer *reducer;
+
+    for (int i = 0; i < 2; i++) {
+        OK(core_ones(&size, 1, CORE_F16, core_comm_device(comm), &w[i]));
+        OK(core_tensor_set_requires_grad(w[i], true));
+    }
+    OK(core_reducer_create(comm, w, 2, &options, &reducer));
+    for (int step = 0; step < 40; step++) {
+        OK(core_tensor_set_grad(w[0], NULL));
+        OK(core_tensor_set_grad(w[1], NULL));
+        OK(backward_of_sums(reducer, w, core_comm_rank(comm) == 0));
+        ck_assert_msg(core_tensor_grad(w[0]) != NULL, "step %d", step);
+        same_on_all(comm, core_tensor_grad(w[0]));
+    }
+    core_reducer_release(reducer);
+    core_tensor_release(w[0]);
+    core_tensor_release(w[1]);
+}
+
 /* The batch has one sample less than there are ranks. */
 static void without_loss(core_comm *comm)
 {
@@ -489,6 +532,7 @@ START_TEST(unused_parameters_may_differ_by_rank)
     rank_device = devices[_i];
     on_ranks(3, leave_out);
     on_ranks(3, without_loss);
+    on_ranks(2, leave_out_for_long);
 }
 END_TEST
 

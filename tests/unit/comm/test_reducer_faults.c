@@ -263,6 +263,19 @@ static core_status create(core_comm *comm, core_tensor *const *parameters,
     return status;
 }
 
+/* [2, 3], row-major, or the transpose of [3, 2]. */
+static core_tensor *matrix(core_comm *comm, bool transposed)
+{
+    const int64_t sizes[2] = {transposed ? 3 : 2, transposed ? 2 : 3};
+    core_tensor *made, *turned;
+
+    OK(core_ones(sizes, 2, CORE_F32, core_comm_device(comm), &made));
+    OK(transposed ? core_t(made, &turned) : core_detach(made, &turned));
+    core_tensor_release(made);
+    OK(core_tensor_set_requires_grad(turned, true));
+    return turned;
+}
+
 static void models_differ(core_comm *comm)
 {
     uint32_t rank = core_comm_rank(comm);
@@ -282,6 +295,10 @@ static void models_differ(core_comm *comm)
     OK(create(comm, two, 2, &small));
     core_tensor_release(two[0]);
     core_tensor_release(two[1]);
+    two[0] = matrix(comm, rank == 2);
+    ck_assert_int_eq(create(comm, two, 1, &small), CORE_ERROR_INVALID_ARGUMENT);
+    MESSAGE("of rank 2 differ from those of rank 0");
+    core_tensor_release(two[0]);
 }
 
 static void refuse(core_comm *comm)
