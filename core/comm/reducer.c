@@ -160,7 +160,7 @@ static core_status compare(const core_comm *comm, const int64_t *all)
             return core__error(CORE_ERROR_INVALID_ARGUMENT,
                                "core_reducer_create: the parameters, buffers "
                                "or options of rank %u differ from those of "
-                               "rank 0 in sizes, dtypes or order",
+                               "rank 0 in sizes, layouts, dtypes or order",
                                r);
     }
     return CORE_OK;
