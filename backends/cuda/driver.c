@@ -405,19 +405,24 @@ static int peer_copy(void *c, void *stream, void *to, void *from_context,
 
 /* ------------------------------------------------------------- kernels -- */
 
-/* The major version of CUDA that the driver supports. */
+/* The major version of CUDA that the driver supports; 0: it does not say. */
 static int supported(void)
 {
     int version = 0;
 
-    cuda.DriverGetVersion(&version);
-    return version / 1000;
+    return cuda.DriverGetVersion(&version) == 0 ? version / 1000 : 0;
 }
 
 static const char *compiler(void *c)
 {
     (void)c;
     return cuda_nvrtc_missing(supported());
+}
+
+static void compiler_version(void *c, int *out_major, int *out_minor)
+{
+    (void)c;
+    cuda_nvrtc_version(supported(), out_major, out_minor);
 }
 
 static int compile(void *c, gpu_compilation *compilation)
@@ -485,6 +490,7 @@ const gpu_driver cuda_driver = {
     .virtual_map = virtual_map,
     .virtual_unmap = virtual_unmap,
     .compiler = compiler,
+    .compiler_version = compiler_version,
     .compile = compile,
     .multiply = multiply,
     .multiply_workspace = GPU_BLAS_WORKSPACE,

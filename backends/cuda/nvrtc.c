@@ -20,6 +20,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int state; /* 0: not searched; 1: found; -1: not found */
 static char missing[REASON];
 static gpu_runtime_compiler rtc, ptx; /* ptx: its code is PTX */
+static int found_major, found_minor;  /* its version, or 0 */
 
 static const gpu_symbol symbols[GPU_RUNTIME_COMPILER_SYMBOLS] =
     GPU_RUNTIME_COMPILER_NAMES("nvrtc", "CUBIN");
@@ -51,8 +52,12 @@ static int open_library(int newest)
         snprintf(missing, sizeof missing, "%s lacks %s", name, symbol);
         return 0;
     }
-    if (rtc.version(&major, &minor) == 0 && major >= OLDEST && major <= newest)
+    if (rtc.version(&major, &minor) == 0 && major >= OLDEST &&
+        major <= newest) {
+        found_major = major;
+        found_minor = minor;
         return 1;
+    }
     snprintf(missing, sizeof missing,
              "%s has version %d.%d; versions %d to %d are supported", name,
              major, minor, OLDEST, newest);
@@ -63,12 +68,24 @@ const char *cuda_nvrtc_missing(int newest)
 {
     int found;
 
+    /* Not remembered: the driver may give its version the next time. */
+    if (newest < OLDEST)
+        return "the driver supports no version of CUDA whose libnvrtc.so can "
+               "be used, or does not tell which it supports";
     pthread_mutex_lock(&lock);
     if (state == 0)
         state = open_library(newest) ? 1 : -1;
     found = state > 0;
     pthread_mutex_unlock(&lock);
     return found ? NULL : missing;
+}
+
+void cuda_nvrtc_version(int newest, int *out_major, int *out_minor)
+{
+    bool found = cuda_nvrtc_missing(newest) == NULL;
+
+    *out_major = found ? found_major : 0;
+    *out_minor = found ? found_minor : 0;
 }
 
 int cuda_nvrtc_compile(int newest, gpu_compilation *c)

@@ -8,10 +8,11 @@
 
 #include <gpu/driver.h>
 
-/* gpu_driver.compiler and compile, with NVRTC of the newest CUDA version up to `newest`, the
- * major version that the driver supports.  The architecture "sm_90" makes code,
+/* gpu_driver.compiler, compiler_version and compile, with NVRTC of the newest CUDA version up to `newest`, the
+ * major version that the driver supports, or 0 if that is not known.  The architecture "sm_90" makes code,
  * "compute_90" PTX. */
 const char *cuda_nvrtc_missing(int newest);
+void cuda_nvrtc_version(int newest, int *out_major, int *out_minor);
 int cuda_nvrtc_compile(int newest, gpu_compilation *c);
 
 #endif

@@ -219,6 +219,8 @@ typedef struct gpu_driver {
     /* Looks for the compiler that runs in the program, at the first call.
      * Returns NULL, or why there is none; the text stays valid. */
     const char *(*compiler)(void *context);
+    /* Its version; looks for it, too.  0, 0: there is none. */
+    void (*compiler_version)(void *context, int *out_major, int *out_minor);
     /* Compiles kernels.  Returns GPU_ABSENT if there is no compiler, or its code.
      * May take seconds, during which other calls are possible. */
     int (*compile)(void *context, gpu_compilation *c);

@@ -394,6 +394,12 @@ static const char *compiler(void *c)
     return rocm_hiprtc_missing(HIP_VERSION_MAJOR);
 }
 
+static void compiler_version(void *c, int *out_major, int *out_minor)
+{
+    (void)c;
+    rocm_hiprtc_version(HIP_VERSION_MAJOR, out_major, out_minor);
+}
+
 static int compile(void *c, gpu_compilation *compilation)
 {
     (void)c;
@@ -436,6 +442,7 @@ const gpu_driver rocm_driver = {
     .gate_destroy = gate_destroy,
     .stream_gate = stream_gate,
     .compiler = compiler,
+    .compiler_version = compiler_version,
     .compile = compile,
 #endif
     .capture_begin = capture_begin,

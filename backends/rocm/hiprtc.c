@@ -64,6 +64,14 @@ const char *rocm_hiprtc_missing(int major)
     return found ? NULL : missing;
 }
 
+void rocm_hiprtc_version(int major, int *out_major, int *out_minor)
+{
+    *out_major = *out_minor = 0;
+    if (rocm_hiprtc_missing(major) == NULL &&
+        rtc.version(out_major, out_minor) != 0)
+        *out_major = *out_minor = 0;
+}
+
 int rocm_hiprtc_compile(int major, gpu_compilation *c)
 {
     char architecture[80];

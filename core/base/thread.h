@@ -189,6 +189,8 @@ struct core__thread {
     /* The data of core_tensor_from_data while it is recorded
      * (transfer/recorded_data.h). */
     const struct core__recorded_data *recorded_data;
+    /* Innermost first (random/generator.h). */
+    struct core__generator_watch *generator_watches;
     core__thread *next; /* list of all threads, under a lock */
     core__thread *previous;
 };

@@ -25,7 +25,7 @@ typedef struct batched {
     bool *mapped;  /* by input: it depends on the sample */
     bool *results; /* by output; of a loop: those of the inputs */
     bool again;    /* one more output does */
-    bool graph;    /* autograd inside has recorded an output */
+    bool graph;    /* failed: autograd inside differentiates it */
 } batched;
 
 static void release_all(core_tensor **tensors, size_t count)
@@ -230,16 +230,18 @@ static core_status record_all(batched *b, core_tensor *predicate,
 static core_status check_inputs(batched *b)
 {
     const core__region *function = &b->functions[1];
+    bool graph = false;
 
     for (size_t i = 0; i < function->ninputs; i++) {
         core_tensor *input = function->inputs[i];
         bool own = is_of(b->batching, input);
 
         b->mapped[i] = own && core__batched_is_mapped(input);
-        b->graph = b->graph || (own && core__tensor_requires_grad(input));
+        graph = graph || (own && core__tensor_requires_grad(input));
     }
-    if (!b->graph || core__thread_self()->no_grad)
+    if (!graph || core__thread_self()->no_grad)
         return CORE_OK;
+    b->graph = true;
     return core__error(
         CORE_ERROR_UNSUPPORTED,
         "%s: it is recorded inside core_vmap, and autograd inside of that "

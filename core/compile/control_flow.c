@@ -907,22 +907,46 @@ static core_status save_state(node_run *r, core_tensor **out_state)
                                     r->devices[type->device], out_state);
 }
 
-/* Runs a node that begins with a state of generators. */
-static core_status call_with_state(node_run *r, core_tensor **outputs)
+/* Runs a node that begins with a state of generators.  before: that which they
+ * have now, and get back unless another thread has used them. */
+static core_status call_with_state(node_run *r, core__generator_watch *watch,
+                                   const core__generator_state *before,
+                                   core_tensor **outputs)
+{
+    core_status status = core__region_random_load(&r->random, r->state);
+
+    if (status != CORE_OK)
+        return status;
+    core__region_random_set(&r->random, r->random.states);
+    status = call_node(r, outputs);
+    if (core__generator_watch_holds(watch))
+        core__region_random_set(&r->random, before);
+    return status;
+}
+
+/* state: where that of generators before the node is kept, or NULL. */
+static core_status call_watched(node_run *r, core_tensor **state,
+                                core_tensor **outputs)
 {
     size_t size = r->random.count * sizeof *r->random.states;
-    core__generator_state *before = core__alloc(size);
+    core__generator_state *before = core__alloc(size + 1);
+    core__generator_watch watch;
     core_status status;
 
     if (!before)
         return core__error_memory(size);
-    core__region_random_get(&r->random, before);
-    status = core__region_random_load(&r->random, r->state);
+    core__region_random_watch(&r->random, &watch, before);
+    memcpy(r->random.states, before, size);
+    status = state ? save_state(r, state) : CORE_OK;
+    if (status == CORE_OK)
+        status = r->state ? call_with_state(r, &watch, before, outputs)
+                          : call_node(r, outputs);
     if (status == CORE_OK) {
-        core__region_random_set(&r->random, r->random.states);
-        status = call_node(r, outputs);
-        core__region_random_set(&r->random, before);
+        status = core__region_random_check(&watch);
+        if (status != CORE_OK)
+            release_all(outputs, core__region_outputs(r->functions.node));
     }
+    core__generator_watch_end(&watch);
     core__free(before);
     return status;
 }
@@ -939,9 +963,7 @@ static core_status call_drawing(node_run *r, core_tensor **outputs)
         return call_node(r, outputs);
     CORE_TRY(
         core__region_random_find(r->program, node, r->devices, &r->random));
-    status = state ? save_state(r, state) : CORE_OK;
-    if (status == CORE_OK)
-        status = r->state ? call_with_state(r, outputs) : call_node(r, outputs);
+    status = call_watched(r, state, outputs);
     core__region_random_free(&r->random);
     if (status != CORE_OK && state) {
         core_tensor_release(*state);

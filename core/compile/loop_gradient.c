@@ -215,8 +215,10 @@ core_status core__region_loop_backward(const core__region *functions,
     for (size_t i = 0; i < functions[2].ninputs && !self->no_grad; i++)
         if (core__tensor_requires_grad(tensors[i]))
             return core__error(CORE_ERROR_UNSUPPORTED,
-                               "%s: the gradient of a recorded loop cannot be "
-                               "differentiated",
+                               "%s: the gradient of a recorded loop can be "
+                               "differentiated once, while the program with "
+                               "the loop is recorded and unless the loop reads "
+                               "a view that requires grad and is not an input",
                                CORE__WHILE_BACKWARD_NAME);
     if (!self->trace)
         return core__region_loop_gradient(functions, tensors, random, outputs);

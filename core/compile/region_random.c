@@ -86,7 +86,6 @@ core_status core__region_random_find(const core_program *program,
     if (!out->generators)
         return core__error_memory(size);
     out->states = (void *)(out->generators + most);
-    add(out, NULL);
     for (uint32_t i = 0; i < nregions; i++) {
         const core_program *region = node->regions[i];
 
@@ -107,6 +106,25 @@ void core__region_random_free(core__region_random *random)
 }
 
 /* --------------------------------------------------------------- states -- */
+
+void core__region_random_watch(const core__region_random *random,
+                               core__generator_watch *watch,
+                               core__generator_state *states)
+{
+    core__generator_watch_begin(watch, random->generators, random->count,
+                                states);
+}
+
+core_status core__region_random_check(const core__generator_watch *watch)
+{
+    if (core__generator_watch_holds(watch))
+        return CORE_OK;
+    return core__error(CORE_ERROR_REFUSED,
+                       "core_program_run: another thread used a generator from "
+                       "which a branch or loop, or its gradient, draws random "
+                       "numbers while it ran; give each thread its own "
+                       "generator, or let one wait for the other");
+}
 
 void core__region_random_get(const core__region_random *random,
                              core__generator_state *states)
@@ -134,7 +152,6 @@ core_status core__region_random_save(const core__region_random *random,
     *out_state = NULL;
     if (!entries)
         return core__error_memory((size_t)size * sizeof(int64_t));
-    core__region_random_get(random, random->states);
     for (uint32_t i = 0; i < (uint32_t)(size / ENTRY); i++) {
         uint32_t from = i < random->count ? i : 0; /* the first, again */
 

@@ -7,10 +7,11 @@
  * that the first call drew.  So the node of the first call has one more result:
  * the state of the generators before it, an i64 tensor.  The node of the gradient
  * has that as its last argument: the generators have that state while it runs,
- * and after it the state that they had before.
+ * and after it the state that they had before.  Meanwhile no other thread may
+ * change them, or the two would draw other numbers: that is an error.
  *
- * The generators are the default one of the process, those of the devices on
- * which regions compute, and those that operators in regions are given.  An entry
+ * The generators are those of the devices on which regions compute, or the
+ * default one of the process, and those that operators in regions are given.  An entry
  * of the tensor is the address of a generator, by which it is found again and
  * which is never followed, its seed and its offset. */
 
@@ -18,6 +19,8 @@
 #define CORE_COMPILE_REGION_RANDOM_H
 
 #include "compile/region.h"
+
+#include "random/generator.h"
 
 typedef uint64_t core__generator_state[2]; /* seed, offset */
 
@@ -34,12 +37,18 @@ core_status core__region_random_find(const core_program *program,
                                      core_device *const *devices,
                                      core__region_random *out);
 void core__region_random_free(core__region_random *random);
+/* Watches the generators in this thread, and reads their states. */
+void core__region_random_watch(const core__region_random *random,
+                               core__generator_watch *watch,
+                               core__generator_state *states);
+/* REFUSED if another thread has changed a state since then. */
+core_status core__region_random_check(const core__generator_watch *watch);
 /* Reads the state of the generators into states, or sets it. */
 void core__region_random_get(const core__region_random *random,
                              core__generator_state *states);
 void core__region_random_set(const core__region_random *random,
                              const core__generator_state *states);
-/* Makes the tensor of the present state, of `size` elements. */
+/* Makes the tensor of random->states, of `size` elements. */
 core_status core__region_random_save(const core__region_random *random,
                                      int64_t size, core_device *device,
                                      core_tensor **out_state);

@@ -85,17 +85,37 @@ struct core__replay_numbers {
 
 /* -------------------------------------------------------------- finding -- */
 
-static const form *form_of(const core__program_node *node)
+static const form *form_of_operator(const core__program_node *node)
 {
-    bool any = false;
-
-    for (uint32_t i = 0; i < node->nargs; i++)
-        any = any || node->args[i].tag == CORE__ARGUMENT_NUMBER;
-    for (size_t i = 0; any && node->op && i < sizeof forms / sizeof *forms; i++)
+    for (size_t i = 0; node->op && i < sizeof forms / sizeof *forms; i++)
         if (node->op == &core__operators[forms[i].op] &&
             node->nargs == forms[i].nargs)
             return &forms[i];
     return NULL;
+}
+
+static bool is_in_tensor(const form *form, uint32_t argument)
+{
+    return (argument >= form->lists &&
+            argument < form->lists + form->scalars) ||
+           (form->last && argument == form->last);
+}
+
+/* NULL if a number of the run is not one of those in the tensor, too: a graph
+ * would keep it. */
+static const form *form_of(const core__program_node *node)
+{
+    const form *form = form_of_operator(node);
+    bool any = false;
+
+    for (uint32_t i = 0; form && i < node->nargs; i++) {
+        if (node->args[i].tag != CORE__ARGUMENT_NUMBER)
+            continue;
+        if (!is_in_tensor(form, i))
+            return NULL;
+        any = true;
+    }
+    return any ? form : NULL;
 }
 
 /* Whether the device has a kernel for the form.  like: of the parameters. */

@@ -90,29 +90,78 @@ static core_status scratch_size(void *handle, void *kernel,
                             kernel, (unsigned long long)*out_size);
 }
 
+static void check_launch(interposer_call *call, interposer_device *device,
+                         const core_loop_launch *now)
+{
+    bool streams = device->backend->real.streams != NULL;
+
+    if (streams)
+        interposer_uses(call, INTERPOSER_STREAM_OBJECT, device, now->stream,
+                        true);
+    if (streams &&
+        interposer_is_capturing(call->interposers, device, now->stream) !=
+            ((now->flags & CORE_CALL_CAPTURING) != 0))
+        interposer_violation(call, "libcore: the flag CAPTURING is wrong");
+    interposer_check_loop(call, device, now->loop);
+}
+
 static core_status launch(void *handle, void *kernel,
                           const core_loop_launch *now)
 {
     interposer_device *device = handle;
     core_status status = CORE_ERROR_INTERNAL;
     interposer_call call;
-    bool streams = device->backend->real.streams != NULL;
 
     CORE_TRY(enter(&call, device, "codegen.launch", INTERPOSER_LAUNCH));
-    if (interposer_validates(call.interposers)) {
-        if (streams)
-            interposer_uses(&call, INTERPOSER_STREAM_OBJECT, device,
-                            now->stream, true);
-        if (streams &&
-            interposer_is_capturing(call.interposers, device, now->stream) !=
-                ((now->flags & CORE_CALL_CAPTURING) != 0))
-            interposer_violation(&call, "libcore: the flag CAPTURING is wrong");
-        interposer_check_loop(&call, device, now->loop);
-    }
+    if (interposer_validates(call.interposers))
+        check_launch(&call, device, now);
     if (interposer_uses(&call, INTERPOSER_KERNEL_OBJECT, device, kernel, true))
         status = REAL(device)->launch(device->impl, kernel, now);
     return interposer_leave(&call, status, "%p, %p, %lld elements",
                             device->impl, kernel, (long long)now->loop->numel);
+}
+
+/* The function that launches the other kernel, counted. */
+typedef struct production {
+    core_status (*produce)(void *context);
+    void *context;
+    core_status status; /* of its last call */
+    uint32_t calls;
+} production;
+
+static core_status produce_counted(void *context)
+{
+    production *p = context;
+
+    p->calls++;
+    p->status = p->produce(p->context);
+    return p->status;
+}
+
+static void check_result(interposer_call *call, const core_loop *loop,
+                         uint32_t result)
+{
+    if (result < loop->noutputs || result >= loop->noperands)
+        interposer_violation(call,
+                             "libcore: operand %u is not an input of the loop, "
+                             "which has %u outputs and %u operands",
+                             result, loop->noutputs, loop->noperands);
+    else if (loop->operands[result].flags & CORE_OPERAND_IMMEDIATE)
+        interposer_violation(call, "libcore: operand %u is not in memory",
+                             result);
+}
+
+static void check_production(interposer_call *call, core_status status,
+                             const production *p)
+{
+    if (p->calls > 1 || (p->calls == 0 && status == CORE_OK))
+        interposer_violation(call, "calls produce %u times instead of once",
+                             p->calls);
+    else if (p->calls == 1 && p->status != CORE_OK && status != p->status)
+        interposer_violation(call,
+                             "produce returned %d, and this is not "
+                             "what it returns",
+                             (int)p->status);
 }
 
 static core_status launch_after(void *handle, void *kernel,
@@ -122,14 +171,23 @@ static core_status launch_after(void *handle, void *kernel,
 {
     interposer_device *device = handle;
     core_status status = CORE_ERROR_INTERNAL;
+    production p = {produce, context, CORE_OK, 0};
     interposer_call call;
+    bool validates;
 
     CORE_TRY(enter(&call, device, "codegen.launch_after", INTERPOSER_LAUNCH));
-    if (interposer_validates(call.interposers))
-        interposer_check_loop(&call, device, now->loop);
-    if (interposer_uses(&call, INTERPOSER_KERNEL_OBJECT, device, kernel, true))
+    validates = interposer_validates(call.interposers);
+    if (validates) {
+        check_launch(&call, device, now);
+        check_result(&call, now->loop, result);
+    }
+    if (interposer_uses(&call, INTERPOSER_KERNEL_OBJECT, device, kernel,
+                        true)) {
         status = REAL(device)->launch_after(device->impl, kernel, now, result,
-                                            produce, context);
+                                            produce_counted, &p);
+        if (validates)
+            check_production(&call, status, &p);
+    }
     return interposer_leave(&call, status, "%p, %p, %lld elements",
                             device->impl, kernel, (long long)now->loop->numel);
 }

@@ -40,15 +40,90 @@ void core__generators_fork(core__fork_phase at)
     core__fork_mutex(at, &lock);
 }
 
+/* ------------------------------------------------------------- watches -- */
+
+static core_generator *or_default(core_generator *generator)
+{
+    return generator ? generator : &process_default;
+}
+
+/* This thread's watches expect the new state of a generator.  With the lock
+ * held, before the state changes. */
+static void __attribute__((noinline))
+expect(core__generator_watch *watch, const core_generator *generator,
+       uint64_t seed, uint64_t offset)
+{
+    for (; watch; watch = watch->outer)
+        for (uint32_t i = 0; i < watch->count; i++)
+            if (or_default(watch->generators[i]) == generator) {
+                watch->seeds += seed - generator->seed;
+                watch->offsets += offset - generator->offset;
+            }
+}
+
+/* With the lock held. */
+static void change(core_generator *generator, uint64_t seed, uint64_t offset)
+{
+    core__generator_watch *watch = core__thread_self()->generator_watches;
+
+    if (core__unlikely(watch != NULL))
+        expect(watch, generator, seed, offset);
+    generator->seed = seed;
+    generator->offset = offset;
+}
+
+void core__generator_watch_begin(core__generator_watch *watch,
+                                 core_generator *const *generators,
+                                 uint32_t count, uint64_t (*out_states)[2])
+{
+    core__thread *self = core__thread_self();
+
+    *watch = (core__generator_watch){generators, count, 0, 0,
+                                     self->generator_watches};
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 0; i < count; i++) {
+        const core_generator *from = or_default(generators[i]);
+
+        out_states[i][0] = from->seed;
+        out_states[i][1] = from->offset;
+        watch->seeds += from->seed;
+        watch->offsets += from->offset;
+    }
+    pthread_mutex_unlock(&lock);
+    self->generator_watches = watch;
+}
+
+bool core__generator_watch_holds(const core__generator_watch *watch)
+{
+    uint64_t seeds = 0, offsets = 0;
+
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 0; i < watch->count; i++) {
+        const core_generator *from = or_default(watch->generators[i]);
+
+        seeds += from->seed;
+        offsets += from->offset;
+    }
+    pthread_mutex_unlock(&lock);
+    return seeds == watch->seeds && offsets == watch->offsets;
+}
+
+void core__generator_watch_end(core__generator_watch *watch)
+{
+    core__thread_self()->generator_watches = watch->outer;
+}
+
+/* -------------------------------------------------------------- states -- */
+
 void core__generator_advance(core_generator *generator, uint64_t blocks,
                              uint64_t *out_seed, uint64_t *out_offset)
 {
-    core_generator *from = generator ? generator : &process_default;
+    core_generator *from = or_default(generator);
 
     pthread_mutex_lock(&lock);
     *out_seed = from->seed;
     *out_offset = from->offset;
-    from->offset += blocks;
+    change(from, from->seed, from->offset + blocks);
     pthread_mutex_unlock(&lock);
 }
 
@@ -75,11 +150,8 @@ static bool is_recording(const char *name)
 void core__generator_state_set(core_generator *generator, uint64_t seed,
                                uint64_t offset)
 {
-    core_generator *to = generator ? generator : &process_default;
-
     pthread_mutex_lock(&lock);
-    to->seed = seed;
-    to->offset = offset;
+    change(or_default(generator), seed, offset);
     pthread_mutex_unlock(&lock);
 }
 
@@ -93,7 +165,7 @@ void core_generator_set_state(core_generator *generator, uint64_t seed,
 void core_generator_state(core_generator *generator, uint64_t *out_seed,
                           uint64_t *out_offset)
 {
-    core_generator *from = generator ? generator : &process_default;
+    core_generator *from = or_default(generator);
 
     is_recording(__func__);
     pthread_mutex_lock(&lock);
@@ -109,12 +181,9 @@ void core_seed(uint64_t seed)
     if (is_recording(__func__))
         return;
     pthread_mutex_lock(&lock);
-    process_default.seed = seed;
-    process_default.offset = 0;
-    for (uint32_t i = 0; i < known; i++) {
-        own[i].generator.seed = seed;
-        own[i].generator.offset = 0;
-    }
+    change(&process_default, seed, 0);
+    for (uint32_t i = 0; i < known; i++)
+        change(&own[i].generator, seed, 0);
     pthread_mutex_unlock(&lock);
 }
 
@@ -187,12 +256,10 @@ void core__generators_restore(const core__generators *state, bool past)
     pthread_mutex_lock(&lock);
     if (past || active < state->count)
         active = state->count;
-    process_default.seed = state->states[0][0];
-    process_default.offset = state->states[0][1];
-    for (uint32_t i = 0; i < state->count; i++) {
-        own[i].generator.seed = state->states[1 + i][0];
-        own[i].generator.offset = state->states[1 + i][1];
-    }
+    change(&process_default, state->states[0][0], state->states[0][1]);
+    for (uint32_t i = 0; i < state->count; i++)
+        change(&own[i].generator, state->states[1 + i][0],
+               state->states[1 + i][1]);
     pthread_mutex_unlock(&lock);
 }
 

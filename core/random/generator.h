@@ -26,6 +26,26 @@ static inline uint64_t core__generator_blocks(uint64_t numel)
 /* Advances the generator by a number of blocks. */
 void core__generator_advance(core_generator *generator, uint64_t blocks,
                              uint64_t *out_seed, uint64_t *out_offset);
+/* Generators whose states change only as this thread changes them, while it is
+ * watched.  Fields are private. */
+typedef struct core__generator_watch {
+    core_generator *const *generators; /* NULL: the default one; borrowed */
+    uint32_t count;
+    /* The sums over the generators that this thread must find. */
+    uint64_t seeds, offsets;
+    struct core__generator_watch *outer;
+} core__generator_watch;
+
+/* Begins to watch, and reads the states at the same time: out_states has a seed
+ * and an offset for each generator.  The generators differ.  The watches of a
+ * thread end in the reverse order of their beginning. */
+void core__generator_watch_begin(core__generator_watch *watch,
+                                 core_generator *const *generators,
+                                 uint32_t count, uint64_t (*out_states)[2]);
+/* False if another thread has changed a state since the beginning. */
+bool core__generator_watch_holds(const core__generator_watch *watch);
+void core__generator_watch_end(core__generator_watch *watch);
+
 /* core_generator_set_state, also while the thread records. */
 void core__generator_state_set(core_generator *generator, uint64_t seed,
                                uint64_t offset);

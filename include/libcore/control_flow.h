@@ -12,7 +12,12 @@
  *
  * The functions compute outputs from inputs and from other tensors that exist,
  * such as weights.  They must not change tensors that exist outside of them.
- * They may draw random numbers. */
+ * They may draw random numbers.  The gradient of a recorded branch or loop draws
+ * them again: it sets the generators back while it runs.  So while a program with
+ * a branch or loop that draws and needs a gradient runs, or while that gradient
+ * does, no other thread may draw from the same generators or seed them; those are
+ * the default generators of the devices in use and those that operators are
+ * given.  The run or the gradient fails with REFUSED if another thread did. */
 
 #ifndef LIBCORE_CONTROL_FLOW_H
 #define LIBCORE_CONTROL_FLOW_H
@@ -39,8 +44,8 @@ extern "C" {
  * DTYPE or SHAPE for the predicate.  INVALID_ARGUMENT for another number of
  * outputs.  While a program is recorded also SHAPE, DTYPE or DEVICE for outputs
  * that differ, and UNSUPPORTED, with the reason, if a function changes a tensor
- * that exists outside of it or does what cannot be recorded, or if a gradient
- * is needed and a function draws random numbers. */
+ * that exists outside of it or does what cannot be recorded, or if the
+ * gradient of a loop is needed and its condition draws random numbers. */
 core_status core_cond(core_tensor *predicate,
                       core_tensor_function then_function,
                       core_tensor_function else_function, void *context,
@@ -64,7 +69,10 @@ core_status core_cond(core_tensor *predicate,
  * again and keeps the inputs of each iteration, then computes the body again
  * for each iteration, from the last one to the first, and differentiates it.
  * OUT_OF_MEMORY if there are more iterations than the setting
- * LIBCORE_LOOP_ITERATIONS allows.  The gradient itself is not differentiable. */
+ * LIBCORE_LOOP_ITERATIONS allows.  The gradient of a recorded loop can be
+ * differentiated once, while the same program is recorded and unless a function
+ * reads a view that requires grad and is not an input; otherwise, and for a third
+ * derivative, UNSUPPORTED. */
 core_status core_while(core_tensor_function condition,
                        core_tensor_function body, void *context,
                        core_tensor *const *inputs, size_t ninputs,

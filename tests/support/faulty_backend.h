@@ -13,6 +13,7 @@
 #include "interpose/interposers.h"
 #include "loader/loader.h"
 
+#include <libcore/codegen.h>
 #include <libcore/device.h>
 
 #include <fenv.h>
@@ -23,6 +24,7 @@ static struct {
     core_status status; /* of the following calls */
     bool silent, rounds, twice, odd;
     int frees, copies, launches, destroys;
+    int produces;      /* how often launch_after calls its function */
     void (*act)(void); /* called by each function */
     void (*end)(void *);
     void *context;
@@ -204,6 +206,37 @@ static core_status capture_end(void *device, void *stream, void **out)
 static const core_graph_capture_interface captures = {
     sizeof captures, 0, of_one, capture_end, of_two, destroy};
 
+static core_status build_kernel(void *device, const core_loop_program *program,
+                                const core_loop_hints *hints, void **out)
+{
+    (void)device;
+    (void)program;
+    (void)hints;
+    *out = block;
+    return respond();
+}
+
+static core_status launch_after(void *device, void *kernel,
+                                const core_loop_launch *launch, uint32_t result,
+                                core_status (*produce)(void *context),
+                                void *context)
+{
+    core_status status = CORE_OK;
+
+    (void)device;
+    (void)kernel;
+    (void)launch;
+    (void)result;
+    for (int i = 0; i < behaviour.produces; i++)
+        status = produce(context);
+    return behaviour.silent ? CORE_OK : status;
+}
+
+static const core_codegen_interface codegen = {.struct_size = sizeof codegen,
+                                               .build = build_kernel,
+                                               .destroy = destroy,
+                                               .launch_after = launch_after};
+
 static const void *get_interface(void *backend, core_string name,
                                  uint32_t version)
 {
@@ -213,6 +246,8 @@ static const void *get_interface(void *backend, core_string name,
         return &callbacks;
     if (name.size == 18 && memcmp(name.data, "core.graph_capture", 18) == 0)
         return &captures;
+    if (name.size == 12 && memcmp(name.data, "core.codegen", 12) == 0)
+        return &codegen;
     return name.size == 7 ? block : NULL; /* "private" */
 }
 

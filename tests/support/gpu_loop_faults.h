@@ -20,7 +20,9 @@
 #pragma GCC diagnostic pop
 
 #include "codegen/background_build.h"
+#include "device/device.h"
 
+#include <libcore/codegen.h>
 #include <libcore/compiled.h>
 #include <libcore/expressions.h>
 
@@ -217,6 +219,25 @@ START_TEST(kernel_is_used_when_it_is_compiled)
 }
 END_TEST
 
+/* Kernels on disk are those of one version. */
+START_TEST(identity_has_the_version_of_the_compiler)
+{
+    core_device *gpu;
+    core_string text = {NULL, 0}, again = {NULL, 0};
+    const core_codegen_interface *codegen;
+    int major = 0, minor = -1;
+
+    begin_faults("");
+    gpu = device_of(GPU);
+    codegen = &gpu->interfaces.codegen;
+    OK(codegen->identity(gpu->impl, &text));
+    sscanf(strrchr(text.data, ';'), "; %d.%d", &major, &minor);
+    ck_assert_msg(major > 0 && minor == 0, "%s", text.data);
+    OK(codegen->identity(gpu->impl, &again));
+    ck_assert_ptr_eq(text.data, again.data);
+}
+END_TEST
+
 #define GPU_LOOP_FAULT_TESTS                        \
     failed_compilation_is_explained_by_its_log,     \
         failed_compilation_may_have_no_log,         \
@@ -224,6 +245,7 @@ END_TEST
         compilation_without_code_is_reported,       \
         compiler_that_lacks_a_function_is_not_used, \
         slow_compilation_runs_in_the_background,    \
-        kernel_is_used_when_it_is_compiled
+        kernel_is_used_when_it_is_compiled,         \
+        identity_has_the_version_of_the_compiler
 
 #endif

@@ -37,20 +37,30 @@ static core_status no_memory(void)
                       "no host memory for a loop program");
 }
 
-/* Identifies what compiles like `generator` in the sources. */
+/* Under `loading`. */
+static void describe_compiler(gpu_device *device)
+{
+    int major = 0, minor = 0;
+
+    if (calls->compiler_version != NULL)
+        calls->compiler_version(device->context, &major, &minor);
+    snprintf(device->compiler, sizeof device->compiler, "1; %s; %s; %s; %d.%d",
+             calls->component, device->facts.driver, device->facts.architecture,
+             major, minor);
+}
+
+/* Kernels that were saved under another identity are compiled again.  The
+ * compiler is looked for here, as late as possible: opening it takes time. */
 static core_status identity(void *opaque, core_string *out_text)
 {
     gpu_device *device = opaque;
 
-    *out_text = core_sdk_string(device->generator);
+    pthread_mutex_lock(&device->loading);
+    if (device->compiler[0] == 0)
+        describe_compiler(device);
+    pthread_mutex_unlock(&device->loading);
+    *out_text = core_sdk_string(device->compiler);
     return CORE_OK;
-}
-
-void gpu_codegen_open(gpu_device *device)
-{
-    snprintf(device->generator, sizeof device->generator, "1; %s; %s; %s",
-             calls->component, device->facts.driver,
-             device->facts.architecture);
 }
 
 static core_status check_compiler(const gpu_device *device)

@@ -12,8 +12,6 @@
 
 extern const core_codegen_interface gpu_codegen;
 
-/* Sets device->generator, when the device has been opened. */
-void gpu_codegen_open(gpu_device *device);
 /* Forgets all compiled code; unload: the device still has it. */
 void gpu_codegen_clear(gpu_device *device, bool unload);
 

@@ -95,7 +95,6 @@ core_status gpu_device_open(void *backend, uint32_t index, void **out_device)
     if (device->facts.numa_node == UINT32_MAX)
         device->facts.numa_node =
             gpu_numa_node("/sys/bus/pci/devices", device->facts.stable_id);
-    gpu_codegen_open(device);
     pthread_mutex_init(&device->loading, NULL);
     pthread_mutex_init(&device->lock, NULL);
     atomic_init(&device->references, 1);

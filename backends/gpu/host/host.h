@@ -63,7 +63,8 @@ typedef struct gpu_device {
     gpu_function *functions;
     void **modules;           /* indexed like gpu_this_vendor.images */
     gpu_loop_code *loop_code; /* compiled loop programs; under `loading` */
-    char generator[160];      /* what compiles them: core.codegen's identity */
+    char compiler[192]; /* core.codegen's identity; under `loading`, "" before
+                         * the first question */
     /* Error records of streams: the free ones, those that work of ended streams
      * may still set, and their pinned pages. */
     gpu_error_slot *free_errors;

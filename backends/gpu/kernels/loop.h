@@ -5,7 +5,8 @@
  * host/loop_source.c writes for each program:
  *
  *     struct gpu_loop {
- *         enum { OPERANDS, NUMBERS, VECTOR };    NUMBERS: one bit per operand
+ *         enum { OPERANDS, VECTOR };
+ *         static const uint32_t NUMBERS;         one bit per operand
  *         struct elements { float e0; gpu_f16 e1; … };    of those in memory
  *         struct vectors { gpu_vector<float, VECTOR> e0; … };
  *         load, load_at, load_vectors            from memory: inputs

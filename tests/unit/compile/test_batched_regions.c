@@ -389,9 +389,47 @@ START_TEST(turns_that_differ_are_refused_by_name)
 }
 END_TEST
 
+/* Of a tensor that requires grad inside core_vmap, without autograd. */
+COMPILED_FUNCTION(loops_without_grad)
+{
+    core_tensor *leaf = NULL, *inputs[] = {NULL, x[1], x[2]};
+    core_status status = core_mul_scalar(x[0], core_int(2), &leaf);
+    bool before;
+
+    if (status == CORE_OK)
+        status = core_detach(leaf, &inputs[0]);
+    if (status == CORE_OK)
+        status = core_tensor_set_requires_grad(inputs[0], true);
+    before = core_grad_mode_set(false);
+    if (status == CORE_OK)
+        status = loop(w, inputs, 3, out, noutputs);
+    core_grad_mode_set(before);
+    core_tensor_release(leaf);
+    core_tensor_release(inputs[0]);
+    *noutputs = 1;
+    return status;
+}
+
+START_TEST(loops_without_grad_inside_vmap_are_recorded)
+{
+    world eager = batched_world(), traced = batched_world();
+    core_compiled *compiled;
+
+    mapped = loops_without_grad;
+    compiled = compile_fully(maps, &traced);
+    for (int i = 0; i < CALLS; i++) {
+        same_call(maps, &eager, compiled, &traced);
+        change(&eager);
+        change(&traced);
+    }
+    core_compiled_release(compiled);
+}
+END_TEST
+
 SUITE_ON_CPU_AND_SIM("compile/batched_regions",
                      branches_and_loops_inside_vmap_are_recorded,
                      one_predicate_selects_one_branch,
                      vmap_nests_around_recorded_branches,
                      branches_have_gradients_of_each_sample,
-                     turns_that_differ_are_refused_by_name)
+                     turns_that_differ_are_refused_by_name,
+                     loops_without_grad_inside_vmap_are_recorded)

@@ -12,6 +12,8 @@
 #include <libcore/functional.h>
 #include <libcore/lazy.h>
 
+#include <pthread.h>
+
 enum { GRADIENTS = 2, CALLS = 4 };
 
 /* x, a count.  Hidden: a weight, the number of turns. */
@@ -368,9 +370,92 @@ START_TEST(gradients_in_lazy_regions_use_the_numbers_that_were_drawn)
 }
 END_TEST
 
+/* ------------------------------------------------------- other threads -- */
+
+static bool interferes;
+
+static void *draw(void *unused)
+{
+    core_tensor *number = NULL;
+
+    (void)unused;
+    (void)core_rand(NULL, 0, NULL, CORE_F32, program_device, &number);
+    core_tensor_release(number);
+    return NULL;
+}
+
+/* Another thread draws a number before the call. */
+static core_status let_draw(core_call *call, const core_value *args,
+                            uint32_t nargs, core_value *results,
+                            uint32_t nresults)
+{
+    pthread_t thread;
+
+    if (interferes) {
+        ck_assert_int_eq(pthread_create(&thread, NULL, draw, NULL), 0);
+        pthread_join(thread, NULL);
+    }
+    return core_redispatch_displaced(call, args, nargs, results, nresults);
+}
+
+COMPILED_FUNCTION(drops_in_branch)
+{
+    core_tensor *predicate = NULL;
+    core_status status = is_positive(x[0], &predicate);
+
+    if (status == CORE_OK)
+        status = core_cond(predicate, drops, drops, w, x, 1, out, 1);
+    core_tensor_release(predicate);
+    *noutputs = 1;
+    return status;
+}
+
+static void check_interference(core_tensor_function function)
+{
+    world w = random_world();
+    core_compiled *compiled = compile_fully(function, &w);
+    core_tensor *out[1 + GRADIENTS] = {NULL}, *ones, *wanted = w.inputs[0];
+    uint64_t drawn;
+
+    train(function, &w, compiled, out, &drawn);
+    release_tensors(out, 1 + GRADIENTS);
+    interferes = true;
+    FAILS(core_compiled_call(compiled, w.inputs, 2, out, 1), CORE_ERROR_REFUSED,
+          "another thread used a generator");
+    ck_assert_ptr_null(out[0]);
+    interferes = false;
+    OK(core_compiled_call(compiled, w.inputs, 2, out, 1));
+    OK(core_ones_like(out[0], CORE_DTYPE_NONE, NULL, -1, &ones));
+    interferes = true;
+    FAILS(core_grad(out, 1, &ones, &wanted, 1, CORE_ALLOW_UNUSED, out + 1),
+          CORE_ERROR_REFUSED, "another thread used a generator");
+    interferes = false;
+    ck_assert_ptr_null(out[1]);
+    core_tensor_release(out[0]);
+    core_tensor_release(ones);
+    train(function, &w, compiled, out, &drawn);
+    release_tensors(out, 1 + GRADIENTS);
+    core_compiled_release(compiled);
+    core_generator_release(w.generator);
+}
+
+START_TEST(another_thread_that_draws_during_a_run_is_reported)
+{
+    core_registration *handle;
+
+    OK(core_function_register("tanh", CORE_KEY_BACKEND,
+                              core_device_type(program_device), let_draw, NULL,
+                              &handle));
+    check_interference(drops_in_branch);
+    check_interference(loops);
+    core_registration_release(handle);
+}
+END_TEST
+
 SUITE_ON_CPU_AND_SIM("compile/region_random",
                      branches_draw_the_same_numbers_in_their_gradient,
                      loops_draw_the_same_numbers_in_their_gradient,
                      second_derivatives_draw_the_same_numbers,
                      a_condition_that_draws_is_refused,
-                     gradients_in_lazy_regions_use_the_numbers_that_were_drawn)
+                     gradients_in_lazy_regions_use_the_numbers_that_were_drawn,
+                     another_thread_that_draws_during_a_run_is_reported)

@@ -575,6 +575,76 @@ END_TEST
 
 /* ----------------------------------------------------------- trace, fault -- */
 
+static core_status produce(void *context)
+{
+    core_status *status = context;
+
+    return *status == CORE_OK ? CORE_OK
+                              : core__error(*status, "as the test requests");
+}
+
+/* One column of two operands: the result is operand 1. */
+static core_status follow(uint32_t result, core_status produced)
+{
+    static const int64_t size = 4, stride = 4;
+    const core_codegen_interface *table = wrapped->get_interface(
+        wrapped->user, (core_string){"core.codegen", 12}, 1);
+    const core_loop_program program = {0};
+    core_operand operands[2] = {{.flags = 0}};
+    core_loop loop = {.ndim = 1,
+                      .noperands = 2,
+                      .noutputs = 1,
+                      .numel = size,
+                      .sizes = &size,
+                      .operands = operands};
+    const core_loop_launch launch = {
+        .struct_size = sizeof launch, .stream = stream, .loop = &loop};
+    core_status status;
+    void *kernel;
+
+    for (int i = 0; i < 2; i++)
+        operands[i] = (core_operand){
+            .dtype = CORE_F32, .memory = block_of(64), .strides = &stride};
+    ck_assert_int_eq(table->build(device, &program, NULL, &kernel), CORE_OK);
+    status = table->launch_after(device, kernel, &launch, result, produce,
+                                 &produced);
+    table->destroy(device, kernel);
+    for (int i = 0; i < 2; i++)
+        wrapped->memory->free(device, operands[i].memory, 64);
+    return status;
+}
+
+START_TEST(kernel_that_follows_another_launches_it_once)
+{
+    const char *breach;
+
+    behaviour.produces = 1;
+    ck_assert_int_eq(follow(1, CORE_OK), CORE_OK);
+    ck_assert_int_eq(follow(1, CORE_ERROR_DTYPE), CORE_ERROR_DTYPE);
+    ck_assert_uint_eq(core__interposers_violations(interposers, &breach), 0);
+    behaviour.produces = 2;
+    follow(1, CORE_OK);
+    reported(1, "calls produce 2 times");
+    behaviour.produces = 0;
+    follow(1, CORE_OK);
+    reported(2, "calls produce 0 times");
+    behaviour.produces = 1;
+    behaviour.silent = true;
+    follow(1, CORE_ERROR_DTYPE);
+    reported(3, "faulty.codegen.launch_after: ");
+}
+END_TEST
+
+START_TEST(kernel_that_follows_another_reads_its_result)
+{
+    behaviour.produces = 1;
+    follow(0, CORE_OK);
+    reported(1, "operand 0 is not an input");
+    follow(2, CORE_OK);
+    reported(2, "operand 2 is not an input");
+}
+END_TEST
+
 START_TEST(traced_call_is_one_line)
 {
     begin("trace", NULL);
@@ -722,6 +792,8 @@ int main(void)
         host_refuses_calls_that_are_not_running,
         errors_without_a_message_are_reported,
         null_from_the_plugin_is_refused,
+        kernel_that_follows_another_launches_it_once,
+        kernel_that_follows_another_reads_its_result,
     };
     const TTest *const others_tests[] = {
         traced_call_is_one_line,
