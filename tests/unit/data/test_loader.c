@@ -19,10 +19,10 @@ enum { SAMPLES = 23, BATCH = 4, BATCHES = 6 };
 
 /* A source whose tensor has the numbers of the samples. */
 typedef struct numbers {
-    int64_t fails;   /* at the batch with this sample; -1: never */
-    size_t returned; /* tensors that it claims */
-    bool silent;     /* fails without a message */
-    bool grad_mode;  /* it was on in a call */
+    int64_t fails;          /* at the batch with this sample; -1: never */
+    atomic_size_t returned; /* tensors that it claims */
+    bool silent;            /* fails without a message */
+    bool grad_mode;         /* it was on in a call */
     atomic_int reads, released;
 } numbers;
 
