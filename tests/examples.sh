@@ -3,8 +3,8 @@
 # Copyright The libcore authors
 
 # The programs in docs/modes.md, docs/transforms.md, docs/compile.md,
-# docs/expressions.md and docs/modules.md compile without warnings from the public headers and do what
-# the pages say.
+# docs/expressions.md, docs/modules.md and docs/data.md compile without warnings from
+# the public headers and do what the pages say.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 number=0
@@ -93,6 +93,32 @@ int main(void)
 END
 }
 
+# A program that trains on 300 rows with the function `train` of a file, and prints
+# how many it got in ten epochs.
+calls_train() { # file
+    printf '#include <libcore/core.h>\n#include <stdio.h>\n'
+    printf 'static long long seen;\n'
+    printf 'static core_status step(core_tensor *x, core_tensor *y)\n{\n'
+    printf '    seen += core_tensor_size(x, 0);\n'
+    printf '    return core_tensor_ndim(y) == 1 ? CORE_OK : CORE_ERROR_SHAPE;\n}\n'
+    cat "$1"
+    cat <<'END'
+int main(void)
+{
+    core_tensor *x = NULL, *y = NULL;
+
+    core_ones((const int64_t[]){300, 4}, 2, CORE_F32, NULL, &x);
+    core_ones((const int64_t[]){300}, 1, CORE_I64, NULL, &y);
+    if (train(x, y, NULL) != CORE_OK)
+        puts(core_error_message());
+    printf("rows: %lld\n", seen);
+    core_tensor_release(x);
+    core_tensor_release(y);
+    return 0;
+}
+END
+}
+
 # A program with a module that has the function `residual` of a file.
 calls_residual() { # file
     printf '#include <libcore/core.h>\n#include <libcore/expressions.h>\n'
@@ -120,7 +146,7 @@ int main(void)
 END
 }
 
-echo 1..19
+echo 1..21
 # Without them the other cases would be about nothing.
 ok 'modes.md has four examples' has_examples modes 4
 for program in 1 2 3 4; do
@@ -153,3 +179,6 @@ ok 'the first, a network, prints what the page says' \
     prints_as_expected modules-1
 calls_residual "$work/modules-2.c" >"$work/residual.c"
 ok 'the second, a module, computes' prints residual 'out of place: 1'
+ok 'data.md has one example' has_examples data 1
+calls_train "$work/data-1.c" >"$work/loader.c"
+ok 'it reads each row in each epoch' prints loader 'rows: 3000'

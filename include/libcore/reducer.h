@@ -125,10 +125,10 @@ void core_reducer_release(core_reducer *reducer);
  * parameters.
  *
  * After an error before any gradient was computed, such as a wrong argument, the
- * call can be repeated.  After an error in the middle of the backward, the grads
- * of the parameters may have been changed; the other ranks get an error as soon
- * as this rank has had a gradient of its own, and otherwise wait until the
- * timeout. */
+ * call can be repeated.  After an error in the middle of the backward, also of a
+ * NO_SYNC one, the grads of the parameters may have been changed in part: remove
+ * them before another call.  The other ranks get an error as soon as this rank
+ * has had a gradient of its own, and otherwise wait until the timeout. */
 core_status core_reducer_backward(core_reducer *reducer,
                                   core_tensor *const *tensors, size_t count,
                                   core_tensor *const *grads, uint32_t flags);
