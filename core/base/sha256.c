@@ -9,72 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The first 32 bits of the fractional parts of the cube roots of the first 64
- * primes. */
-static const uint32_t constants[64] = {
-    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1,
-    0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3,
-    0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786,
-    0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
-    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147,
-    0x06ca6351, 0x14292967, 0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13,
-    0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85, 0xa2bfe8a1, 0xa81a664b,
-    0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
-    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a,
-    0x5b9cca4f, 0x682e6ff3, 0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208,
-    0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
-
-static uint32_t rotated(uint32_t x, int by)
-{
-    return x >> by | x << (32 - by);
-}
-
-static void schedule(const unsigned char *block, uint32_t *w)
-{
-    for (int i = 0; i < 16; i++)
-        w[i] = (uint32_t)block[4 * i] << 24 | (uint32_t)block[4 * i + 1] << 16 |
-               (uint32_t)block[4 * i + 2] << 8 | block[4 * i + 3];
-    for (int i = 16; i < 64; i++) {
-        uint32_t a = w[i - 15], b = w[i - 2];
-
-        w[i] = w[i - 16] + (rotated(a, 7) ^ rotated(a, 18) ^ a >> 3) +
-               w[i - 7] + (rotated(b, 17) ^ rotated(b, 19) ^ b >> 10);
-    }
-}
-
-static void add_block(core__sha256 *self)
-{
-    uint32_t a = self->state[0], b = self->state[1], c = self->state[2];
-    uint32_t d = self->state[3], e = self->state[4], f = self->state[5];
-    uint32_t g = self->state[6], h = self->state[7];
-    uint32_t w[64];
-
-    schedule(self->block, w);
-    for (int i = 0; i < 64; i++) {
-        uint32_t e1 = rotated(e, 6) ^ rotated(e, 11) ^ rotated(e, 25);
-        uint32_t a0 = rotated(a, 2) ^ rotated(a, 13) ^ rotated(a, 22);
-        uint32_t one = h + e1 + ((e & f) ^ (~e & g)) + constants[i] + w[i];
-        uint32_t two = a0 + ((a & b) ^ (a & c) ^ (b & c));
-
-        h = g;
-        g = f;
-        f = e;
-        e = d + one;
-        d = c;
-        c = b;
-        b = a;
-        a = one + two;
-    }
-    self->state[0] += a;
-    self->state[1] += b;
-    self->state[2] += c;
-    self->state[3] += d;
-    self->state[4] += e;
-    self->state[5] += f;
-    self->state[6] += g;
-    self->state[7] += h;
-}
-
 void core__sha256_begin(core__sha256 *self)
 {
     static const uint32_t first[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372,
@@ -83,6 +17,19 @@ void core__sha256_begin(core__sha256 *self)
 
     memset(self, 0, sizeof *self);
     memcpy(self->state, first, sizeof first);
+    self->in_c = !core__sha256_has_instructions();
+}
+
+/* What does not fill a block waits in it. */
+static size_t fill_block(core__sha256 *self, const void *data, size_t size)
+{
+    size_t used = self->bytes % 64, free = 64 - used;
+    size_t now = size < free ? size : free;
+
+    memcpy(self->block + used, data, now);
+    if (now == free)
+        core__sha256_blocks(self, self->block, 1);
+    return now;
 }
 
 void core__sha256_add(core__sha256 *self, const void *data, size_t size)
@@ -90,15 +37,15 @@ void core__sha256_add(core__sha256 *self, const void *data, size_t size)
     const unsigned char *from = data;
 
     while (size > 0) {
-        size_t used = self->bytes % 64;
-        size_t now = size < 64 - used ? size : 64 - used;
+        size_t now = size & ~(size_t)63;
 
-        memcpy(self->block + used, from, now);
+        if (self->bytes % 64 != 0 || now == 0)
+            now = fill_block(self, from, size);
+        else
+            core__sha256_blocks(self, from, now / 64);
         self->bytes += now;
         from += now;
         size -= now;
-        if (self->bytes % 64 == 0)
-            add_block(self);
     }
 }
 
