@@ -68,6 +68,8 @@ compiler=$(sed -n 's/^CXX_CHECK = //p' "$LIBCORE_BUILD/Makefile")
 GPUEMU_COMPILER="${compiler#ccache } -I $LIBCORE_SOURCE/backends"
 # LIBCORE_TEST_SLOW: skips cases that differ only in a setting.
 slow=${LIBCORE_TEST_SLOW-}
+# LIBCORE_TEST_SANITIZED: skips what a sanitizer's tree runs with the same settings.
+sanitized=${LIBCORE_TEST_SANITIZED-}
 export GPUEMU_COMPILER
 
 if [ -f "$emulated/core_gpuemu.so" ]; then
@@ -75,6 +77,7 @@ if [ -f "$emulated/core_gpuemu.so" ]; then
     export LIBCORE_PLUGIN_PATH
     warps='32 64'
     [ -z "$slow" ] || warps=64
+    [ -z "$sanitized" ] || warps=32
     for warp in $warps; do
         ok "recorded_cases_pass_with_warps_of_$warp" recorded "GPUEMU_WARP=$warp"
     done
@@ -82,7 +85,7 @@ if [ -f "$emulated/core_gpuemu.so" ]; then
     # Under a sanitizer without the compiler, which the fakes use there.
     level_compiler=$GPUEMU_COMPILER
     [ -z "$slow" ] || level_compiler=
-    ok conformance_level_core_is_reached says 'level reached: core' \
+    [ -n "$sanitized" ] || ok conformance_level_core_is_reached says 'level reached: core' \
         env "GPUEMU_COMPILER=$level_compiler" \
         "$LIBCORE_BUILD/core-conformance" --level core \
         --timeout 600 --plugin "$emulated/core_gpuemu.so"
@@ -159,8 +162,10 @@ with_fakes() { # name, folder, libraries...; with $settings
     vendor=$1
     file=$LIBCORE_BUILD/$2/.libs/core_$1.so
     shift 2
-    # Only with a BLAS library.
-    [ -z "$slow" ] || [ "${2#*blas}" != "${2-}" ] || return 0
+    case ${2-} in
+    *blas*) [ -z "$sanitized" ] || return 0 ;;
+    *) [ -z "$slow" ] || return 0 ;;
+    esac
     if [ ! -f "$file" ] || [ ! -f "$fakes/$1" ]; then
         skip "$vendor with a fake driver" 'not built'
         return

@@ -14,7 +14,7 @@
 #   makes the same calls;
 # - test_fork: in a child forked beside other threads the sanitizer's own
 #   allocator may be locked, and what those threads had looks lost;
-# - but with --full: core-bench, whose rows repeat calls; train, train-amp,
+# - but with --full: core-bench, whose rows repeat calls; train, train-amp, train-compile,
 #   train-reports and train-distributed, whose parts have unit tests, beside the
 #   training below; opencl, whose plugin it builds without sanitizers; test_gpu_nvrtc and
 #   test_gpu_loop_compilers, where vendors' compilers compute;
@@ -28,7 +28,8 @@ section_sanitize() {
     [ $full = yes ] || tools='core-info core-conformance core-train'
     # shellcheck disable=SC2086 # a list, and empty or one option
     build "address and undefined sanitizers" "$work/asan" \
-        --enable-sanitize=address,undefined $opencl $unoptimized || return
+        --enable-sanitize=address,undefined $opencl \
+        CFLAGS="$little_optimized" CPU_OPTIMIZATION=-Og || return
     check "address and undefined sanitizers" "$work/asan" TESTS="$tests" \
         check_PROGRAMS="tests/first_result $(programs "$tests")" \
         ${kernels:+"$kernels"}
@@ -41,7 +42,7 @@ sanitize_tests() {
     left='checks|configure-gpu|explain|quickstart|gpu-tests|fuzz|guide|template'
     left="$left|examples|example-programs|typed-calls|opencl-objects|conformance-mutants|anomaly"
     left="$left|compare-pytorch|test_fork|comm-mutants"
-    [ $full = yes ] || left="$left|core-bench|opencl|train(-amp|-reports|-distributed)?"
+    [ $full = yes ] || left="$left|core-bench|opencl|train(-amp|-compile|-reports|-distributed)?"
     [ $full = yes ] || left="$left|test_gpu_(nvrtc|loop_compilers|beyond_31_bits)"
     find tests -maxdepth 1 -name '*.sh' >"$logs/tests.txt"
     find tests/unit -name 'test_*.c' >>"$logs/tests.txt"

@@ -16,7 +16,8 @@ section_tsan() {
     tools='core-info core-train'
     # shellcheck disable=SC2086 # a list, and empty or one option
     build "thread sanitizer" "$work/tsan" --enable-sanitize=thread \
-        --disable-opencl $kernel_sets $unoptimized || return
+        --disable-opencl $kernel_sets CFLAGS="$little_optimized" \
+        CPU_OPTIMIZATION=-Og || return
     use_build "$work/tsan"
     try "core-info runs in the folder of the sources" sh -c \
         "'$work/tsan/core-info' | grep -w sim"
