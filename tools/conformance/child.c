@@ -23,7 +23,7 @@ static bool add_all(suite *self, bool with_ops)
            suite_add_any_thread(self) && suite_add_interfaces(self) &&
            suite_add_two_devices(self) && suite_add_features(self) &&
            suite_add_codegen(self) && suite_add_reset(self) &&
-           suite_add_tensors(self) && (!with_ops || suite_add_ops(self)) &&
+           suite_add_removal(self) && suite_add_tensors(self) && (!with_ops || suite_add_ops(self)) &&
            suite_add_rules(self) && suite_add_large(self) &&
            suite_add_shapes(self) && suite_add_rows(self) &&
            suite_add_conversions(self) && suite_add_values(self) &&

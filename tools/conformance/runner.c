@@ -21,7 +21,7 @@
 
 extern char **environ;
 
-enum { LINE = 2048, ARGUMENTS = 24, LISTING = 10 };
+enum { LINE = 2048, ARGUMENTS = 28, LISTING = 10 };
 
 /* One child process and its state. */
 typedef struct child {

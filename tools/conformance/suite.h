@@ -82,6 +82,8 @@ struct suite {
     const char *golden; /* prefix, or NULL */
     const char *wanted; /* the device's name, or NULL: the plugin's first */
     const char *filter; /* runs only tests of matching names; NULL: all */
+    const char *remove; /* the command that removes the device, or NULL */
+    const char *restore; /* the command that undoes that, or NULL */
     bool quick;         /* leaves out calls of many elements */
     /* Seconds: a call that would take longer is left out. */
     double longest_call;
@@ -168,6 +170,7 @@ bool suite_add_interfaces(suite *self);
 bool suite_add_features(suite *self);
 bool suite_add_codegen(suite *self);
 bool suite_add_reset(suite *self);
+bool suite_add_removal(suite *self);
 bool suite_add_tensors(suite *self);
 bool suite_add_ops(suite *self);
 bool suite_add_rules(suite *self);
