@@ -25,8 +25,7 @@ void sim_hotplug_watch(core_status (*function)(void *user), void *user)
 /* Returns false if no file names the devices that are absent. */
 static bool read_absent(bool absent[SIM_DEVICES])
 {
-    core_string name =
-        sim_host->setting(core_sdk_string("LIBCORE_SIM_ABSENT"));
+    core_string name = sim_host->setting(core_sdk_string("LIBCORE_SIM_ABSENT"));
     char path[PATH_MAX];
     uint32_t index;
     FILE *file;

@@ -64,9 +64,9 @@ static bool begin(removal *r)
     return p->synchronous ||
            (expect_plugin_ok(r->out, p->events.create(p->device, 0, &r->event),
                              "creating an event") &&
-            expect_plugin_ok(
-                r->out, p->events.record(p->device, r->event, p->stream),
-                "recording an event") &&
+            expect_plugin_ok(r->out,
+                             p->events.record(p->device, r->event, p->stream),
+                             "recording an event") &&
             plugin_wait(p, r->out));
 }
 
@@ -137,10 +137,10 @@ static bool memory_is_lost(removal *r)
     const core_memory_table *m = &p->memory;
 
     return lost(r, m->alloc(p->device, r->block.size, &other), "alloc") &&
-           lost(r,
-                m->copy_from_host(p->device, p->stream, at, bytes,
-                                  sizeof bytes),
-                "copy_from_host") &&
+           lost(
+               r,
+               m->copy_from_host(p->device, p->stream, at, bytes, sizeof bytes),
+               "copy_from_host") &&
            lost(r,
                 m->copy_to_host(p->device, p->stream, bytes, at, sizeof bytes),
                 "copy_to_host") &&
