@@ -209,7 +209,7 @@ static void end_test(runner *self, child *from, char *rest)
     if (one->verdict >= VERDICTS)
         one->verdict = VERDICT_HARNESS_ERROR;
     one->error = atof(error);
-    one->measured = atof(measured);
+    one->measured = *unit ? atof(measured) : -1;
     one->milliseconds = (suite_seconds() - from->started) * 1000;
     snprintf(one->unit, sizeof one->unit, "%s", unit);
     snprintf(one->detail, sizeof one->detail, "%s", detail);
