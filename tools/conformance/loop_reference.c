@@ -635,9 +635,10 @@ void loop_case_text(const core_loop_program *program, char *text, size_t size)
     text[0] = '\0';
     for (uint32_t i = 0; i < program->ninstructions; i++) {
         const core_loop_instruction *at = &program->instructions[i];
-        int length = snprintf(text + used, size - used, "%s%s %s(%u,%u,%u)",
-                              i ? " " : "", opcode_name(at->opcode),
-                              core_dtype_name(at->type), at->a, at->b, at->c);
+        int length = snprintf(
+            text + used, size - used, "%s%s%s%s(%u,%u,%u)", i ? " " : "",
+            opcode_name(at->opcode), at->type ? " " : "",
+            at->type ? core_dtype_name(at->type) : "", at->a, at->b, at->c);
 
         if (length < 0 || (size_t)length >= size - used)
             break;

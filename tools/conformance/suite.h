@@ -188,6 +188,7 @@ bool suite_add_dimensions(suite *self);
 bool suite_add_second_device(suite *self);
 bool suite_add_kernel_events(suite *self);
 bool suite_add_layers(suite *self);
+bool suite_add_arguments(suite *self);
 bool suite_add_graph_kernels(suite *self);
 bool suite_add_kept_weights(suite *self);
 bool suite_add_stream_order(suite *self);
