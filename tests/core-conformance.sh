@@ -593,6 +593,8 @@ ok "a filter that matches no test is an error" ends 2 \
 ok "a shard without tests is an error" ends 2 \
     'selected: [1-9] are divided among 100 shards$' \
     --plugin "$sim" --filter 'core/entry/*' --shard 100/100
+ok "--restore without --remove is an error" ends 2 \
+    '--restore needs --remove$' --plugin "$sim" --restore true
 ok "reports are bundled and verified" submits
 ok "a changed submission is refused" forged
 ok "output that cannot be written is an error" full

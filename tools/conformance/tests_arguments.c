@@ -63,7 +63,8 @@ static bool can_check(suite *self, const sample *one, core_dtype dtype)
 
     memset(&wanted, 0, sizeof wanted);
     good = sample_call_parse(&call, self, one, dtype) &&
-           (sample_call_has_dtype(&call) || dtype == CORE_I64) &&
+           (sample_call_has_dtype(&call) ||
+            (dtype == CORE_I64 && call.noperands > 0)) &&
            !oracle_random(one->op) && oracle_defines(&call) &&
            reference_shapes(&call, &wanted) == CORE_OK &&
            claim_of(self, &call, &wanted) != CLAIM_NONE &&
