@@ -448,7 +448,7 @@ one_cause() {
     names_cause crashes-in-init 'signal 6 .* during init' &&
         names_cause crashes-in-enumerate 'signal 6 .* during enumerate' &&
         names_cause crashes-in-device-open 'signal 6 .* during device_open' &&
-        names_cause lacks-copy 'the memory table lacks one of alloc, .*' &&
+        names_cause lacks-copy 'copy of the memory table is NULL' &&
         names_cause accepts-nothing 'the entry refuses: .*'
 }
 
