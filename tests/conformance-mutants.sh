@@ -11,6 +11,11 @@ rules=$LIBCORE_SOURCE/tests/fixtures/mutants/rules.txt
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 number=0
+# Commands that remove the first device, and restore it.
+LIBCORE_SIM_ABSENT=$work/absent
+export LIBCORE_SIM_ABSENT
+remove="echo 0 >$work/absent"
+restore=": >$work/absent"
 # Delays work, so that missing synchronization is detected reliably.
 LIBCORE_SIM_DELAY_US=100
 export LIBCORE_SIM_DELAY_US
@@ -55,9 +60,11 @@ caught() {
     timeout=$patience
     [ "$3" = TIMEOUT ] && timeout=5
     budget=600
-    [ "$2" = core/opening/in-time ] && budget=1
+    case $2 in core/opening/in-time | core/removal/*) budget=1 ;; esac
+    : >"$work/absent"
     LIBCORE_MUTANT_RULE=$1 "$conformance" --plugin "$mutant" --filter "$2" \
-        --timeout $timeout --open-budget $budget >"$work/out" 2>&1
+        --timeout $timeout --open-budget $budget --remove "$remove" \
+        --restore "$restore" >"$work/out" 2>&1
     status=$?
     good=no
     [ $status = 1 ] && good=yes
@@ -81,7 +88,8 @@ passed_in_level() {
     level=${1%%/*}
     [ -f "$work/$level" ] ||
         "$conformance" --plugin "$mutant" --only "$level" --timeout $patience \
-            --open-budget $patience >"$work/$level" 2>&1
+            --open-budget $patience --remove "$remove" \
+            --restore "$restore" >"$work/$level" 2>&1
     good=no
     grep -q "^ok [0-9]* - $1\$" "$work/$level" && good=yes
     grep " $1" "$work/$level" >"$work/out"

@@ -448,7 +448,7 @@ one_cause() {
     names_cause crashes-in-init 'signal 6 .* during init' &&
         names_cause crashes-in-enumerate 'signal 6 .* during enumerate' &&
         names_cause crashes-in-device-open 'signal 6 .* during device_open' &&
-        names_cause lacks-copy 'the memory table lacks one of alloc, .*' &&
+        names_cause lacks-copy 'copy of the memory table is NULL' &&
         names_cause accepts-nothing 'the entry refuses: .*'
 }
 
@@ -593,6 +593,8 @@ ok "a filter that matches no test is an error" ends 2 \
 ok "a shard without tests is an error" ends 2 \
     'selected: [1-9] are divided among 100 shards$' \
     --plugin "$sim" --filter 'core/entry/*' --shard 100/100
+ok "--restore without --remove is an error" ends 2 \
+    '--restore needs --remove$' --plugin "$sim" --restore true
 ok "reports are bundled and verified" submits
 ok "a changed submission is refused" forged
 ok "output that cannot be written is an error" full

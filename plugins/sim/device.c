@@ -170,7 +170,9 @@ core_status sim_device_properties(void *device, core_device_properties *out)
 
 core_status sim_device_status(void *device)
 {
-    return sim_usable(device);
+    core_status status = sim_hotplug_look();
+
+    return status == CORE_OK ? sim_usable(device) : status;
 }
 
 const void *sim_get_interface(void *backend, core_string name, uint32_t version)

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Devices that a program adds, removes and reorders through sim.control. */
+/* Devices that a program adds, removes and reorders through sim.control, or
+ * another process by the file LIBCORE_SIM_ABSENT. */
 
 #include "sim.h"
+
+#include <limits.h>
 
 /* Indices in sim_devices, in the order of the enumeration; under sim_lock. */
 static uint32_t order[SIM_DEVICES];
@@ -19,11 +22,60 @@ void sim_hotplug_watch(core_status (*function)(void *user), void *user)
     pthread_mutex_unlock(&sim_lock);
 }
 
+/* Returns false if no file names the devices that are absent. */
+static bool read_absent(bool absent[SIM_DEVICES])
+{
+    core_string name = sim_host->setting(core_sdk_string("LIBCORE_SIM_ABSENT"));
+    char path[PATH_MAX];
+    uint32_t index;
+    FILE *file;
+
+    if (!name.data || name.size == 0 || name.size >= sizeof path ||
+        sim_host->abi_minor < 6)
+        return false;
+    memcpy(path, name.data, name.size);
+    path[name.size] = '\0';
+    file = fopen(path, "re");
+    if (!file)
+        return false;
+    while (fscanf(file, "%2u", &index) == 1)
+        absent[index % SIM_DEVICES] = true;
+    fclose(file);
+    return true;
+}
+
+/* Another thread may have done the same. */
+static core_status change_to(uint32_t index, bool absent)
+{
+    core_status status =
+        absent ? sim_hotplug_remove(index) : sim_hotplug_add(index);
+
+    return status == CORE_ERROR_NOT_FOUND ||
+                   status == CORE_ERROR_INVALID_ARGUMENT
+               ? CORE_OK
+               : status;
+}
+
+core_status sim_hotplug_look(void)
+{
+    bool absent[SIM_DEVICES] = {false};
+    core_status status = CORE_OK;
+
+    if (!read_absent(absent))
+        return CORE_OK;
+    for (uint32_t i = 0; status == CORE_OK && i < sim_set.devices; i++)
+        if (sim_devices[i].present == absent[i])
+            status = change_to(i, absent[i]);
+    return status;
+}
+
 core_status sim_hotplug_before_read(void)
 {
-    core_status (*function)(void *);
+    core_status (*function)(void *), status = sim_hotplug_look();
     void *user;
 
+    if (status != CORE_OK)
+        return status;
     pthread_mutex_lock(&sim_lock);
     function = watcher;
     user = watcher_user;

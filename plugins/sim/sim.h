@@ -71,7 +71,7 @@ core_status sim_settings_read(void);
 struct sim_device {
     uint32_t index; /* in sim_devices, and part of its id */
     bool open;
-    bool present; /* hotplug.c */
+    _Atomic bool present; /* hotplug.c */
     _Atomic bool lost;
     bool held; /* starts no new work */
     pthread_cond_t released;
@@ -104,6 +104,8 @@ core_status sim_hotplug_add(uint32_t device);
 core_status sim_hotplug_reverse(void);
 void sim_hotplug_watch(core_status (*function)(void *user), void *user);
 core_status sim_hotplug_before_read(void);
+/* Removes and adds the devices that LIBCORE_SIM_ABSENT says. */
+core_status sim_hotplug_look(void);
 extern const core_hotplug_interface sim_hotplug;
 extern const core_ipc_interface sim_ipc;
 

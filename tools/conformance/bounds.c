@@ -4,6 +4,7 @@
 #include "bounds.h"
 
 #include "element_value.h"
+#include "operators.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -194,6 +195,20 @@ static bool same(const reference *wanted, double got, double want)
            (isnan(got) && isnan(want));
 }
 
+/* An element that is what the memory was filled with. */
+static const char *if_unwritten(core_dtype dtype, double got)
+{
+    unsigned char pattern[8];
+
+    memset(pattern, OPERATORS_POISON, sizeof pattern);
+    return core_dtype_is_floating(dtype) && element_load(dtype, pattern) == got
+               ? ": that is what the memory was filled with before the call, "
+                 "so "
+                 "the element was not written, or not before the result was "
+                 "read"
+               : "";
+}
+
 bool bounds_hold(const bounds *allowed, const sample_call *call,
                  const reference *wanted, uint32_t r, const double *got,
                  outcome *out)
@@ -214,8 +229,10 @@ bool bounds_hold(const bounds *allowed, const sample_call *call,
             return fail_zero(wanted, r, got, i, out);
         if (!floating || wanted->exact || isnan(got[i]) || isnan(want))
             return expect(out, false,
-                          "result %u, element %lld: got %.17g, expected %.17g",
-                          r, (long long)i, got[i], want);
+                          "result %u, element %lld: got %.17g, expected "
+                          "%.17g%s",
+                          r, (long long)i, got[i], want,
+                          if_unwritten(dtype, got[i]));
         limit = allowance(allowed, call, wanted, dtype, wanted->values[r][i]);
         if (isinf(got[i]) || isinf(want)) {
             /* At the edge of the range both a finite value and infinity are
@@ -234,10 +251,11 @@ bool bounds_hold(const bounds *allowed, const sample_call *call,
         if (!(fabs(got[i] - wanted->values[r][i]) <= limit))
             return expect(out, false,
                           "result %u, element %lld: got %s, which is %.1f "
-                          "times the bound",
+                          "times the bound%s",
                           r, (long long)i,
                           difference(text, sizeof text, got[i], want),
-                          fabs(got[i] - wanted->values[r][i]) / limit);
+                          fabs(got[i] - wanted->values[r][i]) / limit,
+                          if_unwritten(dtype, got[i]));
     }
     return true;
 }

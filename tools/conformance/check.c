@@ -30,7 +30,8 @@ enum {
     COMPILE_BUDGET = 30, /* seconds */
     TIME_LIMIT = 60,     /* of a test, in seconds */
     OPEN_BUDGET = 30,
-    LONGEST = 7 * 86400
+    LONGEST = 7 * 86400,
+    ARGUMENTS = 24
 };
 
 typedef struct options {
@@ -45,6 +46,8 @@ typedef struct options {
     const char *timeout;
     const char *budget;
     const char *open_budget;
+    const char *remove;
+    const char *restore;
     const char *waivers;
     const char *resume;
     const char *tap;
@@ -67,6 +70,7 @@ const char check_usage[] =
     "                        [--seed N] [--timeout SECONDS]\n"
     "                        [--open-budget SECONDS] [--compile-budget "
     "SECONDS]\n"
+    "                        [--remove COMMAND] [--restore COMMAND]\n"
     "                        [--waivers FILE] [--resume FILE] [--list]\n"
     "                        [--golden PREFIX] [--tap FILE] [--jsonl FILE] "
     "[--junit FILE]\n"
@@ -99,6 +103,8 @@ static int read_options(int argc, char **argv, options *out)
         {"--timeout", &out->timeout, NULL},
         {"--compile-budget", &out->budget, NULL},
         {"--open-budget", &out->open_budget, NULL},
+        {"--remove", &out->remove, NULL},
+        {"--restore", &out->restore, NULL},
         {"--waivers", &out->waivers, NULL},
         {"--resume", &out->resume, NULL},
         {"--tap", &out->tap, NULL},
@@ -201,6 +207,10 @@ static bool complete_options(const options *chosen, report *out,
         (chosen->open_budget && !read_number(chosen->open_budget, &budget)) ||
         (chosen->timeout && !read_number(chosen->timeout, &seconds)))
         return false;
+    if (chosen->restore && !chosen->remove) {
+        print_error("--restore needs --remove", "");
+        return false;
+    }
     if (seconds < 1 || seconds > LONGEST) {
         print_error("--timeout accepts at least one second and at most a week, "
                     "604800 seconds, not ",
@@ -412,6 +422,8 @@ static int child_main(const options *chosen)
                   .wanted = chosen->device,
                   .golden = chosen->golden,
                   .filter = chosen->filter,
+                  .remove = chosen->remove,
+                  .restore = chosen->restore,
                   .quick = chosen->quick,
                   .seed = 1};
     uint64_t budget = COMPILE_BUDGET, open_budget = OPEN_BUDGET;
@@ -522,14 +534,45 @@ static bool lacks_reference(void)
     return true;
 }
 
+/* The options that the child processes need. */
+static void give_to_children(const options *chosen,
+                             const char *arguments[ARGUMENTS])
+{
+    const struct {
+        const char *flag, *text;
+    } texts[] = {
+        {"--plugin", chosen->plugin},
+        {"--device", chosen->device},
+        {"--golden", chosen->golden},
+        {"--seed", chosen->seed},
+        {"--compile-budget", chosen->budget},
+        {"--open-budget", chosen->open_budget},
+        {"--remove", chosen->remove},
+        {"--restore", chosen->restore},
+        {"--timeout", chosen->timeout},
+        {"--filter", chosen->filter},
+    };
+    size_t n = 0;
+
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (texts[i].text) {
+            arguments[n++] = texts[i].flag;
+            arguments[n++] = texts[i].text;
+        }
+    if (chosen->quick)
+        arguments[n++] = "--quick";
+    if (chosen->list)
+        arguments[n++] = "--list";
+    arguments[n] = NULL;
+}
+
 int check_main(int argc, char **argv)
 {
     options chosen = {0};
-    const char *arguments[20];
+    const char *arguments[ARGUMENTS];
     report found = {0};
     runner self = {.arguments = arguments, .report = &found};
     char *plugin = NULL;
-    size_t n = 0;
     int result = read_options(argc, argv, &chosen);
 
     if (result >= 0)
@@ -547,41 +590,7 @@ int check_main(int argc, char **argv)
         !complete_options(&chosen, &found, &self.timeout) ||
         (!chosen.list && !can_finish(&chosen)))
         goto done;
-    arguments[n++] = "--plugin";
-    arguments[n++] = plugin;
-    if (chosen.device) {
-        arguments[n++] = "--device";
-        arguments[n++] = chosen.device;
-    }
-    if (chosen.golden) {
-        arguments[n++] = "--golden";
-        arguments[n++] = chosen.golden;
-    }
-    if (chosen.seed) {
-        arguments[n++] = "--seed";
-        arguments[n++] = chosen.seed;
-    }
-    if (chosen.budget) {
-        arguments[n++] = "--compile-budget";
-        arguments[n++] = chosen.budget;
-    }
-    if (chosen.open_budget) {
-        arguments[n++] = "--open-budget";
-        arguments[n++] = chosen.open_budget;
-    }
-    if (chosen.timeout) {
-        arguments[n++] = "--timeout";
-        arguments[n++] = chosen.timeout;
-    }
-    if (chosen.filter) {
-        arguments[n++] = "--filter";
-        arguments[n++] = chosen.filter;
-    }
-    if (chosen.quick)
-        arguments[n++] = "--quick";
-    if (chosen.list)
-        arguments[n++] = "--list";
-    arguments[n] = NULL;
+    give_to_children(&chosen, arguments);
     self.verbose = chosen.verbose;
     result = run(&chosen, &self, &found);
 done:

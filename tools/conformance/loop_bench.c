@@ -37,7 +37,10 @@ bool codegen_bed_open(codegen_bed *b, suite *self, outcome *out)
 
 /* --------------------------------------------------------------- loops -- */
 
-enum { GAP = 3 }; /* elements from one to the next */
+enum {
+    GAP = 3, /* elements from one to the next */
+    PATTERN = 0xa5
+};
 
 const char *const loop_layout_texts[LOOP_LAYOUTS] = {
     "dense", "with gaps", "transposed",
@@ -108,7 +111,7 @@ static void write_numbers(codegen_bed *b, loop_bench *k, uint32_t operand)
     core_dtype dtype = k->host[operand].dtype;
     uint64_t step = step_of(k, operand);
 
-    memset(k->data[operand], 0xa5, k->bytes[operand] + 2 * LOOP_GUARD);
+    memset(k->data[operand], PATTERN, k->bytes[operand] + 2 * LOOP_GUARD);
     if (k->host[operand].flags & CORE_OPERAND_OUTPUT)
         return;
     for (uint64_t at = 0; at + loop_itemsize(dtype) <= k->bytes[operand];
@@ -291,6 +294,26 @@ static bool is_close(core_dtype dtype, const void *got, const void *wanted,
     return tolerance > 0 && fabs(x - y) <= tolerance * fabs(y);
 }
 
+static bool is_pattern(const char *element, uint64_t size)
+{
+    for (uint64_t i = 0; i < size; i++)
+        if ((unsigned char)element[i] != PATTERN)
+            return false;
+    return size >= 4;
+}
+
+/* Outputs are filled with a pattern before a launch. */
+static const char *cause_of(const char *got, const char *wanted, uint64_t size)
+{
+    if (is_pattern(wanted, size))
+        return ": the launch writes between or beyond the elements of the "
+               "output";
+    if (is_pattern(got, size))
+        return ": the memory is as it was before the launch, which has not "
+               "written the element";
+    return "";
+}
+
 bool loop_bench_is_same(codegen_bed *b, loop_bench *k, double tolerance,
                         const char *what)
 {
@@ -313,10 +336,11 @@ bool loop_bench_is_same(codegen_bed *b, loop_bench *k, double tolerance,
 
             same = expect(b->out, is_close(dtype, got + at, wanted, tolerance),
                           "%s: output %u, %lld bytes after its first: got "
-                          "%.9g, expected %.9g",
+                          "%.9g, expected %.9g%s",
                           what, i, (long long)at - LOOP_GUARD,
                           element_load(dtype, got + at),
-                          element_load(dtype, wanted));
+                          element_load(dtype, wanted),
+                          cause_of(got + at, wanted, step));
         }
         free(got);
         if (!same)

@@ -567,6 +567,67 @@ void loop_reference_run(const core_loop_program *program, const core_loop *loop)
     }
 }
 
+/* The constants CORE_LOOP_… without their prefix. */
+static const char *const opcode_names[] = {
+    [CORE_LOOP_LOAD] = "load",
+    [CORE_LOOP_STORE] = "store",
+    [CORE_LOOP_CONSTANT] = "constant",
+    [CORE_LOOP_INDEX] = "index",
+    [CORE_LOOP_SIZE] = "size",
+    [CORE_LOOP_POSITION] = "position",
+    [CORE_LOOP_ROW_SIZE] = "row_size",
+    [CORE_LOOP_ADD] = "add",
+    [CORE_LOOP_SUB] = "sub",
+    [CORE_LOOP_MUL] = "mul",
+    [CORE_LOOP_DIV] = "div",
+    [CORE_LOOP_FLOOR_DIVIDE] = "floor_divide",
+    [CORE_LOOP_FMOD] = "fmod",
+    [CORE_LOOP_REMAINDER] = "remainder",
+    [CORE_LOOP_FMA] = "fma",
+    [CORE_LOOP_NEG] = "neg",
+    [CORE_LOOP_ABS] = "abs",
+    [CORE_LOOP_SQRT] = "sqrt",
+    [CORE_LOOP_CEIL] = "ceil",
+    [CORE_LOOP_FLOOR] = "floor",
+    [CORE_LOOP_TRUNC] = "trunc",
+    [CORE_LOOP_ROUND] = "round",
+    [CORE_LOOP_MAXIMUM] = "maximum",
+    [CORE_LOOP_MINIMUM] = "minimum",
+    [CORE_LOOP_FMAX] = "fmax",
+    [CORE_LOOP_FMIN] = "fmin",
+    [CORE_LOOP_COPYSIGN] = "copysign",
+    [CORE_LOOP_SIGNBIT] = "signbit",
+    [CORE_LOOP_AND] = "and",
+    [CORE_LOOP_OR] = "or",
+    [CORE_LOOP_XOR] = "xor",
+    [CORE_LOOP_NOT] = "not",
+    [CORE_LOOP_SHIFT_LEFT] = "shift_left",
+    [CORE_LOOP_SHIFT_RIGHT] = "shift_right",
+    [CORE_LOOP_EQ] = "eq",
+    [CORE_LOOP_NE] = "ne",
+    [CORE_LOOP_LT] = "lt",
+    [CORE_LOOP_LE] = "le",
+    [CORE_LOOP_GT] = "gt",
+    [CORE_LOOP_GE] = "ge",
+    [CORE_LOOP_SELECT] = "select",
+    [CORE_LOOP_CONVERT] = "convert",
+    [CORE_LOOP_FUNCTION] = "function",
+    [CORE_LOOP_PHILOX32] = "philox32",
+    [CORE_LOOP_PHILOX64] = "philox64",
+    [CORE_LOOP_REDUCE_SUM] = "reduce_sum",
+    [CORE_LOOP_REDUCE_MAX] = "reduce_max",
+    [CORE_LOOP_REDUCE_MIN] = "reduce_min",
+};
+
+/* "%3 = mul f32 %1 %2", as "mul f32 1 2": the operands are those of codegen.h,
+ * values counted by instruction. */
+static const char *opcode_name(uint32_t opcode)
+{
+    const size_t count = sizeof opcode_names / sizeof *opcode_names;
+
+    return opcode < count && opcode_names[opcode] ? opcode_names[opcode] : "?";
+}
+
 void loop_case_text(const core_loop_program *program, char *text, size_t size)
 {
     size_t used = 0;
@@ -574,9 +635,10 @@ void loop_case_text(const core_loop_program *program, char *text, size_t size)
     text[0] = '\0';
     for (uint32_t i = 0; i < program->ninstructions; i++) {
         const core_loop_instruction *at = &program->instructions[i];
-        int length =
-            snprintf(text + used, size - used, "%s%u:%u(%u,%u,%u)",
-                     i ? " " : "", at->opcode, at->type, at->a, at->b, at->c);
+        int length = snprintf(
+            text + used, size - used, "%s%s%s%s(%u,%u,%u)", i ? " " : "",
+            opcode_name(at->opcode), at->type ? " " : "",
+            at->type ? core_dtype_name(at->type) : "", at->a, at->b, at->c);
 
         if (length < 0 || (size_t)length >= size - used)
             break;

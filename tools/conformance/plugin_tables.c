@@ -295,38 +295,75 @@ core_plugin_entry_function plugin_tables_entry(suite *self, outcome *out)
     return entry;
 }
 
+typedef struct needed_slot {
+    const char *name;
+    bool there;
+} needed_slot;
+
+static bool has_all(const char *table, const needed_slot *slots, size_t count,
+                    outcome *out)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!expect(out, slots[i].there, "%s of %s is NULL", slots[i].name,
+                    table))
+            return false;
+    return true;
+}
+
+static bool has_memory_slots(const core_memory_table *m, outcome *out)
+{
+    const needed_slot slots[] = {
+        {"alloc", m->alloc},
+        {"free", m->free},
+        {"copy_from_host", m->copy_from_host},
+        {"copy_to_host", m->copy_to_host},
+        {"copy", m->copy},
+        {"fill", m->fill},
+    };
+
+    return has_all("the memory table", slots, sizeof slots / sizeof *slots,
+                   out);
+}
+
+static bool has_stream_slots(const core_stream_table *s,
+                             const core_event_table *e, outcome *out)
+{
+    const needed_slot of_streams[] = {
+        {"create", s->create},         {"destroy", s->destroy},
+        {"query", s->query},           {"synchronize", s->synchronize},
+        {"wait_event", s->wait_event},
+    };
+    const needed_slot of_events[] = {
+        {"create", e->create},           {"destroy", e->destroy},
+        {"record", e->record},           {"query", e->query},
+        {"synchronize", e->synchronize},
+    };
+
+    return has_all("the stream table", of_streams,
+                   sizeof of_streams / sizeof *of_streams, out) &&
+           has_all("the event table", of_events,
+                   sizeof of_events / sizeof *of_events, out);
+}
+
 /* Checks the slots that every test calls and no device may lack. */
 static bool has_required_slots(const plugin_tables *plugin, outcome *out)
 {
     const core_backend *b = &plugin->backend;
-    const core_memory_table *m = &plugin->memory;
-    const core_stream_table *s = &plugin->streams;
-    const core_event_table *e = &plugin->events;
+    const needed_slot slots[] = {
+        {"enumerate", b->enumerate},
+        {"device_open", b->device_open},
+        {"device_close", b->device_close},
+        {"device_properties", b->device_properties},
+        {"memory", b->memory},
+    };
 
-    return expect(out,
-                  b->enumerate && b->device_open && b->device_close &&
-                      b->device_properties,
-                  "the backend lacks one of enumerate, device_open, "
-                  "device_close and device_properties") &&
-           expect(out, b->memory != NULL, "there is no memory table") &&
-           expect(out,
-                  m->alloc && m->free && m->copy_from_host && m->copy_to_host &&
-                      m->copy && m->fill,
-                  "the memory table lacks one of alloc, free, copy_from_host, "
-                  "copy_to_host, copy and fill") &&
+    return has_all("core_backend", slots, sizeof slots / sizeof *slots, out) &&
+           has_memory_slots(&plugin->memory, out) &&
            expect(out, plugin->answer.shutdown != NULL,
                   "the entry returns no shutdown") &&
-           expect(out, plugin->synchronous || b->events != NULL,
-                  "it has streams, but no events") &&
-           expect(out,
-                  plugin->synchronous || (s->create && s->destroy && s->query &&
-                                          s->synchronize && s->wait_event),
-                  "the stream table lacks a function") &&
-           expect(out,
-                  plugin->synchronous ||
-                      (e->create && e->destroy && e->record && e->query &&
-                       e->synchronize),
-                  "the event table lacks a function");
+           (plugin->synchronous ||
+            (expect(out, b->events != NULL, "it has streams, but no events") &&
+             has_stream_slots(&plugin->streams, &plugin->events, out)));
 }
 
 static core_status call_entry(core_plugin_entry_function entry,

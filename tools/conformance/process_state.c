@@ -151,7 +151,10 @@ static void check_process(const process_state *before,
         if (!expect(out,
                     before->limits[i].rlim_cur == after->limits[i].rlim_cur &&
                         before->limits[i].rlim_max == after->limits[i].rlim_max,
-                    "the resource limit %d was changed", i))
+                    "the resource limit %d (RLIMIT_… in sys/resource.h) was "
+                    "changed from %llu to %llu",
+                    i, (unsigned long long)before->limits[i].rlim_cur,
+                    (unsigned long long)after->limits[i].rlim_cur))
             setrlimit((__rlimit_resource_t)i, &before->limits[i]);
     if (!expect(out, before->x87 == after->x87,
                 "the floating-point environment was changed: x87 control word "
@@ -219,7 +222,8 @@ void process_state_check(const process_state *before, outcome *out)
 void process_state_check_environment(const process_state *before, outcome *out)
 {
     expect(out, before->variables == variables(),
-           "an environment variable was set or unset");
+           "an environment variable was set or unset (setenv, putenv, "
+           "unsetenv)");
 }
 
 /* Builds with sanitizers have their own heap. */

@@ -21,7 +21,7 @@
 
 extern char **environ;
 
-enum { LINE = 2048, ARGUMENTS = 24, LISTING = 10 };
+enum { LINE = 2048, ARGUMENTS = 28, LISTING = 10 };
 
 /* One child process and its state. */
 typedef struct child {
@@ -209,7 +209,7 @@ static void end_test(runner *self, child *from, char *rest)
     if (one->verdict >= VERDICTS)
         one->verdict = VERDICT_HARNESS_ERROR;
     one->error = atof(error);
-    one->measured = atof(measured);
+    one->measured = *unit ? atof(measured) : -1;
     one->milliseconds = (suite_seconds() - from->started) * 1000;
     snprintf(one->unit, sizeof one->unit, "%s", unit);
     snprintf(one->detail, sizeof one->detail, "%s", detail);
@@ -337,13 +337,23 @@ static bool ended_while_opening(const child *from)
            from->slots->current <= SLOT_OPENING_LAST;
 }
 
+/* Of a crash outside of the functions that are watched. */
+static const char *frequent_cause(const char *test)
+{
+    if (strstr(test, "host-allocation-failures"))
+        return ": the test lets malloc and the like return NULL in the plugin, "
+               "which must check that";
+    if (strstr(test, "/plans/"))
+        return ": causes are a plan that is destroyed twice, or used after "
+               "plan_destroy by queued work that holds no reference";
+    return ": one cause is a kernel that runs later than its launch and uses "
+           "the call or its arguments, which are valid until launch returns: "
+           "it must copy them (core_host.call_copy)";
+}
+
 /* Turns the way the child ended into the verdict of the running test. */
 static void set_verdict_of_exit(runner *self, const child *from, int status)
 {
-    static const char of_kernels[] =
-        ": one cause is a kernel that runs later than its launch and uses the "
-        "call or its arguments, which are valid until launch returns: it must "
-        "copy them (core_host.call_copy)";
     record *one = from->current;
     char where[200] = "";
 
@@ -364,7 +374,9 @@ static void set_verdict_of_exit(runner *self, const child *from, int status)
         one->verdict = VERDICT_CRASH;
         snprintf(one->detail, sizeof one->detail, "signal %d (%s)%s%s",
                  WTERMSIG(status), strsignal(WTERMSIG(status)), where,
-                 one->level > LEVEL_CORE && !where[0] ? of_kernels : "");
+                 one->level > LEVEL_CORE && !where[0]
+                     ? frequent_cause(one->name)
+                     : "");
     } else {
         one->verdict = VERDICT_CRASH;
         snprintf(one->detail, sizeof one->detail,

@@ -433,6 +433,7 @@ const char *const layout_names[LAYOUTS] = {
     "with gaps between elements",
     "transposed",
     "transposed with gaps between columns",
+    "with channels last",
     "with stride 0 in its first dimension",
     "with stride 0 in its last dimension",
 };
@@ -460,17 +461,32 @@ static int64_t arrange(const operand *one, layout how, int64_t *offset,
                     how == LAYOUT_COLUMNS_APART;
     uint32_t fixed = repeated(one, how);
     int64_t step = how == LAYOUT_STRIDED ? 2 : how == LAYOUT_SPACED ? 3 : 1;
+    bool images = how == LAYOUT_CHANNELS_LAST;
 
     *offset = how == LAYOUT_STRIDED ? 3 : how == LAYOUT_OFFSET;
     for (uint32_t d = 0; d < one->ndim; d++) {
         uint32_t at = reversed ? d : one->ndim - 1 - d;
 
+        /* From the innermost outwards: 1, the last … 2, 0. */
+        if (images && d < one->ndim - 1)
+            at = d == 0 ? 1 : one->ndim - d;
         strides[at] = at == fixed ? 0 : step;
         step *= at == fixed ? 1 : one->sizes[at];
         if (apart && d == 0)
             step += 3;
     }
     return *offset + step + 1;
+}
+
+/* Tests whether channels-last differs from row-major. */
+static bool has_channels(const operand *one)
+{
+    int64_t others = 1;
+
+    for (uint32_t d = 2; d < one->ndim; d++)
+        others *= one->sizes[d];
+    return (one->ndim == 4 || one->ndim == 5) && one->sizes[1] > 1 &&
+           others > 1;
 }
 
 bool sample_call_allows(const sample_call *self, uint32_t operand, layout how)
@@ -481,6 +497,7 @@ bool sample_call_allows(const sample_call *self, uint32_t operand, layout how)
 
     if (how < LAYOUT_ONE_ROW)
         return one->numel > 0 && !(self->absent >> operand & 1) &&
+               (how != LAYOUT_CHANNELS_LAST || has_channels(one)) &&
                (one->ndim > 1 ||
                 (how != LAYOUT_APART && how != LAYOUT_TRANSPOSED &&
                  how != LAYOUT_COLUMNS_APART));

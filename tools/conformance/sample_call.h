@@ -55,6 +55,7 @@ typedef enum layout {
     LAYOUT_SPACED,  /* row-major, every third element */
     LAYOUT_TRANSPOSED,    /* dimensions reversed, no gaps */
     LAYOUT_COLUMNS_APART, /* the same, with gaps between columns */
+    LAYOUT_CHANNELS_LAST, /* dimension 1 is the innermost one; of images */
     LAYOUT_ONE_ROW,       /* stride 0 in the first dimension that is not 1 */
     LAYOUT_ONE_COLUMN,    /* stride 0 in the last dimension that is not 1 */
     LAYOUTS

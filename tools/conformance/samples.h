@@ -30,7 +30,12 @@ typedef struct sample {
 extern const sample sample_table[];
 extern const size_t sample_count;
 
-/* Returns NULL after the last. */
+/* Calls with further values of arguments, those that unit tests make without a
+ * gradient; the same. */
+extern const sample argument_sample_table[];
+extern const size_t argument_sample_count;
+
+/* Returns NULL after the last of sample_table. */
 const sample *sample_at(size_t index);
 
 /* An operator that uses the kernels of another: add.Scalar those of

@@ -41,6 +41,8 @@ const char *const slot_names[SLOTS] = {
     [SLOT_RECORD] = "record",
     [SLOT_EVENT_QUERY] = "query of an event",
     [SLOT_EVENT_SYNCHRONIZE] = "synchronize of an event",
+    [SLOT_IPC_CLOSE] = "close of core.ipc, of memory whose exporting process "
+                       "has ended",
 };
 
 static slot_watch not_shared;

@@ -51,6 +51,7 @@ typedef enum slot {
     SLOT_RECORD,
     SLOT_EVENT_QUERY,
     SLOT_EVENT_SYNCHRONIZE,
+    SLOT_IPC_CLOSE, /* of an export whose process has ended */
     SLOTS
 } slot;
 

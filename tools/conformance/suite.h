@@ -78,11 +78,13 @@ struct test {
 };
 
 struct suite {
-    const char *plugin; /* the file */
-    const char *golden; /* prefix, or NULL */
-    const char *wanted; /* the device's name, or NULL: the plugin's first */
-    const char *filter; /* runs only tests of matching names; NULL: all */
-    bool quick;         /* leaves out calls of many elements */
+    const char *plugin;  /* the file */
+    const char *golden;  /* prefix, or NULL */
+    const char *wanted;  /* the device's name, or NULL: the plugin's first */
+    const char *filter;  /* runs only tests of matching names; NULL: all */
+    const char *remove;  /* the command that removes the device, or NULL */
+    const char *restore; /* the command that undoes that, or NULL */
+    bool quick;          /* leaves out calls of many elements */
     /* Seconds: a call that would take longer is left out. */
     double longest_call;
     uint64_t seed;
@@ -168,6 +170,7 @@ bool suite_add_interfaces(suite *self);
 bool suite_add_features(suite *self);
 bool suite_add_codegen(suite *self);
 bool suite_add_reset(suite *self);
+bool suite_add_removal(suite *self);
 bool suite_add_tensors(suite *self);
 bool suite_add_ops(suite *self);
 bool suite_add_rules(suite *self);
@@ -181,6 +184,13 @@ bool suite_add_values(suite *self);
 bool suite_add_fused_steps(suite *self);
 bool suite_add_numbers(suite *self);
 bool suite_add_grid_limits(suite *self);
+bool suite_add_dimensions(suite *self);
+bool suite_add_second_device(suite *self);
+bool suite_add_kernel_events(suite *self);
+bool suite_add_layers(suite *self);
+bool suite_add_arguments(suite *self);
+bool suite_add_graph_kernels(suite *self);
+bool suite_add_kept_weights(suite *self);
 bool suite_add_stream_order(suite *self);
 bool suite_add_two_streams(suite *self);
 bool suite_add_indices(suite *self);

@@ -101,7 +101,11 @@ static void rejects_other_major(suite *self, outcome *out, const test *one)
         return;
     status = call_entry(entry, CORE_ABI_MAJOR + 99, 0, 5, sizeof answer.answer,
                         &answer);
-    expect(out, status != CORE_OK, "it accepts a host of another ABI major");
+    expect(out, status != CORE_OK,
+           "the entry accepts a host of ABI major %d: it must return "
+           "CORE_ERROR_INCOMPATIBLE unless abi_major of the offer is "
+           "CORE_ABI_MAJOR",
+           CORE_ABI_MAJOR + 99);
     expect(out,
            status == CORE_OK ||
                (answer.answer.refusal.size > 0 && answer.answer.refusal.data),
@@ -123,7 +127,7 @@ static void selects_offered_minor(suite *self, outcome *out, const test *one)
                    "it refuses minor %u without a reason", most);
         else
             expect(out, answer.answer.abi_minor <= most && answer.answer.init,
-                   "offered minor %u, it selects minor %u%s", most,
+                   "offered minor %u, the entry selects minor %u%s", most,
                    answer.answer.abi_minor,
                    answer.answer.init ? "" : ", and no init");
     }
@@ -302,13 +306,15 @@ static void unknown_interface_is_absent(suite *self, outcome *out,
     if (!plugin || !plugin->backend.get_interface)
         return;
     expect(out, !plugin_interface(plugin, "core.no_such_interface"),
-           "it has an interface that does not exist");
+           "get_interface(\"core.no_such_interface\") returns a table: a name "
+           "that the plugin does not know must give NULL");
     expect(out, !plugin_interface(plugin, ""),
-           "it has an interface with an empty name");
+           "get_interface(\"\") returns a table, expected NULL");
     expect(out,
            !plugin->backend.get_interface(plugin->backend.user, timing,
                                           UINT32_MAX),
-           "it has core.timing in a version that does not exist");
+           "get_interface(\"core.timing\", version 4294967295) returns a "
+           "table, though there is no such version: expected NULL");
 }
 
 static void status_is_ok(suite *self, outcome *out, const test *one)
@@ -353,7 +359,11 @@ static void check_threads(outcome *out)
         blocked = blocked_by(entry->d_name);
         /* SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM */
         expect(out, (blocked & 0x6a07) == 0x6a07,
-               "a thread of the plugin does not block signals (%llx)", blocked);
+               "a thread of the plugin does not block SIGHUP, SIGINT, SIGQUIT, "
+               "SIGUSR1, SIGUSR2, SIGALRM and SIGTERM (its mask is %llx): "
+               "block all signals before pthread_create, which passes the "
+               "mask on",
+               blocked);
     }
     if (folder)
         closedir(folder);

@@ -63,9 +63,9 @@ static bool check_layout(codegen_bed *b, const core_loop_program *program,
     loop_bench k;
     bool good;
 
-    snprintf(what, sizeof what, "a + b b of dtype %u, %lld x %lld, %s",
-             program->operands[0].dtype, (long long)inner, (long long)outer,
-             loop_layout_texts[how]);
+    snprintf(what, sizeof what, "a + b b of %s, %lld x %lld, %s",
+             core_dtype_name(program->operands[0].dtype), (long long)inner,
+             (long long)outer, loop_layout_texts[how]);
     if (!loop_bench_begin(b, &k, program, outer == 1 ? 1 : 2, sizes, 0, how,
                           true))
         return false;
@@ -109,8 +109,8 @@ static bool check_dimensions(codegen_bed *b, const core_loop_program *program,
         loop_bench k;
         bool good;
 
-        snprintf(what, sizeof what, "a + b b of dtype %u, %d dimensions, %s",
-                 program->operands[0].dtype, LOOP_DIMENSIONS,
+        snprintf(what, sizeof what, "a + b b of %s, %d dimensions, %s",
+                 core_dtype_name(program->operands[0].dtype), LOOP_DIMENSIONS,
                  loop_layout_texts[how]);
         if (!loop_bench_begin(b, &k, program, LOOP_DIMENSIONS, sizes, 0,
                               (loop_layout)how, true))
@@ -743,9 +743,11 @@ static void codegen_division_by_zero(suite *self, outcome *out, const test *one)
             out, b.table->build(b.p->device, &now.program, NULL, &kernel),
             "build") &&
         division_error(&b, kernel, &k, &status)) {
-        expect(out, status == CORE_ERROR_INVALID_ARGUMENT,
-               "an integer divided by zero sets the %s's error to %d",
-               b.p->synchronous ? "launch" : "stream", status);
+        expect(
+            out, status == CORE_ERROR_INVALID_ARGUMENT,
+            "an integer divided by zero: the error of the %s is %s, expected "
+            "CORE_ERROR_INVALID_ARGUMENT",
+            b.p->synchronous ? "launch" : "stream", core_status_name(status));
         memset(k.data[0] + LOOP_GUARD, 0, k.bytes[0]);
         loop_bench_is_same(&b, &k, 0, "integers divided by zero");
     }

@@ -711,11 +711,31 @@ static bool same_shape(const core_tensor *a, const core_tensor *b)
     return same;
 }
 
+static const char *shape_text(const core_value *of, char *text, size_t size)
+{
+    const core_tensor *tensor = of->u.tensor;
+    size_t used;
+
+    if (of->tag != CORE_VALUE_TENSOR) {
+        snprintf(text, size, "absent");
+        return text;
+    }
+    used = (size_t)snprintf(text, size, "%s [",
+                            core_dtype_name(core_tensor_dtype(tensor)));
+    for (size_t d = 0; d < core_tensor_ndim(tensor) && used + 24 < size; d++)
+        used +=
+            (size_t)snprintf(text + used, size - used, "%s%lld", d ? ", " : "",
+                             (long long)core_tensor_sizes(tensor)[d]);
+    snprintf(text + used, size - used, "]");
+    return text;
+}
+
 static bool shape_agrees(suite *self, outcome *out, own_call *call,
                          bool gradient)
 {
     core_tensor *shapes[ARGUMENTS] = {NULL};
     core_value there[RESULTS], here[RESULTS];
+    char texts[2][120];
     core_device *meta;
     core_status status = core_device_find("meta", &meta);
     bool good = false;
@@ -738,12 +758,13 @@ static bool shape_agrees(suite *self, outcome *out, own_call *call,
     good = expect_ok(out, status, core_op_name(call->op));
     for (int r = 0; good && r < RESULTS; r++)
         if (here[r].tag == CORE_VALUE_TENSOR)
-            good =
-                expect(out,
-                       there[r].tag == CORE_VALUE_TENSOR &&
-                           same_shape(there[r].u.tensor, here[r].u.tensor),
-                       "%s: result %d has a different shape or dtype on meta",
-                       core_op_name(call->op), r);
+            good = expect(out,
+                          there[r].tag == CORE_VALUE_TENSOR &&
+                              same_shape(there[r].u.tensor, here[r].u.tensor),
+                          "%s: result %d is %s on meta, and %s on the device",
+                          core_op_name(call->op), r,
+                          shape_text(&there[r], texts[0], sizeof texts[0]),
+                          shape_text(&here[r], texts[1], sizeof texts[1]));
 done:
     drop_results(there);
     drop_results(here);

@@ -68,8 +68,10 @@ static void timing(suite *self, outcome *out, const test *one)
         goto done;
     expect(out, there >= 0 && there < INT64_C(60000000000),
            "a copy took %lld ns", (long long)there);
-    expect(out, back == -there, "%lld ns one way, %lld the other",
-           (long long)there, (long long)back);
+    expect(out, back == -there,
+           "elapsed from the first of two events to the second is %lld ns, "
+           "and from the second to the first %lld, expected %lld",
+           (long long)there, (long long)back, -(long long)there);
 done:
     for (int i = 0; i < 2; i++)
         if (events[i])
@@ -175,7 +177,9 @@ static void adoption(suite *self, outcome *out, const test *one)
     if (!expect_plugin_ok(
             out, table->native(plugin->device, plugin->stream, &native),
             "the vendor's handle of a stream") ||
-        !expect(out, native != NULL, "the vendor's handle is NULL") ||
+        !expect(out, native != NULL,
+                "native of core.stream_adopt returns "
+                "NULL as the vendor's handle of a stream") ||
         !expect_plugin_ok(out, table->adopt(plugin->device, native, &adopted),
                           "adopting a stream"))
         return;
@@ -252,7 +256,8 @@ static void peers(suite *self, outcome *out, const test *one)
 {
     plugin_tables *plugin;
     const core_peer_interface *table = need(self, out, "core.peer", &plugin);
-    unsigned char wrote[300], got[300] = {0};
+    enum { FROM = 512, TO = 1024 }; /* offsets in the blocks */
+    unsigned char wrote[FROM + 300], got[TO + 300] = {0};
     plugin_block near = {{0}, 0};
     core_memory far = {0};
     core_string reason;
@@ -275,7 +280,8 @@ static void peers(suite *self, outcome *out, const test *one)
                           "can_access") ||
         !yes || !plugin_alloc(plugin, out, 4096, &near))
         goto done;
-    memset(wrote, 9, sizeof wrote);
+    for (size_t i = 0; i < sizeof wrote; i++)
+        wrote[i] = (unsigned char)(i * 7 + i / 256 + 9);
     if (!expect_plugin_ok(out, plugin->memory.alloc(other, near.size, &far),
                           "alloc"))
         goto done;
@@ -290,13 +296,20 @@ static void peers(suite *self, outcome *out, const test *one)
         (!stream ||
          expect_plugin_ok(out, plugin->streams.synchronize(other, stream),
                           "synchronizing a second device")) &&
-        expect_plugin_ok(out,
-                         table->copy(plugin->device, plugin->stream,
-                                     near.memory, other, far, sizeof wrote),
-                         "copy between devices") &&
+        expect_plugin_ok(
+            out,
+            table->copy(plugin->device, plugin->stream,
+                        plugin_block_at(&near, TO), other,
+                        (core_memory){far.handle, far.offset + FROM}, 300),
+            "copy between devices") &&
         plugin_read(plugin, out, got, near.memory, sizeof got))
-        expect(out, memcmp(got, wrote, sizeof got) == 0,
-               "a copy between devices is wrong");
+        for (int i = 0; i < TO + 300; i++)
+            if (!expect(out, got[i] == (i < TO ? 0 : wrote[FROM + i - TO]),
+                        "copy of core.peer of 300 bytes, from byte %d of a "
+                        "block of another device to byte %d of one of its "
+                        "own: byte %d is %d, expected %d",
+                        FROM, TO, i, got[i], i < TO ? 0 : wrote[FROM + i - TO]))
+                break;
     if (stream)
         plugin->streams.destroy(other, stream);
     plugin->memory.free(other, far, near.size);
@@ -368,7 +381,9 @@ static void stream_error(suite *self, outcome *out, const test *one)
                          table->take(plugin->device, plugin->stream, &word),
                          "taking the stream's error"))
         expect(out, word.code == CORE_OK,
-               "the error of a stream without errors is %d", word.code);
+               "take of core.stream_error returns %s for a stream without "
+               "errors, expected CORE_OK",
+               core_status_name(word.code));
 }
 
 /* Advertised tables must be complete. */
@@ -417,8 +432,9 @@ static void tables_are_complete(suite *self, outcome *out, const test *one)
             void *slot;
 
             memcpy(&slot, table + 8 + 8 * k, sizeof slot);
-            expect(out, slot != NULL, "slot %u of %s is NULL", k,
-                   tables[i].name);
+            expect(out, slot != NULL,
+                   "function %u of %s, counted from 1 in backend.h, is NULL",
+                   k + 1, tables[i].name);
         }
     }
 }

@@ -36,7 +36,7 @@ typedef struct step {
 } step;
 
 static const step steps[] = {
-    {"with momentum", .05, 0, -1, false, .9, 0, false},
+    {"with weight decay and momentum", .05, 0, -1, false, .9, 0, false},
     {"with dampening", .05, 0, -1, false, .9, .25, false},
     {"without weight decay", 0, 0, -1, false, .9, .25, false},
     {"that is the first", .05, 0, -1, false, .9, .25, true},
@@ -210,9 +210,12 @@ static bool same_tensor(const fused *test, const step *with, uint32_t list,
 
         if (!expect(test->out, fabs(is - wanted[i]) <= bound,
                     "%s of %s, %u tensors, %s: element %zu of %s[%u] is %.9g, "
-                    "expected %.9g",
+                    "expected %.9g (weight_decay %g, momentum %g, dampening "
+                    "%g, %s %d)",
                     names[test->which], core_dtype_name(test->dtype),
-                    test->count, with->what, i, list_name, k, is, wanted[i]))
+                    test->count, with->what, i, list_name, k, is, wanted[i],
+                    with->decay, with->momentum, with->dampening,
+                    is_sgd(test) ? "nesterov" : "decoupled", with->other))
             return false;
     }
     return true;

@@ -4,12 +4,8 @@
 /* Level ops: more rows, columns or batches than the second and third dimension
  * of a launch have groups, 65,535 on most devices; all other sizes are small. */
 
-#include "claims.h"
 #include "left_out.h"
-#include "operators.h"
-
-#include <stdio.h>
-#include <string.h>
+#include "sample_check.h"
 
 enum { FEW = 6 }; /* --quick: every sixth */
 
@@ -75,34 +71,6 @@ static const sample samples[] = {
     {"lerp.Tensor", "t:65537,2 t:65537,1 t:2", .5, 2},
 };
 
-/* Returns whether a kernel claims the call. */
-static bool check_one(suite *self, const sample *one, outcome *out)
-{
-    static sample_call call;
-    reference wanted;
-    bool claims = false;
-
-    memset(&wanted, 0, sizeof wanted);
-    if (!sample_call_parse(&call, self, one, CORE_F32) ||
-        reference_shapes(&call, &wanted) != CORE_OK)
-        harness_error(out, "malformed sample: %s", core_error_message());
-    else
-        claims = claim_holds(self, &call, &wanted);
-    if (claims && reference_values(&call, self, &wanted) != CORE_OK)
-        harness_error(out, "there is no reference: %s", core_error_message());
-    if (claims && out->verdict == VERDICT_PASS)
-        operators_check(self, &call, &wanted, ARRANGED_ROWS, out);
-    reference_free(&wanted);
-    if (out->verdict != VERDICT_PASS) {
-        char text[TEST_DETAIL];
-
-        snprintf(text, sizeof text, "%s %s: %.400s", one->op, one->words,
-                 out->detail);
-        snprintf(out->detail, sizeof out->detail, "%s", text);
-    }
-    return claims;
-}
-
 static void grid_limits(suite *self, outcome *out, const test *one)
 {
     left_out left = {.length = 0};
@@ -115,7 +83,8 @@ static void grid_limits(suite *self, outcome *out, const test *one)
         return;
     for (size_t i = 0; i < sizeof samples / sizeof *samples;
          i += self->quick ? FEW : 1) {
-        bool claims = check_one(self, &samples[i], out);
+        bool claims =
+            sample_check(self, &samples[i], CORE_F32, ARRANGED_ROWS, "", out);
 
         ran += claims;
         if (out->verdict != VERDICT_PASS)

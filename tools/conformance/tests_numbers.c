@@ -9,6 +9,7 @@
 #include "left_out.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { SIDE = 2, NUMEL = SIDE * SIDE, ARGUMENTS = 6 };
@@ -146,18 +147,57 @@ static core_status make(suite *self, const number_case *of, const number *from,
     return suite_call("as_strided", args, 4, out);
 }
 
+static void number_text(const number_case *of, const number *one, char *text,
+                        size_t size)
+{
+    if (of->dtype == CORE_I64)
+        snprintf(text, size, "%lld", (long long)one->i);
+    else
+        snprintf(text, size, "%.9g", one->f);
+}
+
+/* "addmm(7, 0.5, 1, 0, 2) of f32": all elements of a tensor are equal. */
+static const char *describe(const number_case *of, char *text, size_t size)
+{
+    static const char *const kinds[] = {
+        [TENSOR] = "",
+        [GAPS] = " with gaps",
+        [ZERO_DIM] = " without dimensions",
+        [MASK] = "a true mask",
+        [NUMBER] = "",
+        [FIRST_TENSOR] = "into the first operand",
+        [SECOND_TENSOR] = "into the second operand"};
+    size_t used = (size_t)snprintf(text, size, "%s(", of->name);
+
+    for (int i = 0; i < ARGUMENTS && of->args[i].kind != NONE; i++) {
+        const number *one = &of->args[i];
+        char value[40] = "";
+
+        if (one->kind < MASK || one->kind == NUMBER)
+            number_text(of, one, value, sizeof value);
+        if (used < size)
+            used += (size_t)snprintf(text + used, size - used, "%s%s%s",
+                                     i ? ", " : "", value, kinds[one->kind]);
+    }
+    if (used < size)
+        snprintf(text + used, size - used, ") of %s",
+                 core_dtype_name(of->dtype));
+    return text;
+}
+
 static bool holds_number(suite *self, const number_case *of, size_t i,
                          core_dtype dtype, const unsigned char *bytes,
                          outcome *out)
 {
     double is = element_load(dtype, bytes), bound = 0;
     int64_t whole = 0;
+    char text[200];
 
     if (!core_dtype_is_floating(dtype)) {
         memcpy(&whole, bytes, core_dtype_size(dtype));
         return expect(out, whole == of->i,
-                      "%s of %s: element %zu is %lld, expected %lld", of->name,
-                      core_dtype_name(of->dtype), i, (long long)whole,
+                      "%s: element %zu is %lld, expected %lld",
+                      describe(of, text, sizeof text), i, (long long)whole,
                       (long long)of->i);
     }
     if (of->rounded) {
@@ -166,8 +206,8 @@ static bool holds_number(suite *self, const number_case *of, size_t i,
             bound += dtype_min_normal(dtype);
     }
     return expect(out, is == of->f || fabs(is - of->f) <= bound,
-                  "%s of %s: element %zu is %.17g, expected %.17g", of->name,
-                  core_dtype_name(of->dtype), i, is, of->f);
+                  "%s: element %zu is %.17g, expected %.17g",
+                  describe(of, text, sizeof text), i, is, of->f);
 }
 
 /* *out_ran: false if no kernel computes it. */

@@ -259,7 +259,10 @@ static bool same(const description *first, const description *again,
     return expect(out,
                   memcmp(&first->properties, &again->properties,
                          sizeof first->properties) == 0,
-                  "its properties change %s", when);
+                  "its properties (device_properties) change %s: its memory "
+                  "was %llu bytes and is %llu",
+                  when, (unsigned long long)first->properties.total_memory,
+                  (unsigned long long)again->properties.total_memory);
 }
 
 /* Callers may query once and keep the result, whatever happens meanwhile. */

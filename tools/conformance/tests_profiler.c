@@ -128,7 +128,12 @@ static const core_activity *record_of(bench *b, uint64_t correlation)
             found = &b->records[i];
             count++;
         }
-    if (!expect(b->out, count == 1, "a copy has %u records", count))
+    if (!expect(b->out, count == 1,
+                "of the %llu records that take returns, %u have the "
+                "correlation %llu, which correlate set before a copy; "
+                "expected 1",
+                (unsigned long long)b->count, count,
+                (unsigned long long)correlation))
         return NULL;
     expect(b->out, found->kind == CORE_ACTIVITY_COPY && found->bytes == BYTES,
            "a copy of %d bytes is recorded as kind %u of %llu bytes", BYTES,

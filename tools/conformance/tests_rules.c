@@ -232,10 +232,16 @@ static bool leaks_nothing(suite *self, const sample_call *call,
 
 static void calls_do_not_leak(suite *self, outcome *out, const test *one)
 {
-    uint32_t descriptors = process_descriptors();
+    uint32_t descriptors = process_descriptors(), asleep, threads;
 
     (void)one;
+    if (!suite_device(self, out))
+        return;
+    threads = process_threads(&asleep);
     each_call(self, out, leaks_nothing);
+    expect(out, process_threads(&asleep) <= threads + 16,
+           "calls leave threads behind: there were %u before, %u after",
+           threads, process_threads(&asleep));
     expect(out, process_descriptors() <= descriptors + 16,
            "calls leak descriptors: %u before, %u after", descriptors,
            process_descriptors());

@@ -454,6 +454,7 @@ static void use_export(plugin_tables *p, exporter *there, const offer *from,
     core_memory memory;
     offer foreign = *from;
     char command = 1;
+    slot before;
 
     for (size_t i = 0; i < sizeof foreign.handle; i++)
         foreign.handle[i] = (uint8_t)~foreign.handle[i];
@@ -474,7 +475,9 @@ static void use_export(plugin_tables *p, exporter *there, const offer *from,
                   "opening an export whose process has ended", out);
     /* The content is undefined, or the device is lost. */
     has_pattern(p, memory, "", &ignored);
+    before = slot_enter(SLOT_IPC_CLOSE);
     table->close(p->device, memory, from->size);
+    slot_leave(SLOT_IPC_CLOSE, before);
 }
 
 void features_ipc_exports(suite *self, outcome *out, const test *one)

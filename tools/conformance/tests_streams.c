@@ -464,6 +464,22 @@ done:
     free(bytes);
 }
 
+/* Work behind the gate, and the event behind it. */
+static bool enqueue_last(bench *self, outcome *out)
+{
+    plugin_tables *p = self->plugin;
+
+    return expect_plugin_ok(out,
+                            p->memory.fill(p->device, self->first,
+                                           self->b.memory, BIG, 5, 1),
+                            "fill") &&
+           expect_plugin_ok(out, move(self, self->first, &self->c, &self->b),
+                            "copy") &&
+           expect_plugin_ok(
+               out, p->events.record(p->device, self->event, self->first),
+               "recording an event again");
+}
+
 /* Returns false if the work was done when destroy returned. */
 static bool destroy_while_busy(suite *self, outcome *out)
 {
@@ -475,6 +491,8 @@ static bool destroy_while_busy(suite *self, outcome *out)
     if (!bench_begin_gated(&bench, self, out))
         goto done;
     plugin = bench.plugin;
+    if (!enqueue_last(&bench, out))
+        goto done;
     plugin->streams.destroy(plugin->device, bench.first);
     held = stream_gate_holds(&bench.gate);
     bench.first = NULL;
@@ -489,6 +507,9 @@ static bool destroy_while_busy(suite *self, outcome *out)
     stream_gate_counts(&bench.gate, &passed, &dropped);
     expect(out, passed == 1 && dropped == 0,
            "a callback ran %u times and was dropped %u times", passed, dropped);
+    if (plugin_restore_stream(plugin, out))
+        holds(&bench, out, &bench.c, 5,
+              "a copy that was enqueued before its stream was destroyed");
 done:
     bench_end(&bench);
     if (bench.plugin)

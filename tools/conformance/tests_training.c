@@ -299,7 +299,10 @@ static void model_learns(suite *self, outcome *out, const test *one)
             first = loss;
     }
     expect(out, isfinite(loss) && loss < first / 20,
-           "%d steps change the loss from %g to %g", STEPS, first, loss);
+           "%d steps change the loss from %g to %g; less than %g is expected, "
+           "as gradients and steps that are right reach: see the other tests "
+           "of this level first",
+           STEPS, first, loss, first / 20);
     expect(out, core_tensor_device(model.parameters[0]) == self->device,
            "a parameter is no longer on the device");
     out->measured = loss;

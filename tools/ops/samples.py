@@ -95,6 +95,12 @@ class Sample:
     def in_conformance(self):
         return not {"no conformance", "forward only"} & set(self.notes)
 
+    @property
+    def has_other_arguments(self):
+        """core-conformance makes the call once, without variations."""
+        return "forward only" in self.notes and not (
+            {"no conformance", "in place", "out"} & set(self.notes))
+
     def row(self, columns=()):
         return "    {%s},\n" % ", ".join(
             [c_string(self.operator.name), c_string(self.words), self.low,
@@ -134,6 +140,7 @@ def tests(model):
 def conformance(model):
     """The table of core-conformance."""
     rows = [s.row() for s in samples(model) if s.in_conformance]
+    others = [s.row() for s in samples(model) if s.has_other_arguments]
     kernels = ["    {%s, %s},\n" % (c_string(o.name), c_string(o.base.kernel.name))
                for o in sorted(model.operators, key=lambda o: o.name)
                if o.base.kernel is not o]
@@ -141,7 +148,11 @@ def conformance(model):
             "const sample sample_table[] = {\n%s};\n\n"
             "const size_t sample_count =\n"
             "    sizeof sample_table / sizeof *sample_table;\n\n"
+            "const sample argument_sample_table[] = {\n%s};\n\n"
+            "const size_t argument_sample_count =\n"
+            "    sizeof argument_sample_table / sizeof *argument_sample_table;\n"
+            "\n"
             "const kernel_name kernel_name_table[] = {\n%s};\n\n"
             "const size_t kernel_name_count =\n"
             "    sizeof kernel_name_table / sizeof *kernel_name_table;\n" %
-            ("".join(rows), "".join(kernels)))
+            ("".join(rows), "".join(others), "".join(kernels)))
