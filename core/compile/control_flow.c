@@ -163,8 +163,8 @@ static core_status check_same(const core__region *region, size_t output,
     return CORE_OK;
 }
 
-/* One step of a loop: *state is replaced. */
-static core_status call_body(const core__region *body, core_tensor **state)
+core_status core__region_loop_step(const core__region *body,
+                                   core_tensor **state)
 {
     core_tensor **next = core__alloc_zero((body->noutputs + 1) * sizeof *next);
     core_status status;
@@ -220,27 +220,26 @@ static core_status call_both(const core__region *branches,
     return status;
 }
 
-core_status core__region_loop_turn(const core__region *functions,
-                                   core_tensor **state, bool *out_more)
+core_status core__region_loop_decide(const core__region *condition,
+                                     core_tensor *const *state, bool *out_more)
 {
     core_tensor *predicate;
     core_status status;
 
     *out_more = false;
-    CORE_TRY(core__region_call(&functions[0], state, &predicate));
+    CORE_TRY(core__region_call(condition, state, &predicate));
     status =
-        check_predicate(functions->name, "the output of condition", predicate);
+        check_predicate(condition->name, "the output of condition", predicate);
     if (status == CORE_OK && is_mapped(predicate))
         status = core__error(CORE_ERROR_UNSUPPORTED,
                              "%s: the output of condition differs between the "
                              "samples of core_vmap, which must have the same "
                              "number of iterations; use core_where in the body",
-                             functions->name);
+                             condition->name);
     if (status == CORE_OK)
         status = read_predicate(predicate, out_more);
     core_tensor_release(predicate);
-    return status == CORE_OK && *out_more ? call_body(&functions[1], state)
-                                          : status;
+    return status;
 }
 
 /* ------------------------------------------------------------ recording -- */
@@ -721,8 +720,11 @@ core_status core_while(core_tensor_function condition,
                    ? core__batched_loop(functions, outputs)
                    : record(functions, NULL, NULL, outputs, NULL);
     status = core__region_loop_begin(inputs, ninputs, outputs);
-    while (status == CORE_OK && more)
-        status = core__region_loop_turn(functions, outputs, &more);
+    while (status == CORE_OK && more) {
+        status = core__region_loop_decide(&functions[0], outputs, &more);
+        if (status == CORE_OK && more)
+            status = core__region_loop_step(&functions[1], outputs);
+    }
     for (size_t i = 0; i < ninputs && status == CORE_OK; i++)
         status = core__region_make_own(&outputs[i]);
     if (status != CORE_OK)

@@ -28,7 +28,8 @@ typedef struct stack {
     core_tensor **tensors; /* with references */
     size_t width, turns, capacity;
     const core__region_random *random; /* NULL: the turns draw no numbers */
-    core__generator_state *states;     /* of its generators, by turn */
+    core__generator_state *states;     /* of its generators, by turn: after
+                                        * the condition */
 } stack;
 
 static core_status reserve_states(stack *s, size_t capacity)
@@ -68,9 +69,6 @@ static core_status push(const char *name, stack *s, core_tensor **state)
         CORE_TRY(reserve_states(s, capacity));
         s->capacity = capacity;
     }
-    if (s->random)
-        core__region_random_get(s->random,
-                                s->states + s->turns * s->random->count);
     for (size_t i = 0; i < s->width; i++)
         s->tensors[s->turns * s->width + i] = core_tensor_retain(state[i]);
     s->turns++;
@@ -83,6 +81,14 @@ static void pop(stack *s)
     release_all(s->tensors + s->turns * s->width, s->width);
 }
 
+/* With what the body of the turn begins. */
+static void keep_generators(stack *s)
+{
+    if (s->random)
+        core__region_random_get(s->random,
+                                s->states + (s->turns - 1) * s->random->count);
+}
+
 static core_status run_turns(const core__region *functions, const char *name,
                              core_tensor **state, stack *s)
 {
@@ -90,7 +96,10 @@ static core_status run_turns(const core__region *functions, const char *name,
 
     while (more) {
         CORE_TRY(push(name, s, state));
-        CORE_TRY(core__region_loop_turn(functions, state, &more));
+        CORE_TRY(core__region_loop_decide(&functions[0], state, &more));
+        keep_generators(s);
+        if (more)
+            CORE_TRY(core__region_loop_step(&functions[1], state));
     }
     pop(s); /* the loop ends with it */
     return CORE_OK;
@@ -126,8 +135,6 @@ static core_status turn_back(const core__region *gradient,
     return status;
 }
 
-/* The condition draws no numbers, so the body of a turn begins with the state of
- * generators before it. */
 static core_status run(const core__region *functions,
                        core_tensor *const *tensors,
                        const core__region_random *random, core_tensor **state,

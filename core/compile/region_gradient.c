@@ -411,18 +411,6 @@ static core_status check_draws(const core__region *function,
                        function->name, function->part);
 }
 
-/* What the body of a loop draws begins where the turn begins. */
-static core_status check_condition(const core__region *condition,
-                                   const core_program *region)
-{
-    if (!core__region_draws(region))
-        return CORE_OK;
-    return core__error(CORE_ERROR_UNSUPPORTED,
-                       "%s: %s draws random numbers, which a recorded gradient "
-                       "cannot repeat; draw them in the body",
-                       condition->name, condition->part);
-}
-
 /* Records a region that differentiates the function.  inputs: those of the
  * region. */
 static core_status record_region(gradient *g, const core__region *function,
@@ -480,7 +468,6 @@ static core_status record_regions(gradient *g,
 {
     if (!g->branch) {
         CORE_TRY(share_loop(g, recorded));
-        CORE_TRY(check_condition(&functions[0], g->node.regions[0]));
         return record_region(g, &functions[1], recorded->regions[1], inputs,
                              ninputs, 2);
     }

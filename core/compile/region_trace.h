@@ -97,10 +97,12 @@ core_status core__region_loop_gradient(const core__region *functions,
 /* The state of a loop before its first turn: the inputs, row-major. */
 core_status core__region_loop_begin(core_tensor *const *inputs, size_t ninputs,
                                     core_tensor **state);
-/* Calls condition and, if it returns true, body, whose outputs replace the
- * state.  functions: these two. */
-core_status core__region_loop_turn(const core__region *functions,
-                                   core_tensor **state, bool *out_more);
+/* Calls the condition: whether there is another turn. */
+core_status core__region_loop_decide(const core__region *condition,
+                                     core_tensor *const *state, bool *out_more);
+/* Calls the body, whose outputs replace the state. */
+core_status core__region_loop_step(const core__region *body,
+                                   core_tensor **state);
 /* Makes the tensor row-major and the only one that refers to its memory. */
 core_status core__region_make_own(core_tensor **tensor);
 
