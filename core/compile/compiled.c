@@ -6,6 +6,7 @@
 #include "compile/compiled_node.h"
 #include "codegen/kernel_cache.h"
 #include "compile/fusion.h"
+#include "compile/trace.h"
 #include "compile/varying_sizes.h"
 
 #include "autograd/graph/callback.h"
@@ -462,9 +463,12 @@ static core_status call_eagerly(core_compiled *compiled,
 {
     uint32_t errors = core__error_sequence();
     size_t count = noutputs;
-    core_status status =
-        compiled->function(compiled->context, inputs, ninputs, outputs, &count);
+    core_status status;
 
+    CORE_TRY(core__function_enter("core_compiled_call"));
+    status =
+        compiled->function(compiled->context, inputs, ninputs, outputs, &count);
+    core__function_leave();
     status = core__callback_status(errors, status, NULL);
     if (status == CORE_OK)
         status = check_outputs(outputs, noutputs, count);
