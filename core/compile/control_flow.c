@@ -464,10 +464,12 @@ static void choose_state(core__region_node *r, const core__region *function)
 
     for (uint32_t i = 0; i < r->nregions; i++)
         draws = draws || core__region_draws(r->regions[i]);
-    r->keeps =
-        r->keeps || (draws && r->differentiates && !r->replays && r->noutputs &&
-                     (is_differentiated(function->inputs, function->ninputs) ||
-                      is_differentiated(r->sources, r->nsources)));
+    if (!draws || r->replays || !r->noutputs)
+        return;
+    r->keeps = r->keeps || r->inside ||
+               (r->differentiates &&
+                (is_differentiated(function->inputs, function->ninputs) ||
+                 is_differentiated(r->sources, r->nsources)));
 }
 
 /* ---------------------------------------------------------------- branch -- */
@@ -597,6 +599,25 @@ static core_status record(const core__region *functions, core_tensor *predicate,
     core__region_node_drop(&r);
     if (status != CORE_OK)
         release_all(outputs, r.noutputs);
+    return status;
+}
+
+core_status core__region_loop_record(const core__region *functions,
+                                     core_tensor **outputs,
+                                     core__region_node *out_node)
+{
+    core_status status;
+
+    *out_node = (core__region_node){.trace = core__thread_self()->trace,
+                                    .name = functions->name,
+                                    .inside = true,
+                                    .outputs = outputs,
+                                    .noutputs = functions[1].noutputs};
+    pthread_mutex_lock(&out_node->trace->lock);
+    status = record_node(out_node, functions, NULL);
+    pthread_mutex_unlock(&out_node->trace->lock);
+    if (status != CORE_OK)
+        release_all(outputs, out_node->noutputs);
     return status;
 }
 

@@ -44,8 +44,7 @@ extern "C" {
  * DTYPE or SHAPE for the predicate.  INVALID_ARGUMENT for another number of
  * outputs.  While a program is recorded also SHAPE, DTYPE or DEVICE for outputs
  * that differ, and UNSUPPORTED, with the reason, if a function changes a tensor
- * that exists outside of it or does what cannot be recorded, or if the
- * gradient of a loop is needed and its condition draws random numbers. */
+ * that exists outside of it or does what cannot be recorded. */
 core_status core_cond(core_tensor *predicate,
                       core_tensor_function then_function,
                       core_tensor_function else_function, void *context,
