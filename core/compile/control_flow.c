@@ -5,6 +5,7 @@
 
 #include "compile/batched_region.h"
 #include "compile/loop_second.h"
+#include "compile/run.h"
 
 #include "autograd/graph/autograd_meta.h"
 #include "autograd/graph/callback.h"
@@ -218,6 +219,13 @@ static core_status call_both(const core__region *branches,
     if (status != CORE_OK)
         release_all(outputs, count);
     return status;
+}
+
+bool core__region_is_differentiated(void)
+{
+    const core__thread *self = core__thread_self();
+
+    return !self->no_grad && !(self->excluded & (uint32_t)CORE__KEY_AUTOGRAD);
 }
 
 core_status core__region_loop_decide(const core__region *condition,
@@ -785,7 +793,11 @@ static core_status run_region(const running *r, uint32_t index,
     for (uint32_t i = 0; i < captured->count; i++)
         all[ninputs + i] = r->tensors[captured->u.values[i]];
     *noutputs = program->noutputs;
-    status = core_program_run(program, all, count, outputs, program->noutputs);
+    if (core__region_is_differentiated())
+        status = core__program_run_recorded(program, all, outputs);
+    else
+        status =
+            core_program_run(program, all, count, outputs, program->noutputs);
     core__free(all);
     return status;
 }

@@ -4,7 +4,7 @@
 /* The gradient of a loop: its turns are run again, and what each begins with is
  * kept; then their gradients are computed from the last turn to the first. */
 
-#include "compile/region_trace.h"
+#include "compile/loop_second.h"
 
 #include "autograd/graph/autograd_meta.h"
 #include "base/memory.h"
@@ -185,6 +185,35 @@ core_status core__region_loop_gradient(const core__region *functions,
     return status;
 }
 
+static core_status record_node(core__region_node *r,
+                               const core__region *functions,
+                               core_tensor *const *tensors)
+{
+    bool before = core_grad_mode_set(false);
+    core_status status;
+
+    pthread_mutex_lock(&r->trace->lock);
+    status = core__region_node_begin(r, tensors, functions[2].ninputs);
+    for (uint32_t k = 0; k < CORE__REGIONS_MAX && status == CORE_OK; k++)
+        status = core__region_node_record(r, &functions[k], k);
+    if (status == CORE_OK)
+        status = core__region_node_add(r);
+    pthread_mutex_unlock(&r->trace->lock);
+    core_grad_mode_set(before);
+    return status;
+}
+
+/* Whether autograd records what is computed of the tensors or the sources. */
+static bool has_derivative(const core__region_node *r,
+                           core_tensor *const *tensors, size_t count)
+{
+    bool any = r->nsources > 0;
+
+    for (size_t i = 0; i < count; i++)
+        any = any || core__tensor_requires_grad(tensors[i]);
+    return any && !core__thread_self()->no_grad;
+}
+
 /* In the program that is recorded. */
 static core_status record(const core__region *functions,
                           core_tensor *const *tensors, core_tensor *random,
@@ -197,15 +226,11 @@ static core_status record(const core__region *functions,
                            .replays = random != NULL,
                            .outputs = outputs,
                            .noutputs = gradient->noutputs};
-    core_status status;
+    core_status status = record_node(&r, functions, tensors);
 
-    pthread_mutex_lock(&r.trace->lock);
-    status = core__region_node_begin(&r, tensors, gradient->ninputs);
-    for (uint32_t k = 0; k < CORE__REGIONS_MAX && status == CORE_OK; k++)
-        status = core__region_node_record(&r, &functions[k], k);
-    if (status == CORE_OK)
-        status = core__region_node_add(&r);
-    pthread_mutex_unlock(&r.trace->lock);
+    if (status == CORE_OK && has_derivative(&r, tensors, gradient->ninputs))
+        status = core__loop_second_record(&r, tensors, functions[1].noutputs,
+                                          outputs);
     core__region_node_drop(&r);
     return status;
 }
@@ -216,18 +241,9 @@ core_status core__region_loop_backward(const core__region *functions,
                                        const core__region_random *random,
                                        core_tensor **outputs)
 {
-    const core__thread *self = core__thread_self();
     core_status status;
 
-    for (size_t i = 0; i < functions[2].ninputs && !self->no_grad; i++)
-        if (core__tensor_requires_grad(tensors[i]))
-            return core__error(CORE_ERROR_UNSUPPORTED,
-                               "%s: the gradient of a recorded loop can be "
-                               "differentiated once, while the program with "
-                               "the loop is recorded and unless the loop reads "
-                               "a view that requires grad and is not an input",
-                               CORE__WHILE_BACKWARD_NAME);
-    if (!self->trace)
+    if (!core__thread_self()->trace)
         return core__region_loop_gradient(functions, tensors, random, outputs);
     status = record(functions, tensors, random_state, outputs);
     if (status != CORE_OK)

@@ -103,6 +103,9 @@ core_status core__region_loop_gradient(const core__region *functions,
 /* The state of a loop before its first turn: the inputs, row-major. */
 core_status core__region_loop_begin(core_tensor *const *inputs, size_t ninputs,
                                     core_tensor **state);
+/* True if autograd records the operators of the regions that run: a derivative is
+ * computed by differentiating them. */
+bool core__region_is_differentiated(void);
 /* Calls the condition: whether there is another turn. */
 core_status core__region_loop_decide(const core__region *condition,
                                      core_tensor *const *state, bool *out_more);
