@@ -21,6 +21,7 @@
 #ifndef CORE_COMPILE_PROGRAM_H
 #define CORE_COMPILE_PROGRAM_H
 
+#include "codegen/loop_kernel.h"
 #include "dispatch/operator.h"
 #include "dispatch/run_numbers.h"
 #include "tensor/dtype.h"
@@ -226,6 +227,7 @@ struct core_program {
     bool recomputes;      /* prepared calls may (recompute.h) */
     uint8_t codegen;      /* of its prepared calls: CORE_COMPILE_CODEGEN_…,
                            * or CORE__CODEGEN_MEASURED */
+    core__loop_division division; /* of the loops of groups, to measure it */
     core_program *parent; /* whose arena has parts of this one, with a
                            * reference; NULL: none */
     core__program_block *blocks; /* of the arena */

@@ -502,9 +502,8 @@ static core_status end(core__trace *trace, traced_call *call,
     return in_use == 0
                ? CORE_OK
                : core__error(CORE_ERROR_UNSUPPORTED,
-                             "core_program_trace: the function keeps %u "
-                             "tensors of the program beyond the call; they "
-                             "have no content",
+                             "core_program_trace: the function keeps "
+                             "%u " CORE__KEPT_REFUSED "; they have no content",
                              in_use);
 }
 

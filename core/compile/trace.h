@@ -56,6 +56,9 @@ typedef struct core__traced_view {
  * that a function that calls itself without end fails before the stack ends. */
 enum { CORE__FUNCTION_DEPTH = 256 };
 
+/* In the message of a recording whose function keeps tensors. */
+#define CORE__KEPT_REFUSED "tensors of the program beyond the call"
+
 typedef enum core__traced_kind {
     CORE__TRACED_RESULT,
     CORE__TRACED_INPUT,

@@ -802,6 +802,35 @@ COMPILED_FUNCTION(records_itself)
     return core_add(x[0], x[1], core_int(1), &out[0]);
 }
 
+/* The state of the next call is what this one computes. */
+COMPILED_FUNCTION(replaces_its_state)
+{
+    core_tensor *next = NULL;
+    core_status status = core_add(w->hidden[0], x[0], core_int(1), &next);
+
+    *noutputs = 1;
+    if (status != CORE_OK)
+        return status;
+    core_tensor_release(w->hidden[0]);
+    w->hidden[0] = next;
+    out[0] = core_tensor_retain(next);
+    return CORE_OK;
+}
+
+START_TEST(a_function_that_replaces_its_state_fails_with_the_reason)
+{
+    world w = with_number();
+    core_compiled *compiled = compile(replaces_its_state, &w, 0);
+    core_tensor *out[1];
+
+    core_tensor_retain(w.hidden[0]);
+    FAILS(core_compiled_call(compiled, w.inputs, 2, out, 1),
+          CORE_ERROR_UNSUPPORTED, "keeps tensors of the program");
+    core_tensor_release(w.hidden[0]);
+    core_compiled_release(compiled);
+}
+END_TEST
+
 START_TEST(functions_that_nest_without_end_are_refused)
 {
     world w = with_number();
@@ -990,5 +1019,6 @@ SUITE_ON_CPU_AND_SIM(
     a_check_finds_what_is_not_in_the_key,
     a_compiled_function_becomes_a_part_of_one_that_calls_it,
     a_function_may_call_itself, functions_that_nest_without_end_are_refused,
+    a_function_that_replaces_its_state_fails_with_the_reason,
     a_function_may_be_released_during_a_call,
     threads_may_call_a_function_at_once, a_child_process_calls_and_records)
