@@ -27,9 +27,8 @@ static core_status step(void *optimizer, core_tensor *const *x, size_t n,
 /* The program of a step of SGD with momentum. */
 static core_program *record_step(core_optimizer **out_optimizer)
 {
-    const core_sgd_options options = {.struct_size = sizeof options,
-                                      .learning_rate = .1,
-                                      .momentum = .9};
+    const core_sgd_options options = {
+        .struct_size = sizeof options, .learning_rate = .1, .momentum = .9};
     const int64_t size = 4;
     core_tensor *weight = leaf(numbers_on(program_device, 1, &size, 1));
     core_program *program;
