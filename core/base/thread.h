@@ -181,6 +181,9 @@ struct core__thread {
     struct core__mode *modes[2];
     struct core__mode *pushed_modes[2];
     uint32_t mode_depth; /* number of nested calls of modes */
+    /* Number of nested functions of compiled calls and recordings
+     * (compile/trace.h). */
+    uint32_t function_depth;
     /* The open scopes (scope/scope.h), or NULL before the first one. */
     struct core__scopes *scopes;
     /* What kernels are noted in instead of launched, or NULL

@@ -274,7 +274,8 @@ static core_status scratch_size(const core__loop_kernel *kernel,
 }
 
 core_status core__loop_kernel_launch(core__loop_kernel *kernel,
-                                     const core_loop *loop)
+                                     const core_loop *loop,
+                                     core__loop_division division)
 {
     core_device *device = kernel->device;
     core__thread *self = core__thread_self();
@@ -283,7 +284,9 @@ core_status core__loop_kernel_launch(core__loop_kernel *kernel,
                                .flags =
                                    self->call_flags & CORE_CALL_DETERMINISTIC,
                                .stream = stream->impl,
-                               .loop = loop};
+                               .loop = loop,
+                               .tile = division.tile,
+                               .threads = division.threads};
     struct core__block *block = NULL;
     uint64_t size, capacity = 0;
     uint32_t errors;

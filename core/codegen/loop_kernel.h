@@ -36,11 +36,17 @@ core__loop_kernel *core__loop_kernel_retain(core__loop_kernel *kernel);
 /* Accepts NULL.  Work that was launched with the kernel may be unfinished. */
 void core__loop_kernel_release(core__loop_kernel *kernel);
 
+/* How a device divides a loop (core_loop_launch); 0: as it chooses. */
+typedef struct core__loop_division {
+    uint32_t tile, threads;
+} core__loop_division;
+
 /* Launches a kernel on the device's current stream.  The loop is as
  * core__loop_program_verify_loop and core_loop_launch (codegen.h) require,
  * which is not checked. */
 core_status core__loop_kernel_launch(core__loop_kernel *kernel,
-                                     const core_loop *loop);
+                                     const core_loop *loop,
+                                     core__loop_division division);
 
 /* Whether the device can run a kernel on each part of the result of another
  * one. */

@@ -8,25 +8,12 @@
 #include "autograd/graph/autograd_meta.h"
 #include "base/memory.h"
 #include "base/thread.h"
-#include "tensor/batched.h"
+#include "tensor/dtype.h"
 
 #include <libcore/control_flow.h>
 #include <libcore/ops.h>
 
 #include <string.h>
-
-/* A branch or loop inside a call of core_vmap. */
-typedef struct batched {
-    const core__region *functions; /* the two */
-    const core__batching *batching;
-    core__batching_state
-        inside; /* the thread's, in the function of core_vmap */
-    bool loop;
-    bool *mapped;  /* by input: it depends on the sample */
-    bool *results; /* by output; of a loop: those of the inputs */
-    bool again;    /* one more output does */
-    bool graph;    /* failed: autograd inside differentiates it */
-} batched;
 
 static void release_all(core_tensor **tensors, size_t count)
 {
@@ -59,10 +46,9 @@ static core_status repeat(core_tensor *tensor, int64_t samples,
     return status;
 }
 
-/* What a tensor of the function stands for.  mapped: with the samples in
- * dimension 0. */
-static core_status hold(const core__batching *batching, core_tensor *tensor,
-                        bool mapped, core_tensor **out)
+core_status core__batched_hold(const core__batching *batching,
+                               core_tensor *tensor, bool mapped,
+                               core_tensor **out)
 {
     core_tensor *held = is_of(batching, tensor) ? tensor->held : tensor;
 
@@ -75,8 +61,9 @@ static core_status hold(const core__batching *batching, core_tensor *tensor,
     return CORE_OK;
 }
 
-static core_status wrap(const core__batching *batching, core_tensor *held,
-                        bool mapped, core_tensor **out)
+core_status core__batched_wrap(const core__batching *batching,
+                               core_tensor *held, bool mapped,
+                               core_tensor **out)
 {
     return core__batched_new(held, mapped ? 0 : CORE__BATCH_NONE,
                              batching->level, out);
@@ -85,7 +72,8 @@ static core_status wrap(const core__batching *batching, core_tensor *held,
 /* -------------------------------------------------------------- regions -- */
 
 /* Calls the function as core_vmap does. */
-static core_status call_inside(const batched *b, const core__region *function,
+static core_status call_inside(const core__batched *b,
+                               const core__region *function,
                                core_tensor *const *inputs,
                                core_tensor **outputs)
 {
@@ -100,7 +88,8 @@ static core_status call_inside(const batched *b, const core__region *function,
     if (!wrapped)
         return core__error_memory(function->ninputs * sizeof *wrapped);
     for (size_t i = 0; i < function->ninputs && status == CORE_OK; i++)
-        status = wrap(b->batching, inputs[i], b->mapped[i], &wrapped[i]);
+        status = core__batched_wrap(b->batching, inputs[i], b->mapped[i],
+                                    &wrapped[i]);
     if (status == CORE_OK) {
         self->batching = b->inside.batching;
         self->included |= (uint32_t)CORE__KEY_BATCHED;
@@ -114,7 +103,7 @@ static core_status call_inside(const batched *b, const core__region *function,
 }
 
 /* Whether the output may be like this; else the recording fails. */
-static core_status check_output(batched *b, const core__region *function,
+static core_status check_output(core__batched *b, const core__region *function,
                                 size_t i, const core_tensor *output)
 {
     bool own = is_of(b->batching, output);
@@ -124,10 +113,10 @@ static core_status check_output(batched *b, const core__region *function,
     if (b->graph)
         return core__error(
             CORE_ERROR_UNSUPPORTED,
-            "%s: it is recorded inside core_vmap, and autograd inside of that "
-            "differentiates it, which cannot be recorded; differentiate "
-            "outside",
-            function->name);
+            "%s: it is recorded inside core_vmap, and %s reads a tensor that "
+            "requires grad inside of that and is not an input, which cannot be "
+            "recorded; pass it as an input",
+            function->name, function->part);
     if (function->decides && mapped)
         return core__error(
             CORE_ERROR_UNSUPPORTED,
@@ -143,9 +132,9 @@ static core_status check_output(batched *b, const core__region *function,
                        function->name, i, function->part);
 }
 
-static core_status call_function(batched *b, uint32_t index,
-                                 core_tensor *const *inputs,
-                                 core_tensor **outputs, size_t *noutputs)
+core_status core__batched_call(core__batched *b, uint32_t index,
+                               core_tensor *const *inputs,
+                               core_tensor **outputs, size_t *noutputs)
 {
     const core__region *function = &b->functions[index];
     size_t count = function->noutputs;
@@ -159,8 +148,9 @@ static core_status call_function(batched *b, uint32_t index,
     for (size_t i = 0; i < count && status == CORE_OK; i++)
         status = check_output(b, function, i, inner[i]);
     for (size_t i = 0; i < count && status == CORE_OK; i++)
-        status = hold(b->batching, inner[i],
-                      !function->decides && b->results[i], &outputs[i]);
+        status = core__batched_hold(b->batching, inner[i],
+                                    !function->decides && b->results[i],
+                                    &outputs[i]);
     release_all(inner, count);
     core__free(inner);
     if (status != CORE_OK)
@@ -173,7 +163,7 @@ static core_status call_first(void *context, core_tensor *const *inputs,
                               size_t *noutputs)
 {
     (void)ninputs;
-    return call_function(context, 0, inputs, outputs, noutputs);
+    return core__batched_call(context, 0, inputs, outputs, noutputs);
 }
 
 static core_status call_second(void *context, core_tensor *const *inputs,
@@ -181,14 +171,39 @@ static core_status call_second(void *context, core_tensor *const *inputs,
                                size_t *noutputs)
 {
     (void)ninputs;
-    return call_function(context, 1, inputs, outputs, noutputs);
+    return core__batched_call(context, 1, inputs, outputs, noutputs);
 }
 
 /* ------------------------------------------------------------- recording -- */
 
+/* A loop that autograd inside of core_vmap differentiates, outside of it. */
+static core_status record_differentiated(core__batched *b,
+                                         core_tensor *const *held,
+                                         core_tensor **outputs,
+                                         void **out_gradient)
+{
+    const core__region *body = &b->functions[1];
+    const core__region functions[] = {
+        {CORE__WHILE_NAME, "condition", call_first, b, held, body->ninputs, 1,
+         true, true},
+        {CORE__WHILE_NAME, "body", call_second, b, held, body->ninputs,
+         body->noutputs, true, false}};
+    core__region_node recorded;
+    core_status status =
+        core__region_loop_record(functions, outputs, &recorded);
+
+    if (status == CORE_OK) {
+        status = core__batched_gradient_new(b, &recorded, held, out_gradient);
+        if (status != CORE_OK)
+            release_all(outputs, body->noutputs);
+    }
+    core__region_node_drop(&recorded);
+    return status;
+}
+
 /* Outside of core_vmap. */
-static core_status record_once(batched *b, core_tensor *predicate,
-                               core_tensor **outputs)
+static core_status record_once(core__batched *b, core_tensor *predicate,
+                               core_tensor **outputs, void **out_gradient)
 {
     const core__region *function = &b->functions[1];
     size_t count = function->ninputs;
@@ -198,8 +213,11 @@ static core_status record_once(batched *b, core_tensor *predicate,
     if (!held)
         return core__error_memory(count * sizeof *held);
     for (size_t i = 0; i < count && status == CORE_OK; i++)
-        status = hold(b->batching, function->inputs[i], b->mapped[i], &held[i]);
-    if (status == CORE_OK)
+        status = core__batched_hold(b->batching, function->inputs[i],
+                                    b->mapped[i], &held[i]);
+    if (status == CORE_OK && b->differentiates)
+        status = record_differentiated(b, held, outputs, out_gradient);
+    else if (status == CORE_OK)
         status = b->loop ? core_while(call_first, call_second, b, held, count,
                                       outputs)
                          : core_cond(predicate, call_first, call_second, b,
@@ -210,8 +228,8 @@ static core_status record_once(batched *b, core_tensor *predicate,
 }
 
 /* Until no further output depends on the sample. */
-static core_status record_all(batched *b, core_tensor *predicate,
-                              core_tensor **outputs)
+static core_status record_all(core__batched *b, core_tensor *predicate,
+                              core_tensor **outputs, void **out_gradient)
 {
     core__thread *self = core__thread_self();
     core_status status;
@@ -221,13 +239,34 @@ static core_status record_all(batched *b, core_tensor *predicate,
             core_error_clear();
         b->again = false;
         b->inside = core__batching_leave(self, b->batching);
-        status = record_once(b, predicate, outputs);
+        status = record_once(b, predicate, outputs, out_gradient);
         core__batching_return(self, b->inside);
     } while (status != CORE_OK && b->again);
     return status;
 }
 
-static core_status check_inputs(batched *b)
+/* The gradient of a loop inside has samples for each floating tensor that a turn
+ * passes to the next. */
+static core_status differentiate(core__batched *b)
+{
+    const core__region *body = &b->functions[1];
+
+    b->differentiates = b->loop && !b->batching->outer;
+    b->graph = !b->differentiates;
+    if (b->graph)
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "%s: it is recorded inside core_vmap%s, and autograd inside of "
+            "that differentiates it, which cannot be recorded; differentiate "
+            "outside",
+            body->name, b->loop ? " inside core_vmap" : "");
+    for (size_t i = 0; i < body->ninputs; i++)
+        if (core__dtype_is_floating(body->inputs[i]->dtype))
+            b->mapped[i] = true;
+    return CORE_OK;
+}
+
+static core_status check_inputs(core__batched *b)
 {
     const core__region *function = &b->functions[1];
     bool graph = false;
@@ -239,20 +278,30 @@ static core_status check_inputs(batched *b)
         b->mapped[i] = own && core__batched_is_mapped(input);
         graph = graph || (own && core__tensor_requires_grad(input));
     }
-    if (!graph || core__thread_self()->no_grad)
-        return CORE_OK;
-    b->graph = true;
-    return core__error(
-        CORE_ERROR_UNSUPPORTED,
-        "%s: it is recorded inside core_vmap, and autograd inside of that "
-        "differentiates it, which cannot be recorded; differentiate outside",
-        function->name);
+    return graph && !core__thread_self()->no_grad ? differentiate(b) : CORE_OK;
 }
 
-static core_status record_batched(batched *b, core_tensor *predicate,
+/* Inside of core_vmap. */
+static core_status wrap_all(const core__batched *b, core_tensor **outputs)
+{
+    core_status status = CORE_OK;
+
+    for (size_t i = 0; i < b->functions[1].noutputs && status == CORE_OK; i++) {
+        core_tensor *held = outputs[i];
+
+        outputs[i] = NULL;
+        status =
+            core__batched_wrap(b->batching, held, b->results[i], &outputs[i]);
+        core_tensor_release(held);
+    }
+    return status;
+}
+
+static core_status record_batched(core__batched *b, core_tensor *predicate,
                                   core_tensor **outputs)
 {
     size_t inputs = b->functions[1].ninputs, count = b->functions[1].noutputs;
+    void *gradient = NULL;
     core_status status;
 
     b->mapped = core__alloc_zero(inputs + count + 1);
@@ -261,14 +310,13 @@ static core_status record_batched(batched *b, core_tensor *predicate,
     b->results = b->loop ? b->mapped : b->mapped + inputs;
     status = check_inputs(b);
     if (status == CORE_OK)
-        status = record_all(b, predicate, outputs);
-    for (size_t i = 0; i < count && status == CORE_OK; i++) {
-        core_tensor *held = outputs[i];
-
-        outputs[i] = NULL;
-        status = wrap(b->batching, held, b->results[i], &outputs[i]);
-        core_tensor_release(held);
-    }
+        status = record_all(b, predicate, outputs, &gradient);
+    if (status == CORE_OK)
+        status = wrap_all(b, outputs);
+    if (gradient && status == CORE_OK)
+        status = core__batched_gradient_record(b, gradient, outputs);
+    else
+        core__batched_gradient_drop(gradient);
     core__free(b->mapped);
     if (status != CORE_OK)
         release_all(outputs, count);
@@ -279,8 +327,8 @@ core_status core__batched_branch(const core__region *branches,
                                  core_tensor *predicate, core_tensor **outputs,
                                  bool *out_inside)
 {
-    batched b = {.functions = branches,
-                 .batching = core__thread_self()->batching};
+    core__batched b = {.functions = branches,
+                       .batching = core__thread_self()->batching};
     core_status status;
 
     if (is_of(b.batching, predicate))
@@ -293,9 +341,9 @@ core_status core__batched_branch(const core__region *branches,
 core_status core__batched_loop(const core__region *functions,
                                core_tensor **outputs)
 {
-    batched b = {.functions = functions,
-                 .batching = core__thread_self()->batching,
-                 .loop = true};
+    core__batched b = {.functions = functions,
+                       .batching = core__thread_self()->batching,
+                       .loop = true};
 
     return record_batched(&b, NULL, outputs);
 }

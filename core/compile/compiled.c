@@ -6,6 +6,7 @@
 #include "compile/compiled_node.h"
 #include "codegen/kernel_cache.h"
 #include "compile/fusion.h"
+#include "compile/trace.h"
 #include "compile/varying_sizes.h"
 
 #include "autograd/graph/callback.h"
@@ -462,9 +463,12 @@ static core_status call_eagerly(core_compiled *compiled,
 {
     uint32_t errors = core__error_sequence();
     size_t count = noutputs;
-    core_status status =
-        compiled->function(compiled->context, inputs, ninputs, outputs, &count);
+    core_status status;
 
+    CORE_TRY(core__function_enter("core_compiled_call"));
+    status =
+        compiled->function(compiled->context, inputs, ninputs, outputs, &count);
+    core__function_leave();
     status = core__callback_status(errors, status, NULL);
     if (status == CORE_OK)
         status = check_outputs(outputs, noutputs, count);
@@ -658,6 +662,10 @@ static core_status after_failure(call *c, uint64_t ns)
          failure != CORE_ERROR_DATA_DEPENDENT))
         return failed(c, failure);
     status = full ? CORE_OK : run_function(c);
+    if (status != CORE_OK && strstr(message, CORE__KEPT_REFUSED))
+        core__error_prefix("core_compiled_call: the function fails after it "
+                           "was recorded, as it keeps " CORE__KEPT_REFUSED
+                           ", which have no content");
     if (status == CORE_OK)
         status = make_entry(c, NULL, NULL, ns, message, &entry);
     if (status != CORE_OK)

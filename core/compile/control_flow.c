@@ -5,6 +5,7 @@
 
 #include "compile/batched_region.h"
 #include "compile/loop_second.h"
+#include "compile/run.h"
 
 #include "autograd/graph/autograd_meta.h"
 #include "autograd/graph/callback.h"
@@ -163,8 +164,8 @@ static core_status check_same(const core__region *region, size_t output,
     return CORE_OK;
 }
 
-/* One step of a loop: *state is replaced. */
-static core_status call_body(const core__region *body, core_tensor **state)
+core_status core__region_loop_step(const core__region *body,
+                                   core_tensor **state)
 {
     core_tensor **next = core__alloc_zero((body->noutputs + 1) * sizeof *next);
     core_status status;
@@ -220,27 +221,33 @@ static core_status call_both(const core__region *branches,
     return status;
 }
 
-core_status core__region_loop_turn(const core__region *functions,
-                                   core_tensor **state, bool *out_more)
+bool core__region_is_differentiated(void)
+{
+    const core__thread *self = core__thread_self();
+
+    return !self->no_grad && !(self->excluded & (uint32_t)CORE__KEY_AUTOGRAD);
+}
+
+core_status core__region_loop_decide(const core__region *condition,
+                                     core_tensor *const *state, bool *out_more)
 {
     core_tensor *predicate;
     core_status status;
 
     *out_more = false;
-    CORE_TRY(core__region_call(&functions[0], state, &predicate));
+    CORE_TRY(core__region_call(condition, state, &predicate));
     status =
-        check_predicate(functions->name, "the output of condition", predicate);
+        check_predicate(condition->name, "the output of condition", predicate);
     if (status == CORE_OK && is_mapped(predicate))
         status = core__error(CORE_ERROR_UNSUPPORTED,
                              "%s: the output of condition differs between the "
                              "samples of core_vmap, which must have the same "
                              "number of iterations; use core_where in the body",
-                             functions->name);
+                             condition->name);
     if (status == CORE_OK)
         status = read_predicate(predicate, out_more);
     core_tensor_release(predicate);
-    return status == CORE_OK && *out_more ? call_body(&functions[1], state)
-                                          : status;
+    return status;
 }
 
 /* ------------------------------------------------------------ recording -- */
@@ -465,10 +472,12 @@ static void choose_state(core__region_node *r, const core__region *function)
 
     for (uint32_t i = 0; i < r->nregions; i++)
         draws = draws || core__region_draws(r->regions[i]);
-    r->keeps =
-        r->keeps || (draws && r->differentiates && !r->replays && r->noutputs &&
-                     (is_differentiated(function->inputs, function->ninputs) ||
-                      is_differentiated(r->sources, r->nsources)));
+    if (!draws || r->replays || !r->noutputs)
+        return;
+    r->keeps = r->keeps || r->inside ||
+               (r->differentiates &&
+                (is_differentiated(function->inputs, function->ninputs) ||
+                 is_differentiated(r->sources, r->nsources)));
 }
 
 /* ---------------------------------------------------------------- branch -- */
@@ -601,6 +610,25 @@ static core_status record(const core__region *functions, core_tensor *predicate,
     return status;
 }
 
+core_status core__region_loop_record(const core__region *functions,
+                                     core_tensor **outputs,
+                                     core__region_node *out_node)
+{
+    core_status status;
+
+    *out_node = (core__region_node){.trace = core__thread_self()->trace,
+                                    .name = functions->name,
+                                    .inside = true,
+                                    .outputs = outputs,
+                                    .noutputs = functions[1].noutputs};
+    pthread_mutex_lock(&out_node->trace->lock);
+    status = record_node(out_node, functions, NULL);
+    pthread_mutex_unlock(&out_node->trace->lock);
+    if (status != CORE_OK)
+        release_all(outputs, out_node->noutputs);
+    return status;
+}
+
 static core_status check_tensors(const char *name, core_tensor *const *inputs,
                                  size_t ninputs)
 {
@@ -721,8 +749,11 @@ core_status core_while(core_tensor_function condition,
                    ? core__batched_loop(functions, outputs)
                    : record(functions, NULL, NULL, outputs, NULL);
     status = core__region_loop_begin(inputs, ninputs, outputs);
-    while (status == CORE_OK && more)
-        status = core__region_loop_turn(functions, outputs, &more);
+    while (status == CORE_OK && more) {
+        status = core__region_loop_decide(&functions[0], outputs, &more);
+        if (status == CORE_OK && more)
+            status = core__region_loop_step(&functions[1], outputs);
+    }
     for (size_t i = 0; i < ninputs && status == CORE_OK; i++)
         status = core__region_make_own(&outputs[i]);
     if (status != CORE_OK)
@@ -762,7 +793,11 @@ static core_status run_region(const running *r, uint32_t index,
     for (uint32_t i = 0; i < captured->count; i++)
         all[ninputs + i] = r->tensors[captured->u.values[i]];
     *noutputs = program->noutputs;
-    status = core_program_run(program, all, count, outputs, program->noutputs);
+    if (core__region_is_differentiated())
+        status = core__program_run_recorded(program, all, outputs);
+    else
+        status =
+            core_program_run(program, all, count, outputs, program->noutputs);
     core__free(all);
     return status;
 }

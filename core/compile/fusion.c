@@ -288,6 +288,7 @@ static core_status make_group(core_program *program, core_device *device,
     if (status != CORE_OK)
         return status;
     group->bytes_saved = bytes_saved(program, nodes, group);
+    group->division = program->division;
     /* With streams, a call ends before its work. */
     if (mode == CORE__CODEGEN_MEASURED && !device->synchronous)
         mode = CORE_COMPILE_CODEGEN_AUTO;

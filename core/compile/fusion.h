@@ -43,6 +43,8 @@ typedef struct core__fused_group {
     uint64_t bytes_saved; /* that are not read and not written, in each call */
     /* How long a call takes with the kernel, and without; 0: not measured. */
     uint64_t fused_ns, operators_ns;
+    core__loop_division
+        division; /* of the loop, the fastest that was measured */
 } core__fused_group;
 
 typedef struct core__fusion {

@@ -24,6 +24,8 @@ static void write_group(const core__fusion *fusion,
     if (group->operators_ns) {
         core__json_unsigned(json, "fused_ns", group->fused_ns);
         core__json_unsigned(json, "operators_ns", group->operators_ns);
+        core__json_unsigned(json, "tile", group->division.tile);
+        core__json_unsigned(json, "threads", group->division.threads);
     }
     core__json_end(json);
 }

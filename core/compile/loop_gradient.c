@@ -4,7 +4,7 @@
 /* The gradient of a loop: its turns are run again, and what each begins with is
  * kept; then their gradients are computed from the last turn to the first. */
 
-#include "compile/region_trace.h"
+#include "compile/loop_second.h"
 
 #include "autograd/graph/autograd_meta.h"
 #include "base/memory.h"
@@ -28,7 +28,8 @@ typedef struct stack {
     core_tensor **tensors; /* with references */
     size_t width, turns, capacity;
     const core__region_random *random; /* NULL: the turns draw no numbers */
-    core__generator_state *states;     /* of its generators, by turn */
+    core__generator_state *states;     /* of its generators, by turn: after
+                                        * the condition */
 } stack;
 
 static core_status reserve_states(stack *s, size_t capacity)
@@ -68,9 +69,6 @@ static core_status push(const char *name, stack *s, core_tensor **state)
         CORE_TRY(reserve_states(s, capacity));
         s->capacity = capacity;
     }
-    if (s->random)
-        core__region_random_get(s->random,
-                                s->states + s->turns * s->random->count);
     for (size_t i = 0; i < s->width; i++)
         s->tensors[s->turns * s->width + i] = core_tensor_retain(state[i]);
     s->turns++;
@@ -83,6 +81,14 @@ static void pop(stack *s)
     release_all(s->tensors + s->turns * s->width, s->width);
 }
 
+/* With what the body of the turn begins. */
+static void keep_generators(stack *s)
+{
+    if (s->random)
+        core__region_random_get(s->random,
+                                s->states + (s->turns - 1) * s->random->count);
+}
+
 static core_status run_turns(const core__region *functions, const char *name,
                              core_tensor **state, stack *s)
 {
@@ -90,7 +96,10 @@ static core_status run_turns(const core__region *functions, const char *name,
 
     while (more) {
         CORE_TRY(push(name, s, state));
-        CORE_TRY(core__region_loop_turn(functions, state, &more));
+        CORE_TRY(core__region_loop_decide(&functions[0], state, &more));
+        keep_generators(s);
+        if (more)
+            CORE_TRY(core__region_loop_step(&functions[1], state));
     }
     pop(s); /* the loop ends with it */
     return CORE_OK;
@@ -126,8 +135,6 @@ static core_status turn_back(const core__region *gradient,
     return status;
 }
 
-/* The condition draws no numbers, so the body of a turn begins with the state of
- * generators before it. */
 static core_status run(const core__region *functions,
                        core_tensor *const *tensors,
                        const core__region_random *random, core_tensor **state,
@@ -178,6 +185,35 @@ core_status core__region_loop_gradient(const core__region *functions,
     return status;
 }
 
+static core_status record_node(core__region_node *r,
+                               const core__region *functions,
+                               core_tensor *const *tensors)
+{
+    bool before = core_grad_mode_set(false);
+    core_status status;
+
+    pthread_mutex_lock(&r->trace->lock);
+    status = core__region_node_begin(r, tensors, functions[2].ninputs);
+    for (uint32_t k = 0; k < CORE__REGIONS_MAX && status == CORE_OK; k++)
+        status = core__region_node_record(r, &functions[k], k);
+    if (status == CORE_OK)
+        status = core__region_node_add(r);
+    pthread_mutex_unlock(&r->trace->lock);
+    core_grad_mode_set(before);
+    return status;
+}
+
+/* Whether autograd records what is computed of the tensors or the sources. */
+static bool has_derivative(const core__region_node *r,
+                           core_tensor *const *tensors, size_t count)
+{
+    bool any = r->nsources > 0;
+
+    for (size_t i = 0; i < count; i++)
+        any = any || core__tensor_requires_grad(tensors[i]);
+    return any && !core__thread_self()->no_grad;
+}
+
 /* In the program that is recorded. */
 static core_status record(const core__region *functions,
                           core_tensor *const *tensors, core_tensor *random,
@@ -190,15 +226,11 @@ static core_status record(const core__region *functions,
                            .replays = random != NULL,
                            .outputs = outputs,
                            .noutputs = gradient->noutputs};
-    core_status status;
+    core_status status = record_node(&r, functions, tensors);
 
-    pthread_mutex_lock(&r.trace->lock);
-    status = core__region_node_begin(&r, tensors, gradient->ninputs);
-    for (uint32_t k = 0; k < CORE__REGIONS_MAX && status == CORE_OK; k++)
-        status = core__region_node_record(&r, &functions[k], k);
-    if (status == CORE_OK)
-        status = core__region_node_add(&r);
-    pthread_mutex_unlock(&r.trace->lock);
+    if (status == CORE_OK && has_derivative(&r, tensors, gradient->ninputs))
+        status = core__loop_second_record(&r, tensors, functions[1].noutputs,
+                                          outputs);
     core__region_node_drop(&r);
     return status;
 }
@@ -209,18 +241,9 @@ core_status core__region_loop_backward(const core__region *functions,
                                        const core__region_random *random,
                                        core_tensor **outputs)
 {
-    const core__thread *self = core__thread_self();
     core_status status;
 
-    for (size_t i = 0; i < functions[2].ninputs && !self->no_grad; i++)
-        if (core__tensor_requires_grad(tensors[i]))
-            return core__error(CORE_ERROR_UNSUPPORTED,
-                               "%s: the gradient of a recorded loop can be "
-                               "differentiated once, while the program with "
-                               "the loop is recorded and unless the loop reads "
-                               "a view that requires grad and is not an input",
-                               CORE__WHILE_BACKWARD_NAME);
-    if (!self->trace)
+    if (!core__thread_self()->trace)
         return core__region_loop_gradient(functions, tensors, random, outputs);
     status = record(functions, tensors, random_state, outputs);
     if (status != CORE_OK)

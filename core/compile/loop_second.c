@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Records and runs the derivative of the gradient of a loop (loop_second.h). */
+/* Records the derivatives of the gradient of a loop (loop_second.h). */
 
 #include "compile/loop_second.h"
 
-#include "autograd/api/partial_gradients.h"
-#include "autograd/graph/autograd_meta.h"
 #include "base/memory.h"
 #include "base/thread.h"
-#include "compile/run.h"
 #include "tensor/dtype.h"
 #include "tensor/layout.h"
 
@@ -30,6 +27,16 @@ static void release_all(core_tensor **tensors, size_t count)
 static bool is_float(const core_tensor *tensor)
 {
     return core__dtype_is_floating(tensor->dtype);
+}
+
+uint32_t core__loop_inputs(const core_program *body)
+{
+    uint32_t count = body->noutputs;
+
+    for (uint32_t i = 0; i < body->noutputs; i++)
+        count +=
+            core__dtype_is_floating((core_dtype)body->outputs[i].type.dtype);
+    return count;
 }
 
 /* ------------------------------------------------------------- recording -- */
@@ -77,6 +84,14 @@ static core_status copy_node(second *s, const core__region_node *from)
         for (uint32_t i = 0; i < captured->count; i++)
             to->captured[k].tensors[i] =
                 core_tensor_retain(captured->tensors[i]);
+    }
+    for (uint32_t i = 0; i < from->nsources; i++) {
+        core_tensor **added =
+            core__program_grow(&to->sources, &to->nsources, sizeof *added);
+
+        if (!added)
+            return core__error_memory(sizeof *added);
+        *added = core_tensor_retain(from->sources[i]);
     }
     return CORE_OK;
 }
@@ -189,14 +204,28 @@ static core_status tangent_of(const second *s, size_t i, core_tensor *grad,
     const core_program *program = s->node.trace->program;
     const core__program_type *type = &program->values[s->made[i]].type;
 
-    if (grad)
-        return core_clone(grad, CORE_FORMAT_CONTIGUOUS, out);
+    if (grad) {
+        *out = core_tensor_retain(grad);
+        return CORE_OK;
+    }
     return core_zeros(core__type_sizes(type), type->ndim,
                       (core_dtype)type->dtype, program->devices[type->device],
                       out);
 }
 
-static core_status set_arguments(const second *s, core_tensor *const *grads,
+static core_status read_row_major(core__trace *trace, core_tensor *tensor,
+                                  uint32_t *out_value)
+{
+    core_tensor *copy;
+    core_status status;
+
+    CORE_TRY(core_clone(tensor, CORE_FORMAT_CONTIGUOUS, &copy));
+    status = core__traced_read(trace, NULL, copy, out_value);
+    core_tensor_release(copy);
+    return status;
+}
+
+static core_status set_arguments(const second *s, core_tensor *const *tangents,
                                  core__region_node *node)
 {
     core_program *program = node->trace->program;
@@ -210,16 +239,8 @@ static core_status set_arguments(const second *s, core_tensor *const *grads,
     memcpy(node->arguments, s->node.arguments, size);
     memcpy(values, s->node.arguments[CORE__REGION_INPUTS].u.values,
            before * sizeof *values);
-    for (size_t i = 0; i < s->nmade; i++) {
-        core_tensor *tangent;
-        core_status status;
-
-        CORE_TRY(tangent_of(s, i, grads[i], &tangent));
-        status =
-            core__traced_read(node->trace, NULL, tangent, &values[before + i]);
-        core_tensor_release(tangent);
-        CORE_TRY(status);
-    }
+    for (size_t i = 0; i < s->nmade; i++)
+        CORE_TRY(read_row_major(node->trace, tangents[i], &values[before + i]));
     node->arguments[CORE__REGION_INPUTS].u.values = values;
     node->arguments[CORE__REGION_INPUTS].count = (uint32_t)count;
     return CORE_OK;
@@ -269,37 +290,70 @@ static core_status give_gradients(const second *s, core_node *node,
     return CORE_OK;
 }
 
+/* r: the node, of which the results become outputs. */
+static core_status add_node(const second *s, core_tensor *const *tangents,
+                            core_tensor **results, core__region_node *r)
+{
+    bool before = core_grad_mode_set(false);
+    core_status status;
+
+    *r = s->node;
+    r->outputs = results;
+    r->noutputs = s->nresults;
+    r->types = s->types;
+    pthread_mutex_lock(&r->trace->lock);
+    status = set_arguments(s, tangents, r);
+    if (status == CORE_OK)
+        status = core__region_node_add(r);
+    pthread_mutex_unlock(&r->trace->lock);
+    core_grad_mode_set(before);
+    return status;
+}
+
+/* inputs: space for those of the node.  results: to be released. */
+static core_status differentiate_again(const second *s, core_node *node,
+                                       core_tensor *const *grads,
+                                       core_tensor **inputs,
+                                       core_tensor **results)
+{
+    size_t n = s->nstate + s->ntangents;
+    core__region_node added;
+
+    for (size_t i = 0; i < n; i++)
+        CORE_TRY(core_node_saved(node, i, &inputs[i]));
+    for (size_t i = 0; i < s->nmade; i++)
+        CORE_TRY(tangent_of(s, i, grads[i], &inputs[n + i]));
+    CORE_TRY(add_node(s, inputs + n, results, &added));
+    return core_grad_mode()
+               ? core__loop_second_record(&added, inputs, s->nstate, results)
+               : CORE_OK;
+}
+
 static core_status backward(core_node *node, void *context,
                             core_tensor *const *grads, size_t ngrads,
                             core_tensor **gradients, size_t ngradients)
 {
     const second *s = context;
-    core__region_node r = s->node;
-    core_tensor **results;
+    size_t count = s->nstate + s->ntangents + s->nmade;
+    core_tensor **inputs, **results;
     core_status status;
 
     (void)ngrads;
     (void)ngradients;
-    if (core__thread_self()->trace != r.trace)
+    if (core__thread_self()->trace != s->node.trace)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "%s: the program that contains it is not being "
                            "recorded any more",
                            core_node_name(node));
-    results = core__alloc_zero((s->nresults + 1) * sizeof *results);
-    if (!results)
-        return core__error_memory(s->nresults * sizeof *results);
-    r.outputs = results;
-    r.noutputs = s->nresults;
-    r.types = s->types;
-    pthread_mutex_lock(&r.trace->lock);
-    status = set_arguments(s, grads, &r);
-    if (status == CORE_OK)
-        status = core__region_node_add(&r);
-    pthread_mutex_unlock(&r.trace->lock);
+    inputs = core__alloc_zero((count + s->nresults + 1) * sizeof *inputs);
+    if (!inputs)
+        return core__error_memory((count + s->nresults) * sizeof *inputs);
+    results = inputs + count;
+    status = differentiate_again(s, node, grads, inputs, results);
     if (status == CORE_OK)
         status = give_gradients(s, node, results, gradients);
-    release_all(results, s->nresults);
-    core__free(results);
+    release_all(inputs, count + s->nresults);
+    core__free(inputs);
     return status;
 }
 
@@ -308,7 +362,6 @@ static core_status record(second *s, const core__region_node *recorded,
 {
     const core_function_info info = {.struct_size = sizeof info,
                                      .name = CORE__WHILE_BACKWARD_NAME,
-                                     .flags = CORE_FUNCTION_ONCE_DIFFERENTIABLE,
                                      .backward = backward,
                                      .release = drop,
                                      .context = s};
@@ -324,7 +377,7 @@ static core_status record(second *s, const core__region_node *recorded,
     if (recorded->nsources)
         memcpy(tensors + n, recorded->sources,
                recorded->nsources * sizeof *tensors);
-    status = core_function_record(&info, tensors, count, NULL, 0, made,
+    status = core_function_record(&info, tensors, count, inputs, n, made,
                                   s->nmade, NULL);
     core__free(tensors);
     return status;
@@ -348,204 +401,5 @@ core_status core__loop_second_record(const core__region_node *recorded,
         return record(s, recorded, inputs, made);
     if (s)
         drop(s);
-    return status;
-}
-
-/* --------------------------------------------------------------- running -- */
-
-/* A run, which autograd records. */
-typedef struct running {
-    const core__program_node *node;
-    core_tensor *const *tensors;               /* by value */
-    core_tensor **captured[CORE__REGIONS_MAX]; /* leaves, or as they are */
-    core_tensor **leaves;                      /* all, with references */
-    core_tensor **wanted;                      /* of the results; borrowed */
-    size_t nleaves, nwanted;
-} running;
-
-static const core__program_argument *captured_by(const running *r, uint32_t k)
-{
-    return &r->node->args[CORE__REGION_THEN + k];
-}
-
-static core_status add_leaf(running *r, core_tensor *tensor, core_tensor **out)
-{
-    core_tensor **leaf = &r->leaves[r->nleaves];
-
-    CORE_TRY(core_detach(tensor, leaf));
-    r->nleaves++;
-    *out = *leaf;
-    if (!is_float(tensor))
-        return CORE_OK;
-    r->wanted[r->nwanted++] = *leaf;
-    return core_tensor_set_requires_grad(*leaf, true);
-}
-
-static core_status call(void *context, uint32_t index,
-                        core_tensor *const *inputs, size_t ninputs,
-                        core_tensor **outputs, size_t *noutputs)
-{
-    const running *r = context;
-    core_program *program = r->node->regions[index];
-    size_t count = captured_by(r, index)->count;
-    core_tensor **all = core__alloc((ninputs + count + 1) * sizeof *all);
-    core_status status;
-
-    if (!all)
-        return core__error_memory((ninputs + count) * sizeof *all);
-    memcpy(all, inputs, ninputs * sizeof *all);
-    if (count)
-        memcpy(all + ninputs, r->captured[index], count * sizeof *all);
-    *noutputs = program->noutputs;
-    status = core__program_run_recorded(program, all, outputs);
-    core__free(all);
-    return status;
-}
-
-static core_status call_condition(void *context, core_tensor *const *inputs,
-                                  size_t ninputs, core_tensor **outputs,
-                                  size_t *noutputs)
-{
-    return call(context, 0, inputs, ninputs, outputs, noutputs);
-}
-
-static core_status call_body(void *context, core_tensor *const *inputs,
-                             size_t ninputs, core_tensor **outputs,
-                             size_t *noutputs)
-{
-    return call(context, BODY, inputs, ninputs, outputs, noutputs);
-}
-
-static core_status call_gradient(void *context, core_tensor *const *inputs,
-                                 size_t ninputs, core_tensor **outputs,
-                                 size_t *noutputs)
-{
-    return call(context, GRADIENT, inputs, ninputs, outputs, noutputs);
-}
-
-/* inputs: of the gradient; replaced by leaves. */
-static core_status make_leaves(running *r, core_tensor **inputs, size_t ninputs)
-{
-    for (size_t i = 0; i < ninputs; i++)
-        CORE_TRY(add_leaf(r, inputs[i], &inputs[i]));
-    for (uint32_t k = 0; k < CORE__REGIONS_MAX; k++)
-        for (uint32_t i = 0; i < captured_by(r, k)->count; i++) {
-            core_tensor *tensor = r->tensors[captured_by(r, k)->u.values[i]];
-
-            r->captured[k][i] = tensor;
-            if (k >= BODY)
-                CORE_TRY(add_leaf(r, tensor, &r->captured[k][i]));
-        }
-    return CORE_OK;
-}
-
-/* tangents: of the first gradients, those of which that do not depend on the
- * leaves have none. */
-static core_status differentiate(running *r, core_tensor **first, size_t count,
-                                 core_tensor *const *tangents,
-                                 core_tensor **outputs)
-{
-    core_tensor **roots = core__alloc((2 * count + 1) * sizeof *roots);
-    core_tensor **grads = roots + count;
-    core_status status = CORE_OK;
-    size_t n = 0;
-
-    if (!roots)
-        return core__error_memory(2 * count * sizeof *roots);
-    for (size_t i = 0; i < count; i++)
-        if (first[i] && core__tensor_requires_grad(first[i])) {
-            roots[n] = first[i];
-            grads[n++] = tangents[i];
-        }
-    if (n)
-        status = core__partial_gradients(roots, grads, n, r->wanted, r->nwanted,
-                                         false, false, outputs);
-    core__free(roots);
-    for (size_t i = 0; i < r->nwanted && status == CORE_OK; i++) {
-        if (!outputs[i])
-            status = core_zeros_like(r->wanted[i], CORE_DTYPE_NONE, NULL,
-                                     CORE_FORMAT_CONTIGUOUS, &outputs[i]);
-        else
-            status = core__region_make_own(&outputs[i]);
-    }
-    return status;
-}
-
-static core_status run(running *r, core_tensor **inputs, size_t ninputs,
-                       core_tensor *const *tangents,
-                       const core__region_random *random, core_tensor **first,
-                       core_tensor **outputs)
-{
-    const core__program_node *node = r->node;
-    size_t n = node->regions[BODY]->noutputs;
-    size_t count = node->regions[GRADIENT]->noutputs;
-    const core__region functions[] = {
-        {node->name, "condition", call_condition, r, inputs, n, 1, true, true},
-        {node->name, "body", call_body, r, inputs, n, n, true, false},
-        {node->name, "gradient", call_gradient, r, inputs, ninputs, count, true,
-         false}};
-
-    CORE_TRY(make_leaves(r, inputs, ninputs));
-    CORE_TRY(core__region_loop_gradient(functions, inputs, random, first));
-    return differentiate(r, first, count, tangents, outputs);
-}
-
-/* Autograd records, although the program has been recorded below it. */
-static core_status run_in_grad_mode(running *r, core_tensor **inputs,
-                                    size_t ninputs,
-                                    core_tensor *const *tangents,
-                                    const core__region_random *random,
-                                    core_tensor **first, core_tensor **outputs)
-{
-    core__thread *self = core__thread_self();
-    uint32_t excluded = self->excluded;
-    bool no_grad = self->no_grad, inference = self->inference;
-    core_status status;
-
-    self->excluded &=
-        ~(uint32_t)(CORE__KEY_AUTOGRAD | CORE__KEY_INPLACE_OR_VIEW);
-    self->no_grad = self->inference = false;
-    status = run(r, inputs, ninputs, tangents, random, first, outputs);
-    self->inference = inference;
-    self->no_grad = no_grad;
-    self->excluded = excluded;
-    return status;
-}
-
-core_status core__loop_second_run(const core__program_node *node,
-                                  core_tensor *const *inputs,
-                                  core_tensor *const *tensors,
-                                  const core__region_random *random,
-                                  core_tensor **outputs)
-{
-    size_t ninputs = node->args[CORE__REGION_INPUTS].count;
-    size_t count = node->regions[GRADIENT]->noutputs, most = ninputs, at;
-    running r = {.node = node, .tensors = tensors};
-    core_tensor **space;
-    core_status status;
-
-    if (core__thread_self()->trace)
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "%s: it cannot become a part of another program",
-                           node->name);
-    for (uint32_t k = 0; k < CORE__REGIONS_MAX; k++)
-        most += captured_by(&r, k)->count;
-    space = core__alloc_zero((4 * most + count) * sizeof *space);
-    if (!space)
-        return core__error_memory((4 * most + count) * sizeof *space);
-    r.leaves = space;
-    r.wanted = space + most;
-    memcpy(space + 2 * most, inputs, ninputs * sizeof *space);
-    at = 3 * most;
-    for (uint32_t k = 0; k < CORE__REGIONS_MAX; k++) {
-        r.captured[k] = space + at;
-        at += captured_by(&r, k)->count;
-    }
-    status = run_in_grad_mode(&r, space + 2 * most, ninputs - count,
-                              inputs + ninputs - count, random,
-                              space + 4 * most, outputs);
-    release_all(space + 4 * most, count);
-    release_all(r.leaves, r.nleaves);
-    core__free(space);
     return status;
 }

@@ -618,8 +618,8 @@ static core_status run_fused(const core__prepared *set, const core__step *step)
 {
     const core__fused_group *group =
         ((const core__fused_launch *)(const void *)step->launch)->group;
-    core_status status =
-        core__loop_kernel_launch(group->kernel, step->launch->loop);
+    core_status status = core__loop_kernel_launch(
+        group->kernel, step->launch->loop, group->division);
 
     return core__likely(status == CORE_OK) ? status
                                            : fused_failed(set, group, status);

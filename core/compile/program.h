@@ -21,6 +21,7 @@
 #ifndef CORE_COMPILE_PROGRAM_H
 #define CORE_COMPILE_PROGRAM_H
 
+#include "codegen/loop_kernel.h"
 #include "dispatch/operator.h"
 #include "dispatch/run_numbers.h"
 #include "tensor/dtype.h"
@@ -223,13 +224,14 @@ struct core_program {
     uint32_t registered; /* core__registry_generation at that time */
     core__prepared_calls *_Atomic prepared; /* NULL until one is made */
     struct core__replay *_Atomic replay;    /* replay.h; NULL: none */
-    bool recomputes;      /* prepared calls may (recompute.h) */
-    uint8_t codegen;      /* of its prepared calls: CORE_COMPILE_CODEGEN_…,
+    bool recomputes; /* prepared calls may (recompute.h) */
+    uint8_t codegen; /* of its prepared calls: CORE_COMPILE_CODEGEN_…,
                            * or CORE__CODEGEN_MEASURED */
-    core_program *parent; /* whose arena has parts of this one, with a
+    core__loop_division division; /* of the loops of groups, to measure it */
+    core_program *parent;         /* whose arena has parts of this one, with a
                            * reference; NULL: none */
-    core__program_block *blocks; /* of the arena */
-    size_t used, capacity;       /* of the newest block */
+    core__program_block *blocks;  /* of the arena */
+    size_t used, capacity;        /* of the newest block */
 };
 
 /* ------------------------------------------------------------ building -- */

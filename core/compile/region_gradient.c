@@ -9,6 +9,7 @@
  * To differentiate the gradient of a branch, its regions are functions: their
  * operators are called again, now recorded by autograd. */
 
+#include "compile/region_gradient.h"
 #include "compile/loop_second.h"
 
 #include "autograd/api/partial_gradients.h"
@@ -24,23 +25,6 @@
 
 #include <string.h>
 
-/* What a region of the gradient differentiates. */
-typedef struct differentiated {
-    const core__region *function;
-    const bool *wanted;    /* by input of the function */
-    core_tensor **sources; /* others, which the function reads by itself */
-    size_t nwanted, nsources;
-} differentiated;
-
-/* What the node of the graph has. */
-typedef struct gradient {
-    core__region_node node; /* its inputs are those of the function; the
-                             * gradients of its outputs are appended */
-    bool branch;
-    uint32_t ninputs, nwanted;
-    bool computed[]; /* by input: the node computes its gradient */
-} gradient;
-
 static bool is_float(const core_tensor *tensor)
 {
     return core__dtype_is_floating(tensor->dtype);
@@ -55,7 +39,7 @@ static void release_all(core_tensor **tensors, size_t count)
 /* --------------------------------------------------------------- regions -- */
 
 /* The inputs as leaves of a new graph.  wanted: those, and the sources. */
-static core_status make_leaves(const differentiated *d,
+static core_status make_leaves(const core__region_differentiated *d,
                                core_tensor *const *inputs, core_tensor **leaves,
                                core_tensor **wanted)
 {
@@ -74,7 +58,8 @@ static core_status make_leaves(const differentiated *d,
 }
 
 /* grads: one per floating output. */
-static core_status differentiate(const differentiated *d, core_tensor **outputs,
+static core_status differentiate(const core__region_differentiated *d,
+                                 core_tensor **outputs,
                                  core_tensor *const *grads,
                                  core_tensor **wanted, core_tensor **gradients)
 {
@@ -106,13 +91,12 @@ static core_status differentiate(const differentiated *d, core_tensor **outputs,
     return status;
 }
 
-/* The function of such a region.  inputs: those of the function, and the
- * gradients of its floating outputs. */
-static core_status call_gradient(void *context, core_tensor *const *inputs,
-                                 size_t ninputs, core_tensor **gradients,
-                                 size_t *ngradients)
+core_status core__region_gradient_call(void *context,
+                                       core_tensor *const *inputs,
+                                       size_t ninputs, core_tensor **gradients,
+                                       size_t *ngradients)
 {
-    const differentiated *d = context;
+    const core__region_differentiated *d = context;
     size_t n = d->function->ninputs;
     size_t most = 2 * n + d->nsources + d->function->noutputs;
     core_tensor **leaves = core__alloc_zero((most + 1) * sizeof *leaves);
@@ -139,9 +123,9 @@ static core_status call_gradient(void *context, core_tensor *const *inputs,
 
 /* --------------------------------------------------------------- backward -- */
 
-static void drop(void *context)
+void core__region_gradient_drop(void *context)
 {
-    gradient *g = context;
+    core__region_gradient *g = context;
 
     core__region_node_drop(&g->node);
     core__free(g);
@@ -149,8 +133,9 @@ static void drop(void *context)
 
 /* The arguments of the node of a backward: those that are known, and the
  * gradients of the floating outputs, row-major. */
-static core_status make_arguments(const gradient *g, core_tensor *const *grads,
-                                  size_t ngrads, core__region_node *node)
+static core_status make_arguments(const core__region_gradient *g,
+                                  core_tensor *const *grads, size_t ngrads,
+                                  core__region_node *node)
 {
     core_program *program = node->trace->program;
     const core__program_argument *before =
@@ -183,10 +168,10 @@ static core_status make_arguments(const gradient *g, core_tensor *const *grads,
     return node->state ? core__region_node_state(node, node->state) : CORE_OK;
 }
 
-/* out_node: with the arguments of the node, and the references of g. */
-static core_status add_backward(const gradient *g, core_tensor *const *grads,
-                                size_t ngrads, core_tensor **made,
-                                core__region_node *out_node)
+core_status core__region_gradient_add(const core__region_gradient *g,
+                                      core_tensor *const *grads, size_t ngrads,
+                                      core_tensor **made,
+                                      core__region_node *out_node)
 {
     core__region_node *node = out_node;
     core_status status;
@@ -206,7 +191,7 @@ static core_status add_backward(const gradient *g, core_tensor *const *grads,
 
 /* Calls the operators of a region.  inputs: those of the node, then what each
  * of its regions reads besides. */
-static core_status call_region(const gradient *g, uint32_t index,
+static core_status call_region(const core__region_gradient *g, uint32_t index,
                                core_tensor *const *inputs, size_t ninputs,
                                core_tensor **outputs, size_t *noutputs)
 {
@@ -243,7 +228,7 @@ static core_status call_else(void *context, core_tensor *const *inputs,
 }
 
 /* Views have a history of their own, which reading the whole loses. */
-static core_status check_sources(const gradient *g)
+static core_status check_sources(const core__region_gradient *g)
 {
     for (uint32_t i = 0; i < g->node.nsources; i++) {
         bool whole = false;
@@ -271,7 +256,7 @@ typedef struct arguments {
     size_t count;
 } arguments;
 
-static core_status collect(const gradient *g, core_node *node,
+static core_status collect(const core__region_gradient *g, core_node *node,
                            core_tensor *const *grads, size_t ngrads,
                            arguments *a)
 {
@@ -291,7 +276,7 @@ static core_status collect(const gradient *g, core_node *node,
     return CORE_OK;
 }
 
-static core_status call_branch(gradient *g, const arguments *a,
+static core_status call_branch(core__region_gradient *g, const arguments *a,
                                core_tensor **made)
 {
     size_t count = g->nwanted + g->node.nsources;
@@ -305,7 +290,7 @@ static core_status call_branch(gradient *g, const arguments *a,
 }
 
 /* Records the gradient of a branch as a branch. */
-static core_status branch_backward(gradient *g, core_node *node,
+static core_status branch_backward(core__region_gradient *g, core_node *node,
                                    core_tensor *const *grads, size_t ngrads,
                                    core_tensor **made)
 {
@@ -328,7 +313,7 @@ static core_status branch_backward(gradient *g, core_node *node,
 }
 
 /* Records the gradient of a loop, and that it has a derivative. */
-static core_status loop_backward(gradient *g, core_node *node,
+static core_status loop_backward(core__region_gradient *g, core_node *node,
                                  core_tensor *const *grads, size_t ngrads,
                                  core_tensor **made)
 {
@@ -347,7 +332,7 @@ static core_status loop_backward(gradient *g, core_node *node,
             a.inputs[a.count++] = core_tensor_retain(grads[i]);
     before = core_grad_mode_set(false);
     if (status == CORE_OK)
-        status = add_backward(g, grads, ngrads, made, &recorded);
+        status = core__region_gradient_add(g, grads, ngrads, made, &recorded);
     core_grad_mode_set(before);
     if (status == CORE_OK)
         status =
@@ -361,7 +346,7 @@ static core_status backward(core_node *node, void *context,
                             core_tensor *const *grads, size_t ngrads,
                             core_tensor **gradients, size_t ngradients)
 {
-    gradient *g = context;
+    core__region_gradient *g = context;
     size_t count = g->nwanted + g->node.nsources;
     core_tensor **made = core__alloc_zero((count + 1) * sizeof *made);
     core__region_node recorded;
@@ -381,7 +366,7 @@ static core_status backward(core_node *node, void *context,
     else if (core_grad_mode())
         status = loop_backward(g, node, grads, ngrads, made);
     else
-        status = add_backward(g, grads, ngrads, made, &recorded);
+        status = core__region_gradient_add(g, grads, ngrads, made, &recorded);
     for (uint32_t i = 0; i < ngradients && status == CORE_OK; i++) {
         if (i < g->ninputs && !g->computed[i])
             continue;
@@ -398,10 +383,9 @@ static core_status backward(core_node *node, void *context,
 
 /* ---------------------------------------------------------------- forward -- */
 
-/* A gradient draws what the function drew. */
-static core_status check_draws(const core__region *function,
-                               const core_program *region,
-                               const core_program *gradient)
+core_status core__region_gradient_check_draws(const core__region *function,
+                                              const core_program *region,
+                                              const core_program *gradient)
 {
     if (core__region_blocks(region) == core__region_blocks(gradient))
         return CORE_OK;
@@ -411,30 +395,19 @@ static core_status check_draws(const core__region *function,
                        function->name, function->part);
 }
 
-/* What the body of a loop draws begins where the turn begins. */
-static core_status check_condition(const core__region *condition,
-                                   const core_program *region)
-{
-    if (!core__region_draws(region))
-        return CORE_OK;
-    return core__error(CORE_ERROR_UNSUPPORTED,
-                       "%s: %s draws random numbers, which a recorded gradient "
-                       "cannot repeat; draw them in the body",
-                       condition->name, condition->part);
-}
-
 /* Records a region that differentiates the function.  inputs: those of the
  * region. */
-static core_status record_region(gradient *g, const core__region *function,
+static core_status record_region(core__region_gradient *g,
+                                 const core__region *function,
                                  const core_program *recorded,
                                  core_tensor *const *inputs, size_t ninputs,
                                  uint32_t index)
 {
-    differentiated d = {function, g->computed, g->node.sources, g->nwanted,
-                        g->node.nsources};
+    core__region_differentiated d = {function, g->computed, g->node.sources,
+                                     g->nwanted, g->node.nsources};
     const core__region region = {.name = function->name,
                                  .part = function->part,
-                                 .function = call_gradient,
+                                 .function = core__region_gradient_call,
                                  .context = &d,
                                  .inputs = inputs,
                                  .ninputs = ninputs,
@@ -445,7 +418,8 @@ static core_status record_region(gradient *g, const core__region *function,
     CORE_TRY(core__region_node_record(&g->node, &region, index));
     while (g->node.nsources > nsources) /* of no use: not differentiated */
         core_tensor_release(g->node.sources[--g->node.nsources]);
-    return check_draws(function, recorded, g->node.regions[index]);
+    return core__region_gradient_check_draws(function, recorded,
+                                             g->node.regions[index]);
 }
 
 static core_status share_captured(core__region_captured *to,
@@ -461,8 +435,8 @@ static core_status share_captured(core__region_captured *to,
     return CORE_OK;
 }
 
-/* Condition and body are those of the loop. */
-static core_status share_loop(gradient *g, const core__region_node *loop)
+core_status core__region_gradient_share_loop(core__region_gradient *g,
+                                             const core__region_node *loop)
 {
     for (uint32_t k = 0; k < 2; k++) {
         g->node.regions[k] = core_program_retain(loop->regions[k]);
@@ -473,14 +447,13 @@ static core_status share_loop(gradient *g, const core__region_node *loop)
     return CORE_OK;
 }
 
-static core_status record_regions(gradient *g,
+static core_status record_regions(core__region_gradient *g,
                                   const core__region_node *recorded,
                                   const core__region *functions,
                                   core_tensor *const *inputs, size_t ninputs)
 {
     if (!g->branch) {
-        CORE_TRY(share_loop(g, recorded));
-        CORE_TRY(check_condition(&functions[0], g->node.regions[0]));
+        CORE_TRY(core__region_gradient_share_loop(g, recorded));
         return record_region(g, &functions[1], recorded->regions[1], inputs,
                              ninputs, 2);
     }
@@ -490,7 +463,7 @@ static core_status record_regions(gradient *g,
     return CORE_OK;
 }
 
-static core_status record_gradient(gradient *g,
+static core_status record_gradient(core__region_gradient *g,
                                    const core__region_node *recorded,
                                    const core__region *functions,
                                    core_tensor *predicate)
@@ -515,13 +488,12 @@ static core_status record_gradient(gradient *g,
     return status;
 }
 
-/* A loop computes the gradients of everything that a turn passes to the next. */
-static core_status new_gradient(const core__region_node *recorded,
-                                const core__region *function, bool branch,
-                                gradient **out)
+core_status core__region_gradient_new(const core__region_node *recorded,
+                                      const core__region *function, bool branch,
+                                      core__region_gradient **out)
 {
     size_t size = sizeof **out + function->ninputs;
-    gradient *g = core__alloc_zero(size);
+    core__region_gradient *g = core__alloc_zero(size);
 
     *out = g;
     if (!g)
@@ -550,14 +522,15 @@ static core_status new_gradient(const core__region_node *recorded,
 
 /* The inputs and sources have gradients.  Predicate and inputs are saved for the
  * second derivative. */
-static core_status record_function(gradient *g, const core__region *function,
+static core_status record_function(core__region_gradient *g,
+                                   const core__region *function,
                                    core_tensor *predicate,
                                    core_tensor **outputs)
 {
     core_function_info info = {.struct_size = sizeof info,
                                .name = function->name,
                                .backward = backward,
-                               .release = drop,
+                               .release = core__region_gradient_drop,
                                .context = g};
     size_t n = function->ninputs, count = n + g->node.nsources;
     core_tensor **tensors = core__alloc((count + n + 3) * sizeof *tensors);
@@ -565,7 +538,7 @@ static core_status record_function(gradient *g, const core__region *function,
     core_status status;
 
     if (!tensors) {
-        drop(g);
+        core__region_gradient_drop(g);
         return core__error_memory(count * sizeof *tensors);
     }
     tensors[count] = predicate;
@@ -586,14 +559,15 @@ core_status core__region_differentiate(const core__region_node *recorded,
                                        core_tensor **outputs)
 {
     core_status status;
-    gradient *g;
+    core__region_gradient *g;
 
-    status = new_gradient(recorded, &functions[1], predicate != NULL, &g);
+    status = core__region_gradient_new(recorded, &functions[1],
+                                       predicate != NULL, &g);
     if (status == CORE_OK)
         status = record_gradient(g, recorded, functions, predicate);
     if (status == CORE_OK)
         return record_function(g, &functions[1], predicate, outputs);
     if (g)
-        drop(g);
+        core__region_gradient_drop(g);
     return status;
 }

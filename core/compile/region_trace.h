@@ -46,6 +46,7 @@ typedef struct core__region_node {
     core_tensor *state;
     bool replays, keeps;
     bool differentiates;             /* autograd may record the node */
+    bool inside;                     /* autograd inside of core_vmap does */
     const core__program_type *types; /* of the outputs; NULL: as of a region */
     core_tensor **outputs;           /* set by core__region_node_add */
     size_t noutputs;
@@ -78,6 +79,11 @@ core_status core__region_differentiate(const core__region_node *recorded,
 core_status core__region_branch(const core__region *branches,
                                 core_tensor *predicate, core_tensor *state,
                                 core_tensor **outputs);
+/* Records core_while, of which there is a gradient inside of core_vmap.  out_node:
+ * for core__region_node_drop, also after an error. */
+core_status core__region_loop_record(const core__region *functions,
+                                     core_tensor **outputs,
+                                     core__region_node *out_node);
 /* Runs or records a node that is the gradient of a loop.  functions: its three
  * regions.  tensors: its inputs.  state: with which it begins, or NULL; random:
  * the generators, which have that state in a run. */
@@ -97,10 +103,15 @@ core_status core__region_loop_gradient(const core__region *functions,
 /* The state of a loop before its first turn: the inputs, row-major. */
 core_status core__region_loop_begin(core_tensor *const *inputs, size_t ninputs,
                                     core_tensor **state);
-/* Calls condition and, if it returns true, body, whose outputs replace the
- * state.  functions: these two. */
-core_status core__region_loop_turn(const core__region *functions,
-                                   core_tensor **state, bool *out_more);
+/* True if autograd records the operators of the regions that run: a derivative is
+ * computed by differentiating them. */
+bool core__region_is_differentiated(void);
+/* Calls the condition: whether there is another turn. */
+core_status core__region_loop_decide(const core__region *condition,
+                                     core_tensor *const *state, bool *out_more);
+/* Calls the body, whose outputs replace the state. */
+core_status core__region_loop_step(const core__region *body,
+                                   core_tensor **state);
 /* Makes the tensor row-major and the only one that refers to its memory. */
 core_status core__region_make_own(core_tensor **tensor);
 

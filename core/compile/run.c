@@ -714,7 +714,8 @@ core_status core__program_run_recorded(core_program *program,
                                        core_tensor *const *inputs,
                                        core_tensor **outputs)
 {
-    run r = {.program = program, .inputs = inputs, .recorded = true};
+    run r = {
+        .program = program, .inputs = inputs, .checks = true, .recorded = true};
 
     return run_program(&r, outputs);
 }

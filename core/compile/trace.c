@@ -502,9 +502,8 @@ static core_status end(core__trace *trace, traced_call *call,
     return in_use == 0
                ? CORE_OK
                : core__error(CORE_ERROR_UNSUPPORTED,
-                             "core_program_trace: the function keeps %u "
-                             "tensors of the program beyond the call; they "
-                             "have no content",
+                             "core_program_trace: the function keeps "
+                             "%u " CORE__KEPT_REFUSED "; they have no content",
                              in_use);
 }
 
@@ -524,6 +523,24 @@ static core_status begin(core__trace *trace, traced_call *call)
     return call->stand_ins && call->outputs
                ? CORE_OK
                : core__error_memory(call->capacity * sizeof *call->outputs);
+}
+
+core_status core__function_enter(const char *name)
+{
+    core__thread *self = core__thread_self();
+
+    if (self->function_depth >= CORE__FUNCTION_DEPTH)
+        return core__error(CORE_ERROR_REFUSED,
+                           "%s: functions that are compiled or recorded call "
+                           "one another %u deep, which is the limit",
+                           name, CORE__FUNCTION_DEPTH);
+    self->function_depth++;
+    return CORE_OK;
+}
+
+void core__function_leave(void)
+{
+    core__thread_self()->function_depth--;
 }
 
 core_status core__joint_trace(core_tensor_function function, void *context,
@@ -550,7 +567,11 @@ core_status core__joint_trace(core_tensor_function function, void *context,
     CORE_TRY(core__thread_pause("core_program_trace", &pause));
     status = begin(&trace, &call);
     if (status == CORE_OK)
+        status = core__function_enter("core_program_trace");
+    if (status == CORE_OK) {
         status = record(&trace, &call);
+        core__function_leave();
+    }
     if (trace.program)
         status = end(&trace, &call, status);
     pthread_mutex_destroy(&trace.lock);

@@ -52,6 +52,13 @@ typedef struct core__traced_view {
     uint64_t version;
 } core__traced_view;
 
+/* How deep functions of compiled calls and recordings may nest in a thread, so
+ * that a function that calls itself without end fails before the stack ends. */
+enum { CORE__FUNCTION_DEPTH = 256 };
+
+/* In the message of a recording whose function keeps tensors. */
+#define CORE__KEPT_REFUSED "tensors of the program beyond the call"
+
 typedef enum core__traced_kind {
     CORE__TRACED_RESULT,
     CORE__TRACED_INPUT,
@@ -192,6 +199,10 @@ core_status core__trace_append(core__trace *trace, core_operator *op,
 core_status core__trace_take_number(core__trace *trace, uint32_t argument,
                                     const core_value *value,
                                     core__program_argument *out_argument);
+/* Around a function of a compiled call or a recording in this thread.  REFUSED
+ * if too many are running: `name` is what would call another one. */
+core_status core__function_enter(const char *name);
+void core__function_leave(void);
 /* The upcalls of dispatch/upcalls.h. */
 core_status core__trace_numbers(const core__run_numbers *numbers);
 core_status core__trace_finishes(const core__run_source *source, void *object,

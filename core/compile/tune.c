@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Measures whether the kernel of a group is faster than its operators
- * (CORE_COMPILE_MAX_AUTOTUNE): both run as prepared calls of a program that has
+/* Measures whether the kernel of a group is faster than its operators, and how its
+ * loop is divided best (CORE_COMPILE_MAX_AUTOTUNE): they run as prepared calls of a program that has
  * the group alone, on tensors of ones. */
 
 #include "compile/extract.h"
@@ -17,6 +17,9 @@
 /* The fastest of some rounds, each of which takes at least as long as the clock
  * needs to be exact. */
 enum { ROUNDS = 5, ROUND_NS = 20000, MOST_CALLS = 256 };
+
+/* Another division is chosen if it takes less than this share of the time. */
+static const double gain = .97;
 
 /* Describes the operands of the group's kernel as inputs and outputs. */
 static core_status extract_group(core__extraction *e,
@@ -110,26 +113,75 @@ static core_status time_calls(core_program *program, core_tensor *const *inputs,
     return CORE_OK;
 }
 
-static core_status time_both(core_program *const *programs, core_device *device,
-                             core__fused_group *group)
+/* A group that is measured, and what its programs are called with. */
+typedef struct measurement {
+    core_program *program; /* with the group */
+    const uint32_t *nodes;
+    core__fused_group *group;
+    core_tensor **inputs, **outputs; /* of programs of the group alone */
+} measurement;
+
+static core_status time_group(const measurement *m, uint8_t codegen,
+                              core__loop_division division, uint64_t *out_ns)
 {
-    const core_program *like = programs[0];
+    core_program *program;
+    core_status status =
+        program_of(m->program, m->group, m->nodes, codegen, &program);
+
+    if (status != CORE_OK)
+        return status;
+    program->division = division;
+    status = time_calls(program, m->inputs, m->outputs, out_ns);
+    core_program_release(program);
+    return status;
+}
+
+/* Keeps the division if it is faster. */
+static core_status try_division(const measurement *m,
+                                core__loop_division division)
+{
+    uint64_t ns;
+
+    CORE_TRY(time_group(m, CORE_COMPILE_CODEGEN_ON, division, &ns));
+    if ((double)ns < gain * (double)m->group->fused_ns) {
+        m->group->fused_ns = ns;
+        m->group->division = division;
+    }
+    return CORE_OK;
+}
+
+/* Tiles first, then one thread, with the best of these. */
+static core_status time_all(const measurement *m)
+{
+    static const uint32_t tiles[] = {256, 1024, 2048};
+    const core__loop_division chosen = {0};
+    core__fused_group *group = m->group;
+
+    CORE_TRY(time_group(m, CORE_COMPILE_CODEGEN_ON, chosen, &group->fused_ns));
+    CORE_TRY(
+        time_group(m, CORE_COMPILE_CODEGEN_OFF, chosen, &group->operators_ns));
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
+        CORE_TRY(try_division(m, (core__loop_division){.tile = tiles[i]}));
+    return try_division(
+        m, (core__loop_division){group->division.tile, .threads = 1});
+}
+
+static core_status time_on(core_program *like, core_device *device,
+                           measurement *m)
+{
     size_t count = (size_t)like->ninputs + like->noutputs;
-    core_tensor **tensors = core__alloc_zero((count + 1) * sizeof *tensors);
-    core_tensor **outputs = tensors + like->ninputs;
     core_status status;
 
-    if (!tensors)
-        return core__error_memory(count * sizeof *tensors);
-    status = make_inputs(like, device, tensors);
+    m->inputs = core__alloc_zero((count + 1) * sizeof *m->inputs);
+    if (!m->inputs)
+        return core__error_memory(count * sizeof *m->inputs);
+    m->outputs = m->inputs + like->ninputs;
+    status = make_inputs(like, device, m->inputs);
     if (status == CORE_OK)
-        status = time_calls(programs[0], tensors, outputs, &group->fused_ns);
-    if (status == CORE_OK)
-        status =
-            time_calls(programs[1], tensors, outputs, &group->operators_ns);
+        status = time_all(m);
     for (uint32_t i = 0; i < like->ninputs; i++)
-        core_tensor_release(tensors[i]);
-    core__free(tensors);
+        core_tensor_release(m->inputs[i]);
+    core__free(m->inputs);
     return status;
 }
 
@@ -137,16 +189,14 @@ core_status core__fusion_measure(core_program *program, core_device *device,
                                  const uint32_t *nodes,
                                  core__fused_group *group)
 {
-    core_program *programs[2] = {NULL};
-    core_status status = program_of(program, group, nodes,
-                                    CORE_COMPILE_CODEGEN_ON, &programs[0]);
+    measurement m = {.program = program, .nodes = nodes, .group = group};
+    core_program *like;
+    core_status status =
+        program_of(program, group, nodes, CORE_COMPILE_CODEGEN_OFF, &like);
 
-    if (status == CORE_OK)
-        status = program_of(program, group, nodes, CORE_COMPILE_CODEGEN_OFF,
-                            &programs[1]);
-    if (status == CORE_OK)
-        status = time_both(programs, device, group);
-    core_program_release(programs[0]);
-    core_program_release(programs[1]);
+    if (status != CORE_OK)
+        return status;
+    status = time_on(like, device, &m);
+    core_program_release(like);
     return status;
 }

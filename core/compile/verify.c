@@ -5,6 +5,7 @@
  * have the kinds of the schemas, and that types are those that are inferred. */
 
 #include "compile/program.h"
+#include "compile/loop_second.h"
 #include "compile/region_random.h"
 
 #include "base/memory.h"
@@ -340,8 +341,8 @@ static uint32_t inputs_of(const core__program_node *node, uint32_t index)
 
     if (core__region_count(node) == CORE__REGIONS_MAX && index < 2)
         return body->noutputs;
-    return node->args[CORE__REGION_INPUTS].count -
-           (core__region_is_second(node) ? node->regions[2]->noutputs : 0);
+    return core__region_is_second(node) ? core__loop_inputs(body)
+                                        : node->args[CORE__REGION_INPUTS].count;
 }
 
 /* A region's inputs are the inputs and what it reads besides.  Those of a loop are
@@ -502,28 +503,34 @@ static core_status check_region_node(const checker *c,
     return loop ? CORE_OK : check_predicate(c, node);
 }
 
-/* The next result is the gradient of a value, if that is floating. */
-static core_status check_gradient(const checker *c,
-                                  const core__program_node *node,
-                                  uint32_t value, uint32_t *next)
+/* A value with these strides that is the gradient of another one. */
+static bool is_gradient_of(const core__program_type *type,
+                           const core__program_type *of)
 {
-    const core_program *program = c->program;
-    const core__program_type *of = &program->values[value].type, *type;
     int64_t strides[CORE_MAX_NDIM];
     size_t size = of->ndim * sizeof *strides;
 
+    core__layout_contiguous(of->ndim, core__type_sizes(of), strides);
+    return type->dtype == of->dtype && type->device == of->device &&
+           type->ndim == of->ndim &&
+           memcmp(core__type_sizes(type), core__type_sizes(of), size) == 0 &&
+           memcmp(core__type_strides(type), strides, size) == 0;
+}
+
+/* The next of these values is the gradient of a value, if that is floating. */
+static core_status check_gradient(const checker *c, const char *what,
+                                  const uint32_t *values, uint32_t count,
+                                  uint32_t value, uint32_t *next)
+{
+    const core_program *program = c->program;
+    const core__program_type *of = &program->values[value].type;
+
     if (!core__dtype_is_floating((core_dtype)of->dtype))
         return CORE_OK;
-    if (*next == node->nvalues)
-        return wrong(c, "it has only %u results", node->nvalues);
-    type = &program->values[node->first + *next].type;
-    core__layout_contiguous(of->ndim, core__type_sizes(of), strides);
-    if (type->dtype != of->dtype || type->device != of->device ||
-        type->ndim != of->ndim ||
-        node->results[0].u.values[*next] != node->first + *next ||
-        memcmp(core__type_sizes(type), core__type_sizes(of), size) != 0 ||
-        memcmp(core__type_strides(type), strides, size) != 0)
-        return wrong(c, "result %u is not like what it is the gradient of",
+    if (*next == count)
+        return wrong(c, "it has only %u %ss", count, what);
+    if (!is_gradient_of(&program->values[values[*next]].type, of))
+        return wrong(c, "%s %u is not like what it is the gradient of", what,
                      *next);
     ++*next;
     return CORE_OK;
@@ -584,16 +591,51 @@ static core_status check_results(const checker *c,
     return CORE_OK;
 }
 
-/* The derivative of the gradient of a loop: its last inputs are as the outputs of
- * the third region.  A result is row-major, and like one of what it is the
- * gradient. */
+/* values: gradients of the floating ones of the first inputs, and of what body and
+ * gradient read besides.  out_count: how many. */
+static core_status check_derivatives(const checker *c,
+                                     const core__program_node *node,
+                                     uint32_t ninputs, const char *what,
+                                     const uint32_t *values, uint32_t count,
+                                     uint32_t *out_count)
+{
+    const core__program_argument *lists = node->args;
+
+    *out_count = 0;
+    for (uint32_t i = 0; i < ninputs; i++)
+        CORE_TRY(check_gradient(c, what, values, count,
+                                lists[CORE__REGION_INPUTS].u.values[i],
+                                out_count));
+    for (uint32_t k = 1; k < CORE__REGIONS_MAX; k++)
+        for (uint32_t i = 0; i < lists[CORE__REGION_THEN + k].count; i++)
+            CORE_TRY(check_gradient(c, what, values, count,
+                                    lists[CORE__REGION_THEN + k].u.values[i],
+                                    out_count));
+    return CORE_OK;
+}
+
+/* The results of such a node are new values, in order. */
+static core_status check_new(const checker *c, const core__program_node *node)
+{
+    for (uint32_t i = 0; i < node->nvalues; i++)
+        if (node->results[0].u.values[i] != node->first + i)
+            return wrong(c, "result %u is not its own", i);
+    return CORE_OK;
+}
+
+/* The derivative of the gradient of a loop, or of that and so on: after the inputs
+ * of the gradient it has inputs like its results, the outputs of the third region,
+ * and then inputs like the results of each derivative before this one. */
 static core_status check_second(const checker *c,
                                 const core__program_node *node)
 {
     const core_program *program = c->program, *gradient = node->regions[2];
     const core__program_argument *inputs = &node->args[CORE__REGION_INPUTS];
-    uint32_t before = inputs->count - gradient->noutputs, count = 0;
+    uint32_t before = core__loop_inputs(node->regions[1]), count;
+    uint32_t end = before + gradient->noutputs;
 
+    if (end > inputs->count)
+        return wrong(c, "it has %u inputs, not %u", inputs->count, end);
     for (uint32_t i = 0; i < gradient->noutputs; i++)
         if (!same_type(gradient, &gradient->outputs[i].type, program,
                        &program->values[inputs->u.values[before + i]].type))
@@ -601,19 +643,24 @@ static core_status check_second(const checker *c,
                          "input %u has another type than output %u of its "
                          "third region",
                          before + i, i);
-    for (uint32_t i = 0; i < before; i++)
-        CORE_TRY(check_gradient(c, node, inputs->u.values[i], &count));
-    for (uint32_t k = 1; k < CORE__REGIONS_MAX; k++)
-        for (uint32_t i = 0; i < node->args[CORE__REGION_THEN + k].count; i++)
-            CORE_TRY(check_gradient(
-                c, node, node->args[CORE__REGION_THEN + k].u.values[i],
-                &count));
+    for (; end < inputs->count; end += count) {
+        CORE_TRY(check_derivatives(c, node, before, "gradient",
+                                   inputs->u.values + end, inputs->count - end,
+                                   &count));
+        if (count == 0)
+            return wrong(c, "it has %u inputs, not %u", inputs->count, end);
+        before = end;
+    }
+    CORE_TRY(check_new(c, node));
+    CORE_TRY(check_derivatives(c, node, before, "result",
+                               node->results[0].u.values, node->nvalues,
+                               &count));
     return count == node->nvalues
                ? CORE_OK
                : wrong(c, "it has %u results, not %u", node->nvalues, count);
 }
 
-/* Of the gradient of a loop and its derivative: how many inputs the node has at
+/* Of the gradient of a loop and its derivatives: how many inputs the node has at
  * least. */
 static core_status check_input_count(const checker *c,
                                      const core__program_node *node)
@@ -621,7 +668,8 @@ static core_status check_input_count(const checker *c,
     uint64_t least = node->regions[1]->noutputs;
 
     if (core__region_is_second(node))
-        least += node->regions[2]->noutputs;
+        least = (uint64_t)core__loop_inputs(node->regions[1]) +
+                node->regions[2]->noutputs;
     return least <= node->args[CORE__REGION_INPUTS].count
                ? CORE_OK
                : wrong(c, "its body has more outputs than it has inputs");

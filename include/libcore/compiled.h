@@ -58,8 +58,8 @@ enum {
      * docs/compile.md says which programs are captured in part. */
     CORE_COMPILE_REDUCE_OVERHEAD = 1,
     /* The first call of a program measures for each group of operators that can
-     * be one kernel whether the kernel is faster than the operators.  Only if
-     * `codegen` is AUTO and the device has no streams; otherwise the same as
+     * be one kernel whether the kernel is faster than the operators, and with
+     * which tiles and how many threads it is fastest.  Only if `codegen` is AUTO and the device has no streams; otherwise the same as
      * DEFAULT.  The results have the same bits. */
     CORE_COMPILE_MAX_AUTOTUNE = 2
 };

@@ -44,8 +44,7 @@ extern "C" {
  * DTYPE or SHAPE for the predicate.  INVALID_ARGUMENT for another number of
  * outputs.  While a program is recorded also SHAPE, DTYPE or DEVICE for outputs
  * that differ, and UNSUPPORTED, with the reason, if a function changes a tensor
- * that exists outside of it or does what cannot be recorded, or if the
- * gradient of a loop is needed and its condition draws random numbers. */
+ * that exists outside of it or does what cannot be recorded. */
 core_status core_cond(core_tensor *predicate,
                       core_tensor_function then_function,
                       core_tensor_function else_function, void *context,
@@ -70,9 +69,9 @@ core_status core_cond(core_tensor *predicate,
  * for each iteration, from the last one to the first, and differentiates it.
  * OUT_OF_MEMORY if there are more iterations than the setting
  * LIBCORE_LOOP_ITERATIONS allows.  The gradient of a recorded loop can be
- * differentiated once, while the same program is recorded and unless a function
- * reads a view that requires grad and is not an input; otherwise, and for a third
- * derivative, UNSUPPORTED. */
+ * differentiated while the same program is recorded, once if the loop is in a
+ * branch.  Otherwise, and if a function reads a view that requires grad and is
+ * not an input, UNSUPPORTED. */
 core_status core_while(core_tensor_function condition,
                        core_tensor_function body, void *context,
                        core_tensor *const *inputs, size_t ninputs,

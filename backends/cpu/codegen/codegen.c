@@ -610,7 +610,7 @@ static core_status accepts(void *device, const core_loop_program *program)
 }
 
 bool cpu_tiles_run(const cpu_tile_kernel *kernel, const core_loop *loop,
-                   bool *out_failed)
+                   cpu_tile_division division, bool *out_failed)
 {
     static cpu_tiles_function *const functions[] = {
         cpu_tiles_run_baseline,
@@ -620,7 +620,8 @@ bool cpu_tiles_run(const cpu_tile_kernel *kernel, const core_loop *loop,
 #endif
     };
 
-    return functions[CPU_ISA_COMPILED(cpu_isa)](kernel, loop, out_failed);
+    return functions[CPU_ISA_COMPILED(cpu_isa)](kernel, loop, division,
+                                                out_failed);
 }
 
 core_status cpu_tiles_status(bool no_memory_left, bool failed)
@@ -636,6 +637,7 @@ static core_status launch(void *device, void *handle,
                           const core_loop_launch *launch)
 {
     const cpu_tile_kernel *kernel = handle;
+    cpu_tile_division division = {0};
     bool failed, enough;
 
     (void)device;
@@ -643,7 +645,9 @@ static core_status launch(void *device, void *handle,
         return cpu_error(CORE_ERROR_INVALID_ARGUMENT,
                          "a loop with %u operands; the kernel has %u",
                          launch->loop->noperands, kernel->noperands);
-    enough = cpu_tiles_run(kernel, launch->loop, &failed);
+    if (launch->struct_size >= sizeof *launch) /* older cores have less */
+        division = (cpu_tile_division){launch->tile, launch->threads};
+    enough = cpu_tiles_run(kernel, launch->loop, division, &failed);
     return cpu_tiles_status(!enough, failed);
 }
 

@@ -43,7 +43,7 @@ static void run(cpu_epilogue *e, const core_loop *loop)
 {
     bool failed;
 
-    if (!cpu_tiles_run(e->kernel, loop, &failed))
+    if (!cpu_tiles_run(e->kernel, loop, (cpu_tile_division){0}, &failed))
         __atomic_store_n(&e->no_memory, true, __ATOMIC_RELAXED);
     else if (failed)
         __atomic_store_n(&e->failed, true, __ATOMIC_RELAXED);

@@ -19,7 +19,8 @@
 enum {
     LONG_ROW = 16384, /* longer ones are computed in pieces */
     SHORT_ROW = 64,   /* shorter rows are gathered several at a time */
-    WORK = 1 << 18,   /* steps times elements for one thread */
+    LEAST_TILE = 64,
+    WORK = 1 << 18, /* steps times elements for one thread */
     OPERANDS = CORE_LOOP_MAX_OPERANDS
 };
 
@@ -492,8 +493,8 @@ static int64_t step_size(const tile *t, int64_t left)
         return t->r->row_size;
     if (t->r->whole)
         return left;
-    if (left > CPU_BLOCK)
-        left = CPU_BLOCK;
+    if (left > t->r->capacity)
+        left = t->r->capacity;
     return !t->r->all_dense && rest >= SHORT_ROW && rest < left ? rest : left;
 }
 
@@ -607,13 +608,34 @@ static bool is_whole(const run *r)
     return whole;
 }
 
+/* Whole groups of vectors and of random numbers. */
+static int64_t tile_of(cpu_tile_division division)
+{
+    int64_t tile = division.tile ? division.tile : CPU_BLOCK;
+
+    tile = tile < LONG_ROW ? tile / LEAST_TILE * LEAST_TILE : LONG_ROW;
+    return tile < LEAST_TILE ? LEAST_TILE : tile;
+}
+
+/* How many elements a thread computes, at least: whole tiles. */
+static int64_t grain_of(const run *r, cpu_tile_division division)
+{
+    int64_t grain = WORK / (r->kernel->nsteps + 1), numel = r->loop->numel;
+
+    if (division.threads && grain < numel / division.threads + 1)
+        grain = numel / division.threads + r->capacity;
+    return grain < r->capacity ? r->capacity
+                               : grain / r->capacity * r->capacity;
+}
+
 bool CPU_NAME(cpu_tiles_run)(const cpu_tile_kernel *kernel,
-                             const core_loop *loop, bool *out_failed)
+                             const core_loop *loop, cpu_tile_division division,
+                             bool *out_failed)
 {
     run r = {.kernel = kernel,
              .loop = loop,
              .inner = loop->ndim > 0 ? loop->sizes[0] : 1,
-             .capacity = CPU_BLOCK,
+             .capacity = tile_of(division),
              .all_dense = true};
     int64_t grain = WORK / (kernel->nsteps + 1);
 
@@ -631,8 +653,7 @@ bool CPU_NAME(cpu_tiles_run)(const cpu_tile_kernel *kernel,
         *out_failed = r.failed;
         return !r.no_memory;
     }
-    grain = grain < CPU_BLOCK ? CPU_BLOCK : grain / CPU_BLOCK * CPU_BLOCK;
-    cpu_parallel_for(loop->numel, grain, run_range, &r);
+    cpu_parallel_for(loop->numel, grain_of(&r, division), run_range, &r);
     *out_failed = r.failed;
     return !r.no_memory;
 }

@@ -5,7 +5,7 @@
  *
  * A kernel is a list of steps.  Each computes a tile of elements at a time,
  * with the row of the operator that its instruction is defined by; values stay
- * in blocks in the cache, which later values take over.  A tile is CPU_BLOCK
+ * in blocks in the cache, which later values take over.  A tile is usually CPU_BLOCK
  * elements; in a program with reductions it is a row, or a part of a long row.
  * Steps are interpreted; on x86-64, groups of them are native code (native.h). */
 
@@ -81,16 +81,22 @@ typedef struct cpu_tile_kernel {
     struct cpu_native_group *groups; /* in the order of their steps */
 } cpu_tile_kernel;
 
+/* How a loop is divided; 0: as is usual. */
+typedef struct cpu_tile_division {
+    uint32_t tile, threads;
+} cpu_tile_division;
+
 /* Runs a kernel on a loop.  *out_failed: an integer was divided by zero.
  * False: no memory. */
 bool cpu_tiles_run(const cpu_tile_kernel *kernel, const core_loop *loop,
-                   bool *out_failed);
+                   cpu_tile_division division, bool *out_failed);
 /* The error that this means, or CORE_OK. */
 core_status cpu_tiles_status(bool no_memory_left, bool failed);
 
 /* Per instruction set. */
 typedef bool cpu_tiles_function(const cpu_tile_kernel *kernel,
-                                const core_loop *loop, bool *out_failed);
+                                const core_loop *loop,
+                                cpu_tile_division division, bool *out_failed);
 cpu_tiles_function cpu_tiles_run_baseline;
 cpu_tiles_function cpu_tiles_run_avx2;
 cpu_tiles_function cpu_tiles_run_avx512;

@@ -426,10 +426,190 @@ START_TEST(loops_without_grad_inside_vmap_are_recorded)
 }
 END_TEST
 
-SUITE_ON_CPU_AND_SIM("compile/batched_regions",
-                     branches_and_loops_inside_vmap_are_recorded,
-                     one_predicate_selects_one_branch,
-                     vmap_nests_around_recorded_branches,
-                     branches_have_gradients_of_each_sample,
-                     turns_that_differ_are_refused_by_name,
-                     loops_without_grad_inside_vmap_are_recorded)
+/* Of x, a count and a weight, which each turn passes on. */
+COMPILED_FUNCTION(weighted_turn)
+{
+    core_tensor *product = NULL, *y = NULL;
+    core_status status = core_mul(x[0], x[2], &product);
+
+    if (status == CORE_OK)
+        status = core_tanh(product, &y);
+    if (status == CORE_OK)
+        status = core_dropout(y, .25, true, &out[0]);
+    if (status == CORE_OK)
+        status = core_add_scalar(x[1], core_int(1), core_int(1), &out[1]);
+    if (status == CORE_OK)
+        status = core_clone(x[2], -1, &out[2]);
+    core_tensor_release(product);
+    core_tensor_release(y);
+    *noutputs = 3;
+    return status;
+}
+
+/* The sum of what the loop makes of a sample and of a weight. */
+COMPILED_FUNCTION(sum_of_loop)
+{
+    core_tensor *state[3] = {x[0], NULL, x[1]}, *end[3] = {NULL};
+    core_status status =
+        core_zeros(NULL, 0, CORE_I64, program_device, &state[1]);
+
+    if (status == CORE_OK)
+        status = core_while(is_below, weighted_turn, w, state, 3, end);
+    if (status == CORE_OK)
+        status = core_sum(end[0], CORE_DTYPE_NONE, &out[0]);
+    core_tensor_release(state[1]);
+    release_tensors(end, 3);
+    *noutputs = 1;
+    return status;
+}
+
+/* As the loop above, by the weight that the functions read by themselves. */
+COMPILED_FUNCTION(sum_of_reading_loop)
+{
+    core_status status = loop(w, x, 1, out, noutputs);
+    core_tensor *y = out[0];
+
+    out[0] = NULL;
+    if (status == CORE_OK)
+        status = core_sum(y, CORE_DTYPE_NONE, &out[0]);
+    core_tensor_release(y);
+    return status;
+}
+
+static core_tensor_function summed;
+static uint32_t gradient_flags;
+
+/* The gradients of each sample by itself and by the weight.  A recorded loop adds a
+ * gradient of zeros where there is none, so zeros may have another sign. */
+COMPILED_FUNCTION(gradients_of_loop)
+{
+    const core_derivative of = {.struct_size = sizeof of,
+                                .flags = gradient_flags,
+                                .function = summed,
+                                .context = w,
+                                .inputs = x,
+                                .ninputs = 2};
+    core_tensor *gradients[2] = {NULL};
+    core_status status = core_vjp(&of, NULL, NULL, NULL, gradients);
+
+    for (int i = 0; i < 2 && status == CORE_OK; i++)
+        status =
+            core_add_scalar(gradients[i], core_int(0), core_int(1), &out[i]);
+    release_tensors(gradients, 2);
+    *noutputs = 2;
+    return status;
+}
+
+COMPILED_FUNCTION(maps_gradients)
+{
+    const int64_t dims[] = {0, CORE_VMAP_NOT_MAPPED};
+    const core_vmap_options options = {.struct_size = sizeof options,
+                                       .randomness = CORE_VMAP_RANDOM_DIFFERENT,
+                                       .in_dims = dims};
+    core_tensor *inputs[] = {x[0], w->hidden[0]};
+
+    *noutputs = 2;
+    return core_vmap(gradients_of_loop, w, &options, inputs, 2, out, 2);
+}
+
+static void same_sample_gradients(bool outside, uint32_t flags)
+{
+    world eager = batched_world(), traced = batched_world();
+    core_compiled *compiled = compile_with(
+        maps_gradients, &traced,
+        (core_compile_options){.flags = flags ? 0 : CORE_COMPILE_FULLGRAPH});
+
+    gradient_flags = flags;
+    for (int i = 0; i < 2 && !outside; i++) {
+        world *w = i ? &traced : &eager;
+
+        OK(core_tensor_set_requires_grad(w->inputs[0], false));
+        OK(core_tensor_set_requires_grad(w->hidden[0], false));
+    }
+    for (int i = 0; i < CALLS; i++) {
+        same_call(maps_gradients, &eager, compiled, &traced);
+        change(&eager);
+        change(&traced);
+    }
+    EXPLAINS(compiled, "\"traces\": 1");
+    ck_assert(flags || explains(compiled, "\"breaks\": []"));
+    core_compiled_release(compiled);
+}
+
+START_TEST(loops_have_gradients_of_each_sample)
+{
+    summed = sum_of_loop;
+    same_sample_gradients(false, 0);
+    same_sample_gradients(true, 0);
+    summed = sum_of_reading_loop;
+    same_sample_gradients(false, 0);
+    same_sample_gradients(true, 0);
+}
+END_TEST
+
+/* A graph of the gradient inside, for a derivative outside, is a break. */
+START_TEST(second_derivatives_of_loops_inside_vmap_are_breaks)
+{
+    world w = batched_world();
+    core_program *program;
+
+    summed = sum_of_loop;
+    same_sample_gradients(true, CORE_CREATE_GRAPH);
+    FAILS(
+        core_program_trace(maps_gradients, &w, w.inputs, 3, 2, &program),
+        CORE_ERROR_UNSUPPORTED,
+        "core_while: the second derivative of a loop that is recorded inside");
+}
+END_TEST
+
+/* The loop reads a tensor that requires grad inside. */
+COMPILED_FUNCTION(reading_turn)
+{
+    core_tensor *y = NULL;
+    core_status status = core_mul(x[0], w->hidden[2], &y);
+
+    if (status == CORE_OK)
+        status = core_add_scalar(x[1], core_int(1), core_int(1), &out[1]);
+    out[0] = y;
+    *noutputs = 2;
+    return status;
+}
+
+COMPILED_FUNCTION(sum_of_loop_by_weight)
+{
+    core_tensor *state[2] = {x[0], NULL}, *end[2] = {NULL};
+    core_status status =
+        core_zeros(NULL, 0, CORE_I64, program_device, &state[1]);
+
+    w->hidden[2] = x[1];
+    if (status == CORE_OK)
+        status = core_while(is_below, reading_turn, w, state, 2, end);
+    if (status == CORE_OK)
+        status = core_sum(end[0], CORE_DTYPE_NONE, &out[0]);
+    core_tensor_release(state[1]);
+    release_tensors(end, 2);
+    *noutputs = 1;
+    return status;
+}
+
+START_TEST(loops_that_read_what_requires_grad_inside_are_refused_by_name)
+{
+    world w = batched_world();
+    core_program *program;
+
+    summed = sum_of_loop_by_weight;
+    gradient_flags = 0;
+    FAILS(core_program_trace(maps_gradients, &w, w.inputs, 3, 2, &program),
+          CORE_ERROR_UNSUPPORTED, "pass it as an input");
+}
+END_TEST
+
+SUITE_ON_CPU_AND_SIM(
+    "compile/batched_regions", branches_and_loops_inside_vmap_are_recorded,
+    one_predicate_selects_one_branch, vmap_nests_around_recorded_branches,
+    branches_have_gradients_of_each_sample,
+    turns_that_differ_are_refused_by_name,
+    loops_without_grad_inside_vmap_are_recorded,
+    loops_have_gradients_of_each_sample,
+    second_derivatives_of_loops_inside_vmap_are_breaks,
+    loops_that_read_what_requires_grad_inside_are_refused_by_name)

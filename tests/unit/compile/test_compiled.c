@@ -782,6 +782,75 @@ START_TEST(a_function_may_call_itself)
 }
 END_TEST
 
+/* w->seed: how often; UINT64_MAX: without end. */
+COMPILED_FUNCTION(nests)
+{
+    *noutputs = 1;
+    if (w->seed == 0)
+        return core_add(x[0], x[1], core_int(1), &out[0]);
+    w->seed -= w->seed != UINT64_MAX;
+    return core_compiled_call(inner, x, 2, out, 1);
+}
+
+COMPILED_FUNCTION(records_itself)
+{
+    core_program *program;
+
+    *noutputs = 1;
+    CORE_TRY(core_program_trace(records_itself, w, x, 2, 1, &program));
+    core_program_release(program);
+    return core_add(x[0], x[1], core_int(1), &out[0]);
+}
+
+/* The state of the next call is what this one computes. */
+COMPILED_FUNCTION(replaces_its_state)
+{
+    core_tensor *next = NULL;
+    core_status status = core_add(w->hidden[0], x[0], core_int(1), &next);
+
+    *noutputs = 1;
+    if (status != CORE_OK)
+        return status;
+    core_tensor_release(w->hidden[0]);
+    w->hidden[0] = next;
+    out[0] = core_tensor_retain(next);
+    return CORE_OK;
+}
+
+START_TEST(a_function_that_replaces_its_state_fails_with_the_reason)
+{
+    world w = with_number();
+    core_compiled *compiled = compile(replaces_its_state, &w, 0);
+    core_tensor *out[1];
+
+    core_tensor_retain(w.hidden[0]);
+    FAILS(core_compiled_call(compiled, w.inputs, 2, out, 1),
+          CORE_ERROR_UNSUPPORTED, "keeps tensors of the program");
+    core_tensor_release(w.hidden[0]);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+START_TEST(functions_that_nest_without_end_are_refused)
+{
+    world w = with_number();
+    core_program *program;
+    core_tensor *out[1];
+
+    inner = compile(nests, &w, 0);
+    w.seed = UINT64_MAX;
+    FAILS(core_compiled_call(inner, w.inputs, 2, out, 1), CORE_ERROR_REFUSED);
+    ck_assert_ptr_nonnull(strstr(core_error_message(), "256 deep"));
+    FAILS(core_program_trace(records_itself, &w, w.inputs, 2, 1, &program),
+          CORE_ERROR_REFUSED);
+    w.seed = 100;
+    OK(core_compiled_call(inner, w.inputs, 2, out, 1));
+    ck_assert_uint_eq(w.seed, 0);
+    core_tensor_release(out[0]);
+    core_compiled_release(inner);
+}
+END_TEST
+
 COMPILED_FUNCTION(releases_itself)
 {
     core_compiled_release(inner);
@@ -949,5 +1018,7 @@ SUITE_ON_CPU_AND_SIM(
     beyond_the_limit_a_call_fails_if_that_is_requested,
     a_check_finds_what_is_not_in_the_key,
     a_compiled_function_becomes_a_part_of_one_that_calls_it,
-    a_function_may_call_itself, a_function_may_be_released_during_a_call,
+    a_function_may_call_itself, functions_that_nest_without_end_are_refused,
+    a_function_that_replaces_its_state_fails_with_the_reason,
+    a_function_may_be_released_during_a_call,
     threads_may_call_a_function_at_once, a_child_process_calls_and_records)

@@ -551,14 +551,46 @@ static core_status with_loop_backward(void *context, core_tensor *const *x,
     return CORE_OK;
 }
 
+/* The third derivative of the loop. */
+static core_status with_loop_third(void *context, core_tensor *const *x,
+                                   size_t ninputs, core_tensor **out,
+                                   size_t *noutputs)
+{
+    core_tensor *leaf, *state[2] = {NULL, x[1]}, *end[2], *at;
+
+    (void)ninputs;
+    *noutputs = 1;
+    OK(core_mul_scalar(x[0], core_float(.5), &leaf));
+    OK(core_tensor_set_requires_grad(leaf, true));
+    state[0] = leaf;
+    OK(core_while(is_small, grow_smoothly, context, state, 2, end));
+    OK(core_sin(end[0], &at));
+    for (int i = 0; i < 3; i++) {
+        core_tensor *sum;
+
+        OK(core_sum(at, CORE_DTYPE_NONE, &sum));
+        core_tensor_release(at);
+        OK(core_grad(&sum, 1, NULL, &leaf, 1, CORE_CREATE_GRAPH, &at));
+        core_tensor_release(sum);
+    }
+    OK(core_detach(at, &out[0]));
+    core_tensor_release(at);
+    core_tensor_release(leaf);
+    core_tensor_release(end[0]);
+    core_tensor_release(end[1]);
+    return CORE_OK;
+}
+
 /* They are only loaded: a loop may have become endless. */
 START_TEST(mutated_loops_do_no_harm)
 {
     const program_case loop = {make_all_kinds, with_loop};
     const program_case backward = {make_all_kinds, with_loop_backward};
+    const program_case third = {make_all_kinds, with_loop_third};
 
     load_mutants(&loop, false, effort_is_long() ? 100000 : 500);
     load_mutants(&backward, false, effort_is_long() ? 100000 : 500);
+    load_mutants(&third, false, effort_is_long() ? 100000 : 500);
 }
 END_TEST
 

@@ -303,7 +303,7 @@ COMPILED_FUNCTION(decides_at_random)
         core_rand(NULL, 0, NULL, CORE_F32, program_device, &number);
 
     if (status == CORE_OK)
-        status = core_lt_scalar(number, core_float(.5), &out[0]);
+        status = core_lt_scalar(number, core_float(.75), &out[0]);
     core_tensor_release(number);
     *noutputs = 1;
     return status;
@@ -321,14 +321,37 @@ COMPILED_FUNCTION(loops_at_random)
     return status;
 }
 
-START_TEST(a_condition_that_draws_is_refused)
+/* The body draws nothing. */
+COMPILED_FUNCTION(squashes_and_counts)
 {
-    world w = random_world();
-    core_program *program;
+    core_tensor *product = NULL;
+    core_status status = core_mul(x[0], w->hidden[0], &product);
 
-    FAILS(core_program_trace(loops_at_random, &w, w.inputs, 2, 1, &program),
-          CORE_ERROR_UNSUPPORTED, "condition draws random numbers");
-    core_generator_release(w.generator);
+    if (status == CORE_OK)
+        status = core_tanh(product, &out[0]);
+    core_tensor_release(product);
+    *noutputs = 2;
+    return status == CORE_OK
+               ? core_add_scalar(x[1], core_int(1), core_int(1), &out[1])
+               : status;
+}
+
+COMPILED_FUNCTION(loops_at_random_alone)
+{
+    core_tensor *end[2] = {NULL};
+    core_status status =
+        core_while(decides_at_random, squashes_and_counts, w, x, 2, end);
+
+    core_tensor_release(end[1]);
+    out[0] = end[0];
+    *noutputs = 1;
+    return status;
+}
+
+START_TEST(a_condition_may_draw)
+{
+    same_training(loops_at_random);
+    same_training(loops_at_random_alone);
 }
 END_TEST
 
@@ -456,6 +479,6 @@ SUITE_ON_CPU_AND_SIM("compile/region_random",
                      branches_draw_the_same_numbers_in_their_gradient,
                      loops_draw_the_same_numbers_in_their_gradient,
                      second_derivatives_draw_the_same_numbers,
-                     a_condition_that_draws_is_refused,
+                     a_condition_may_draw,
                      gradients_in_lazy_regions_use_the_numbers_that_were_drawn,
                      another_thread_that_draws_during_a_run_is_reported)

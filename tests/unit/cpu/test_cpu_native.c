@@ -104,6 +104,17 @@ static void launch(cpu_tile_kernel *kernel, const test_loop *loop)
     ck_assert_int_eq(cpu_codegen.launch(NULL, kernel, &now), CORE_OK);
 }
 
+static void launch_divided(cpu_tile_kernel *kernel, const test_loop *loop,
+                           uint32_t tile, uint32_t threads)
+{
+    const core_loop_launch now = {.struct_size = sizeof now,
+                                  .loop = &loop->loop,
+                                  .tile = tile,
+                                  .threads = threads};
+
+    ck_assert_int_eq(cpu_codegen.launch(NULL, kernel, &now), CORE_OK);
+}
+
 /* False where no native code is made: then the test is skipped. */
 static bool open_native(const char *isa)
 {
@@ -576,6 +587,59 @@ START_TEST(values_without_a_register_are_on_the_stack)
 }
 END_TEST
 
+/* atan2(gelu(x), position) plus a random number: steps of several kinds. */
+static void write_positions(void)
+{
+    uint32_t x, at, number;
+
+    begin(CORE_F32);
+    x = load(CORE_F32, 0);
+    at = emit(CORE_LOOP_POSITION, CORE_I64, 0, 0, 0);
+    number = emit(CORE_LOOP_CONSTANT, CORE_I64, 7, 0, 0);
+    number = emit(CORE_LOOP_PHILOX32, CORE_I32, number, number, at);
+    number = emit(CORE_LOOP_CONVERT, CORE_F32, number, 0, 0);
+    at = emit(CORE_LOOP_CONVERT, CORE_F32, at, 0, 0);
+    x = function("gelu", CORE_F32, x, 0);
+    x = function("atan2", CORE_F32, x, at);
+    end(emit(CORE_LOOP_ADD, CORE_F32, x, number, 0));
+}
+
+static void same_if_divided(cpu_tile_kernel *kernel, int64_t n, uint32_t tile,
+                            uint32_t threads)
+{
+    test_loop loop;
+
+    loop_dense(&loop, 1, n);
+    loop_dense_operand(&loop, results[0], CORE_F32);
+    loop_dense_operand(&loop, data[1], CORE_F32);
+    memset(results, 0xa5, sizeof results);
+    launch_divided(kernel, &loop, 0, 0);
+    loop.operands[0].memory.handle = results[1];
+    launch_divided(kernel, &loop, tile, threads);
+    ck_assert_mem_eq(results[0], results[1], sizeof results[0]);
+}
+
+START_TEST(elements_do_not_depend_on_the_division_of_a_loop)
+{
+    static const uint32_t tiles[] = {1, 64, 100, 256, 1024, 2048, UINT32_MAX};
+    cpu_tile_kernel *kernel;
+    uint32_t state = 4;
+
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
+    write_positions();
+    kernel = build(_i > 0);
+    fill(CORE_F32, data[1], MOST, 0, &state);
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
+        for (uint32_t threads = 0; threads < 4; threads++) {
+            same_if_divided(kernel, MOST - 5, tiles[i], threads);
+            same_if_divided(kernel, 3, tiles[i], threads);
+        }
+    destroy(kernel);
+    cpu_close();
+}
+END_TEST
+
 START_TEST(long_programs_become_several_groups)
 {
     cpu_tile_kernel *kernel;
@@ -833,6 +897,7 @@ int main(void)
         {steps_without_vector_code_run_between_groups, 0, 2},
         {outputs_may_have_the_memory_of_inputs, 0, 2 * NUMBERS},
         {values_without_a_register_are_on_the_stack, 0, 2},
+        {elements_do_not_depend_on_the_division_of_a_loop, 0, 3},
         {long_programs_become_several_groups, 0, 2},
     };
     const test_suite suites[] = {
