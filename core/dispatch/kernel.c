@@ -554,6 +554,32 @@ static core_status copy_back_results(kernel_run *k)
     return CORE_OK;
 }
 
+/* The dtype of an index without elements does not matter: a kernel that only
+ * has integers for it gets i64. */
+static __attribute__((cold, noinline)) const core_kernel *pick_for_no_indices(
+    kernel_run *k, uint32_t largest)
+{
+    const core_kernel *kernel;
+    uint32_t at = 0;
+
+    for (uint32_t i = 0; i < k->nvalues && at < k->ndtypes; i++) {
+        const core_value *value = &k->values[i];
+        core_dtype before = k->dtypes[at];
+
+        if (value->tag == CORE_VALUE_VIEW && value->u.view->numel == 0) {
+            k->dtypes[at] = CORE_I64;
+            kernel = core__kernel_pick(k->set, k->dtypes, k->ndtypes, largest);
+            if (kernel) {
+                k->views[value->u.view - k->views].dtype = CORE_I64;
+                return kernel;
+            }
+            k->dtypes[at] = before;
+        }
+        at += (k->op->tensors | k->op->lists) >> i & 1;
+    }
+    return NULL;
+}
+
 static core_status launch(kernel_run *k)
 {
     core_value results[CORE__RESULTS_MAX];
@@ -574,6 +600,8 @@ static core_status launch(kernel_run *k)
         if (k->views[i].ndim > largest)
             largest = k->views[i].ndim;
     kernel = core__kernel_pick(k->set, k->dtypes, k->ndtypes, largest);
+    if (core__unlikely(!kernel))
+        kernel = pick_for_no_indices(k, largest);
     if (core__unlikely(!kernel || kernel->supports ||
                        kernel->demands & CORE__CONSTRAINTS_OPERANDS))
         CORE_TRY(find_constrained(k, largest, &kernel));

@@ -25,13 +25,48 @@ static const c10::DispatchKeySet keys(c10::DispatchKey::PrivateUse1);
 
 /* ----------------------------------------------------------- factories -- */
 
+/* On the current device.  Where libcore has the dtype, the storage contains a
+ * tensor of it with this layout, which import_tensor need not make then. */
+static at::Tensor contiguous(c10::IntArrayRef sizes, c10::ScalarType type)
+{
+    core_dtype dtype = dtype_of(type);
+    uint64_t modes;
+    core_tensor *tensor;
+    core_status status;
+
+    if (dtype == CORE_DTYPE_NONE)
+        return at::detail::empty_generic(sizes, device_allocator(), keys, type,
+                                         std::nullopt);
+    at::detail::check_size_nonnegative(sizes);
+    modes = core_inference_begin();
+    status =
+        core_empty(sizes.data(), sizes.size(), dtype,
+                   device_at(current_index()), CORE_FORMAT_CONTIGUOUS, &tensor);
+    core_inference_end(modes);
+    check(status);
+    return export_tensor(tensor);
+}
+
+static bool are_contiguous(c10::IntArrayRef sizes, c10::IntArrayRef strides)
+{
+    int64_t expected = 1;
+
+    if (sizes.size() != strides.size())
+        return false;
+    for (size_t i = sizes.size(); i-- > 0;) {
+        if (strides[i] != expected)
+            return false;
+        expected *= std::max<int64_t>(sizes[i], 1);
+    }
+    return true;
+}
+
 at::Tensor empty(c10::IntArrayRef sizes, c10::ScalarType type,
                  c10::Device device)
 {
     c10::DeviceGuard guard(device);
 
-    return at::detail::empty_generic(sizes, device_allocator(), keys, type,
-                                     std::nullopt);
+    return contiguous(sizes, type);
 }
 
 static void check_options(std::optional<c10::Layout> layout,
@@ -53,10 +88,15 @@ static at::Tensor empty_memory_format(c10::IntArrayRef size,
 {
     c10::OptionalDeviceGuard guard(device);
 
+    c10::ScalarType chosen =
+        type.value_or(c10::get_default_dtype_as_scalartype());
+
     check_options(layout, pin_memory);
-    return at::detail::empty_generic(
-        size, device_allocator(), keys,
-        type.value_or(c10::get_default_dtype_as_scalartype()), format);
+    if (format.value_or(c10::MemoryFormat::Contiguous) ==
+        c10::MemoryFormat::Contiguous)
+        return contiguous(size, chosen);
+    return at::detail::empty_generic(size, device_allocator(), keys, chosen,
+                                     format);
 }
 
 static at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride,
@@ -67,10 +107,14 @@ static at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride,
 {
     c10::OptionalDeviceGuard guard(device);
 
+    c10::ScalarType chosen =
+        type.value_or(c10::get_default_dtype_as_scalartype());
+
     check_options(layout, pin_memory);
-    return at::detail::empty_strided_generic(
-        size, stride, device_allocator(), keys,
-        type.value_or(c10::get_default_dtype_as_scalartype()));
+    if (are_contiguous(size, stride))
+        return contiguous(size, chosen);
+    return at::detail::empty_strided_generic(size, stride, device_allocator(),
+                                             keys, chosen);
 }
 
 /* Memory that is not there: torch never reads a tensor of zeros that it has
