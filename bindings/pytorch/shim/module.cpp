@@ -17,12 +17,17 @@ namespace libcore_torch
 static PyObject *start(PyObject *, PyObject *)
 {
     HANDLE_TH_ERRORS
+    static bool started; /* the package may be imported again */
+
+    if (started)
+        Py_RETURN_NONE;
     open_devices();
     register_allocator();
     register_hooks();
     register_operators();
     for (c10::DeviceIndex i = 0; i < device_count(); i++)
         default_generator(i);
+    started = true;
     Py_RETURN_NONE;
     END_HANDLE_TH_ERRORS
 }
