@@ -187,6 +187,51 @@ torch.live = keep
 """)
         self.assertEqual(result.returncode, 0, result.stderr)
 
+    @unittest.skipUnless(len(DEVICES) > 1, "no device sim")
+    def test_faults_of_a_device_are_exceptions(self):
+        program = """
+import torch, libcore_torch
+sim = libcore_torch.device("sim")
+model, caught = torch.nn.Linear(4, 4), 0
+for _ in range(30):
+    try:
+        there = torch.nn.Linear(4, 4).to(sim)
+        optimizer = torch.optim.Adam(there.parameters())
+        with torch.Stream(sim) as stream:
+            loss = there(torch.ones(2, 4, device=sim)).square().mean()
+            loss.backward()
+            optimizer.step()
+            stream.record_event().synchronize()
+        loss.item()
+        torch.accelerator.synchronize(sim)
+    except RuntimeError as error:
+        caught += 1
+        keep = there, loss if "loss" in globals() else None
+assert caught > 0, "no fault"
+x = torch.ones(3, device=libcore_torch.device("cpu"))
+assert (x + 1).tolist() == [2, 2, 2]
+"""
+        for fault in ("lost:40", "alloc:1", "launch:30", "copy:3", "async:40",
+                      "event:1"):
+            result = run(program, LIBCORE_SIM_FAULT=fault)
+            self.assertEqual(result.returncode, 0,
+                             f"{fault}: {result.stderr}")
+
+    @unittest.skipUnless(len(DEVICES) > 1, "no device sim")
+    def test_exhausted_memory_is_an_out_of_memory_error(self):
+        result = run("""
+import torch, libcore_torch
+sim, keep = libcore_torch.device("sim"), []
+try:
+    while True:
+        keep.append(torch.ones(1 << 18, device=sim))
+except torch.OutOfMemoryError as error:
+    print(error)
+keep.clear()
+assert (torch.ones(1 << 18, device=sim) + 1).sum().item() == 1 << 19
+""", LIBCORE_SIM_BYTES=str(8 << 20))
+        self.assertEqual(result.returncode, 0, result.stderr)
+
     def test_wrong_programs_get_exceptions(self):
         for device in DEVICES:
             x = torch.ones(3, device=device)
