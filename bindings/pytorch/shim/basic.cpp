@@ -13,6 +13,7 @@
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real.h>
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/DeviceGuard.h>
@@ -205,7 +206,8 @@ static bool is_known(const at::Tensor &tensor)
     return dtype_of(tensor.scalar_type()) != CORE_DTYPE_NONE;
 }
 
-/* The bits of a tensor as integers of the same size, or as pairs of them. */
+/* The bits of a tensor as integers of the same size; complex numbers of 16 bytes
+ * as pairs of f64. */
 static at::Tensor as_bits(const at::Tensor &tensor)
 {
     switch (tensor.element_size()) {
@@ -218,7 +220,10 @@ static at::Tensor as_bits(const at::Tensor &tensor)
     case 8:
         return tensor.view(c10::ScalarType::Long);
     default:
-        return at::Tensor();
+        TORCH_CHECK_NOT_IMPLEMENTED(tensor.is_complex(),
+                                    "libcore does not support the dtype ",
+                                    tensor.scalar_type());
+        return at::view_as_real(tensor);
     }
 }
 
@@ -247,9 +252,6 @@ static void copy_elements(const at::Tensor &to, const at::Tensor &from,
 /* Between dtypes that libcore does not have: on the CPU. */
 static void copy_on_host(const at::Tensor &to, const at::Tensor &from)
 {
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        to.scalar_type() != from.scalar_type() || to.element_size() <= 8,
-        "libcore does not support the dtype ", to.scalar_type());
     to.copy_(from.cpu().to(to.scalar_type()));
 }
 
@@ -259,7 +261,7 @@ static void copy_plain(const at::Tensor &to, const at::Tensor &from,
 {
     if (is_known(from) && is_known(to))
         copy_elements(to, from, non_blocking);
-    else if (from.scalar_type() == to.scalar_type() && from.element_size() <= 8)
+    else if (from.scalar_type() == to.scalar_type())
         copy_elements(as_bits(to), as_bits(from), non_blocking);
     else
         copy_on_host(to, from);

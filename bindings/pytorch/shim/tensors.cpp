@@ -82,10 +82,9 @@ static core_tensor *alias(core_tensor *storage, const at::Tensor &tensor,
     int64_t offset = tensor.numel() > 0 ? tensor.storage_offset() : 0;
     core_tensor *result;
 
-    check(core_tensor_alias(storage, dtype, tensor.sizes().data(),
-                            tensor.strides().data(),
-                            static_cast<size_t>(tensor.dim()), offset,
-                            &result));
+    check(core_tensor_alias(
+        storage, dtype, tensor.sizes().data(), tensor.strides().data(),
+        static_cast<size_t>(tensor.dim()), offset, &result));
     return result;
 }
 

@@ -113,7 +113,8 @@ def evaluate(op, sample, arguments, backward):
 
 # The dimension argument of operators that order elements, by its position after
 # the input; equal elements are in no order unless `stable` asks for one.
-ORDERING = {"argsort": 0, "mode": 0, "msort": None, "sort": 0, "topk": 1}
+ORDERING = {"argsort": 0, "kthvalue": 1, "mode": 0, "msort": None, "sort": 0,
+            "topk": 1}
 
 
 def has_ties(op, sample):
