@@ -554,12 +554,11 @@ static core_status copy_back_results(kernel_run *k)
     return CORE_OK;
 }
 
-/* The dtype of an index without elements does not matter: a kernel that only
- * has integers for it gets i64. */
-static __attribute__((cold, noinline)) const core_kernel *pick_for_no_indices(
-    kernel_run *k, uint32_t largest)
+/* The dtype of an index without elements does not matter: where kernels only
+ * have integers for it, it becomes i64. */
+static __attribute__((cold, noinline)) void retype_no_indices(kernel_run *k,
+                                                              uint32_t largest)
 {
-    const core_kernel *kernel;
     uint32_t at = 0;
 
     for (uint32_t i = 0; i < k->nvalues && at < k->ndtypes; i++) {
@@ -568,16 +567,14 @@ static __attribute__((cold, noinline)) const core_kernel *pick_for_no_indices(
 
         if (value->tag == CORE_VALUE_VIEW && value->u.view->numel == 0) {
             k->dtypes[at] = CORE_I64;
-            kernel = core__kernel_pick(k->set, k->dtypes, k->ndtypes, largest);
-            if (kernel) {
+            if (core__kernel_pick(k->set, k->dtypes, k->ndtypes, largest)) {
                 k->views[value->u.view - k->views].dtype = CORE_I64;
-                return kernel;
+                return;
             }
             k->dtypes[at] = before;
         }
         at += (k->op->tensors | k->op->lists) >> i & 1;
     }
-    return NULL;
 }
 
 static core_status launch(kernel_run *k)
@@ -600,11 +597,12 @@ static core_status launch(kernel_run *k)
         if (k->views[i].ndim > largest)
             largest = k->views[i].ndim;
     kernel = core__kernel_pick(k->set, k->dtypes, k->ndtypes, largest);
-    if (core__unlikely(!kernel))
-        kernel = pick_for_no_indices(k, largest);
     if (core__unlikely(!kernel || kernel->supports ||
-                       kernel->demands & CORE__CONSTRAINTS_OPERANDS))
+                       kernel->demands & CORE__CONSTRAINTS_OPERANDS)) {
+        if (!kernel)
+            retype_no_indices(k, largest);
         CORE_TRY(find_constrained(k, largest, &kernel));
+    }
     if (!kernel)
         return core__kernel_none_error(k->op, k->set, k->dtypes, k->ndtypes);
     if (k->op->flags & CORE__OP_RANDOM)
