@@ -21,5 +21,7 @@ LIBCORE_TORCH_SHIM=$LIBCORE_BUILD/bindings/pytorch/libcore_torch
 export PYTHONPATH LIBCORE_TORCH_SHIM
 ok "the devices for PyTorch compute, train and report errors" \
     "$TORCH_PYTHON" "$LIBCORE_SOURCE/bindings/pytorch/tests/test_smoke.py"
+ok "tensors are exchanged with numpy and torch without copies" \
+    "$TORCH_PYTHON" "$LIBCORE_SOURCE/bindings/pytorch/tests/test_exchange.py"
 
 echo "1..$number"

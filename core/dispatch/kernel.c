@@ -554,6 +554,29 @@ static core_status copy_back_results(kernel_run *k)
     return CORE_OK;
 }
 
+/* The dtype of an index without elements does not matter: where kernels only
+ * have integers for it, it becomes i64. */
+static __attribute__((cold, noinline)) void retype_no_indices(kernel_run *k,
+                                                              uint32_t largest)
+{
+    uint32_t at = 0;
+
+    for (uint32_t i = 0; i < k->nvalues && at < k->ndtypes; i++) {
+        const core_value *value = &k->values[i];
+        core_dtype before = k->dtypes[at];
+
+        if (value->tag == CORE_VALUE_VIEW && value->u.view->numel == 0) {
+            k->dtypes[at] = CORE_I64;
+            if (core__kernel_pick(k->set, k->dtypes, k->ndtypes, largest)) {
+                k->views[value->u.view - k->views].dtype = CORE_I64;
+                return;
+            }
+            k->dtypes[at] = before;
+        }
+        at += (k->op->tensors | k->op->lists) >> i & 1;
+    }
+}
+
 static core_status launch(kernel_run *k)
 {
     core_value results[CORE__RESULTS_MAX];
@@ -575,8 +598,11 @@ static core_status launch(kernel_run *k)
             largest = k->views[i].ndim;
     kernel = core__kernel_pick(k->set, k->dtypes, k->ndtypes, largest);
     if (core__unlikely(!kernel || kernel->supports ||
-                       kernel->demands & CORE__CONSTRAINTS_OPERANDS))
+                       kernel->demands & CORE__CONSTRAINTS_OPERANDS)) {
+        if (!kernel)
+            retype_no_indices(k, largest);
         CORE_TRY(find_constrained(k, largest, &kernel));
+    }
     if (!kernel)
         return core__kernel_none_error(k->op, k->set, k->dtypes, k->ndtypes);
     if (k->op->flags & CORE__OP_RANDOM)

@@ -163,6 +163,8 @@ CORE__INFER(fractional_pool)
         result->sizes[self->ndim - n + i] = out[i];
     }
     wanted[0] = self->ndim == n + 2 ? self->sizes[0] : 1;
+    if (samples->ndim == 3 && samples->sizes[0] > wanted[0])
+        wanted[0] = samples->sizes[0]; /* those of more images are not read */
     wanted[1] = self->sizes[self->ndim - n - 1];
     wanted[2] = n;
     CORE_TRY(core__sizes_check_equal(infer->op, "random_samples", samples, 3,

@@ -3,9 +3,9 @@
 # Copyright The libcore authors
 
 # torch: the devices for PyTorch (bindings/pytorch), judged by PyTorch's own
-# sample inputs, on the devices cpu and sim.  LIBCORE_TORCH_PYTHON names a Python
-# that can import torch 2.10 or later, expecttest and numpy; without it the
-# section is skipped.
+# sample inputs, on the devices cpu and sim, modules and optimizers.
+# LIBCORE_TORCH_PYTHON names a Python that can import torch 2.10 or later,
+# expecttest and numpy; without it the section is skipped.
 section_torch() {
     python=${LIBCORE_TORCH_PYTHON-}
     if [ -z "$python" ]; then
@@ -19,10 +19,16 @@ section_torch() {
     LIBCORE_TORCH_SHIM=$tree/bindings/pytorch/libcore_torch
     export PYTHONPATH LIBCORE_TORCH_SHIM
     use_build "$tree"
-    try "torch: smoke test" "$python" \
-        "$source/bindings/pytorch/tests/test_smoke.py"
+    for test in smoke exchange features module_db; do
+        try "torch: $test" "$python" \
+            "$source/bindings/pytorch/tests/test_$test.py"
+    done
     for device in cpu sim; do
         try "torch: op_db in f32 on $device" env LIBCORE_TORCH_DEVICE=$device \
+            "$python" "$source/bindings/pytorch/tests/test_op_db.py"
+    done
+    for dtype in bfloat16 float64 int64 bool; do
+        try "torch: op_db in $dtype on cpu" env LIBCORE_TORCH_DTYPE=$dtype \
             "$python" "$source/bindings/pytorch/tests/test_op_db.py"
     done
 }

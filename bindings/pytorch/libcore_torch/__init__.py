@@ -22,15 +22,20 @@ torch.utils.rename_privateuse1_backend("libcore")
 _shim.start()
 
 from . import _device_module  # noqa: E402  (needs the name of the device)
+from . import _exchange  # noqa: E402
 
-torch._register_device_module("libcore", _device_module)
-torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+if not hasattr(torch, "libcore"):  # the package may be imported again
+    torch._register_device_module("libcore", _device_module)
+    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    _exchange.install()
 
 fallbacks = _shim.fallbacks
 reset_fallbacks = _shim.reset_fallbacks
 allow_fallback = _shim.allow_fallback
 operators = _shim.operators
 version = _shim.version
+from_dlpack = _exchange.from_dlpack
+buffer = _shim.buffer
 
 
 class Device:

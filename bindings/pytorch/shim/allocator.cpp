@@ -18,24 +18,16 @@ static void release_tensor(void *context)
     core_tensor_release(static_cast<core_tensor *>(context));
 }
 
-static bool has_addresses(core_device *device)
-{
-    core_device_properties properties = {};
-
-    properties.struct_size = sizeof properties;
-    check(core_device_get_properties(device, &properties));
-    return properties.flags & CORE_DEVICE_FLAT;
-}
-
 c10::DataPtr data_of(core_tensor *tensor)
 {
     core_device *device = core_tensor_device(tensor);
-    c10::Device where(device_type, index_of(device));
+    c10::DeviceIndex index = index_of(device);
+    c10::Device where(device_type, index);
     c10::DataPtr owner(tensor, tensor, release_tensor, where);
     core_memory memory;
     char *address;
 
-    if (!has_addresses(device))
+    if (!has_addresses(index))
         return owner;
     check(core_tensor_memory(tensor, &memory));
     address =

@@ -13,6 +13,7 @@
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real.h>
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/DeviceGuard.h>
@@ -25,13 +26,48 @@ static const c10::DispatchKeySet keys(c10::DispatchKey::PrivateUse1);
 
 /* ----------------------------------------------------------- factories -- */
 
+/* On the current device.  Where libcore has the dtype, the storage contains a
+ * tensor of it with this layout, which import_tensor need not make then. */
+static at::Tensor contiguous(c10::IntArrayRef sizes, c10::ScalarType type)
+{
+    core_dtype dtype = dtype_of(type);
+    uint64_t modes;
+    core_tensor *tensor;
+    core_status status;
+
+    if (dtype == CORE_DTYPE_NONE)
+        return at::detail::empty_generic(sizes, device_allocator(), keys, type,
+                                         std::nullopt);
+    at::detail::check_size_nonnegative(sizes);
+    modes = core_inference_begin();
+    status =
+        core_empty(sizes.data(), sizes.size(), dtype,
+                   device_at(current_index()), CORE_FORMAT_CONTIGUOUS, &tensor);
+    core_inference_end(modes);
+    check(status);
+    return export_tensor(tensor);
+}
+
+static bool are_contiguous(c10::IntArrayRef sizes, c10::IntArrayRef strides)
+{
+    int64_t expected = 1;
+
+    if (sizes.size() != strides.size())
+        return false;
+    for (size_t i = sizes.size(); i-- > 0;) {
+        if (strides[i] != expected)
+            return false;
+        expected *= std::max<int64_t>(sizes[i], 1);
+    }
+    return true;
+}
+
 at::Tensor empty(c10::IntArrayRef sizes, c10::ScalarType type,
                  c10::Device device)
 {
     c10::DeviceGuard guard(device);
 
-    return at::detail::empty_generic(sizes, device_allocator(), keys, type,
-                                     std::nullopt);
+    return contiguous(sizes, type);
 }
 
 static void check_options(std::optional<c10::Layout> layout,
@@ -53,10 +89,15 @@ static at::Tensor empty_memory_format(c10::IntArrayRef size,
 {
     c10::OptionalDeviceGuard guard(device);
 
+    c10::ScalarType chosen =
+        type.value_or(c10::get_default_dtype_as_scalartype());
+
     check_options(layout, pin_memory);
-    return at::detail::empty_generic(
-        size, device_allocator(), keys,
-        type.value_or(c10::get_default_dtype_as_scalartype()), format);
+    if (format.value_or(c10::MemoryFormat::Contiguous) ==
+        c10::MemoryFormat::Contiguous)
+        return contiguous(size, chosen);
+    return at::detail::empty_generic(size, device_allocator(), keys, chosen,
+                                     format);
 }
 
 static at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride,
@@ -67,10 +108,14 @@ static at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride,
 {
     c10::OptionalDeviceGuard guard(device);
 
+    c10::ScalarType chosen =
+        type.value_or(c10::get_default_dtype_as_scalartype());
+
     check_options(layout, pin_memory);
-    return at::detail::empty_strided_generic(
-        size, stride, device_allocator(), keys,
-        type.value_or(c10::get_default_dtype_as_scalartype()));
+    if (are_contiguous(size, stride))
+        return contiguous(size, chosen);
+    return at::detail::empty_strided_generic(size, stride, device_allocator(),
+                                             keys, chosen);
 }
 
 /* Memory that is not there: torch never reads a tensor of zeros that it has
@@ -161,7 +206,8 @@ static bool is_known(const at::Tensor &tensor)
     return dtype_of(tensor.scalar_type()) != CORE_DTYPE_NONE;
 }
 
-/* The bits of a tensor as integers of the same size, or as pairs of them. */
+/* The bits of a tensor as integers of the same size; complex numbers of 16 bytes
+ * as pairs of f64. */
 static at::Tensor as_bits(const at::Tensor &tensor)
 {
     switch (tensor.element_size()) {
@@ -174,7 +220,10 @@ static at::Tensor as_bits(const at::Tensor &tensor)
     case 8:
         return tensor.view(c10::ScalarType::Long);
     default:
-        return at::Tensor();
+        TORCH_CHECK_NOT_IMPLEMENTED(tensor.is_complex(),
+                                    "libcore does not support the dtype ",
+                                    tensor.scalar_type());
+        return at::view_as_real(tensor);
     }
 }
 
@@ -203,9 +252,6 @@ static void copy_elements(const at::Tensor &to, const at::Tensor &from,
 /* Between dtypes that libcore does not have: on the CPU. */
 static void copy_on_host(const at::Tensor &to, const at::Tensor &from)
 {
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        to.scalar_type() != from.scalar_type() || to.element_size() <= 8,
-        "libcore does not support the dtype ", to.scalar_type());
     to.copy_(from.cpu().to(to.scalar_type()));
 }
 
@@ -215,7 +261,7 @@ static void copy_plain(const at::Tensor &to, const at::Tensor &from,
 {
     if (is_known(from) && is_known(to))
         copy_elements(to, from, non_blocking);
-    else if (from.scalar_type() == to.scalar_type() && from.element_size() <= 8)
+    else if (from.scalar_type() == to.scalar_type())
         copy_elements(as_bits(to), as_bits(from), non_blocking);
     else
         copy_on_host(to, from);

@@ -86,10 +86,18 @@ static bool accepts(const Form &form, const c10::FunctionSchema &schema,
 
 /* ------------------------------------------------------------- results -- */
 
+static std::vector<at::Tensor> list_of(const core_value &value)
+{
+    std::vector<at::Tensor> list;
+
+    for (uint32_t i = 0; i < value.count; i++)
+        list.push_back(export_tensor(core_tensor_retain(value.u.tensors[i])));
+    return list;
+}
+
 static c10::IValue take(core_value &value)
 {
     core_value taken = value;
-    std::vector<at::Tensor> list;
 
     switch (taken.tag) {
     case CORE_VALUE_NONE:
@@ -98,10 +106,7 @@ static c10::IValue take(core_value &value)
         value = core_value{};
         return export_tensor(taken.u.tensor);
     case CORE_VALUE_TENSOR_LIST:
-        for (uint32_t i = 0; i < taken.count; i++)
-            list.push_back(
-                export_tensor(core_tensor_retain(taken.u.tensors[i])));
-        return list;
+        return list_of(taken);
     case CORE_VALUE_INT:
         return taken.u.i;
     case CORE_VALUE_FLOAT:
@@ -116,7 +121,7 @@ static c10::IValue take(core_value &value)
 /* Replaces the arguments on the stack by the results. */
 static void finish(const Plan &plan, torch::jit::Stack *stack, Results &results)
 {
-    std::vector<c10::IValue> returned;
+    c10::SmallVector<c10::IValue, 4> returned;
     Arguments arguments = torch::jit::last(*stack, plan.arguments);
 
     for (size_t i = 0; i < plan.results.size(); i++)
@@ -198,13 +203,26 @@ static core_status call_form(const Plan &plan, const Form &form,
     return status;
 }
 
+/* Python's numbers are of these types. */
+static at::Scalar number_in(const at::Tensor &tensor)
+{
+    switch (tensor.scalar_type()) {
+    case c10::ScalarType::Double:
+        return *tensor.const_data_ptr<double>();
+    case c10::ScalarType::Long:
+        return *tensor.const_data_ptr<int64_t>();
+    default:
+        return tensor.item();
+    }
+}
+
 /* The same call with a number in the place of a tensor. */
 static core_status call_with_number(const Plan &plan, torch::jit::Stack *stack)
 {
     Arguments given = torch::jit::last(*stack, plan.arguments);
-    std::vector<c10::IValue> arguments(given.begin(), given.end());
+    c10::SmallVector<c10::IValue, 4> arguments(given.begin(), given.end());
 
-    arguments[plan.number] = given[plan.number].toTensor().item();
+    arguments[plan.number] = number_in(given[plan.number].toTensor());
     return call_form(plan, *plan.with_number, arguments, stack);
 }
 

@@ -33,15 +33,22 @@ namespace libcore_torch
 
 /* Filled once, before the first device is used, and then only read. */
 static std::vector<core_device *> devices;
+static std::vector<bool> flat;
 static thread_local c10::DeviceIndex current;
 
 static void add(core_device *device)
 {
+    core_device_properties properties = {};
+
     for (core_device *known : devices)
         if (known == device)
             return;
-    if (devices.size() < INT8_MAX)
-        devices.push_back(core_device_retain(device));
+    if (devices.size() >= INT8_MAX)
+        return;
+    properties.struct_size = sizeof properties;
+    check(core_device_get_properties(device, &properties));
+    flat.push_back(properties.flags & CORE_DEVICE_FLAT);
+    devices.push_back(core_device_retain(device));
 }
 
 static void add_backend(const core_backend_information &backend)
@@ -98,6 +105,11 @@ c10::DeviceIndex index_of(const core_device *device)
             return static_cast<c10::DeviceIndex>(i);
     TORCH_CHECK(false, "\"", core_device_name(device),
                 "\" is not a device of PyTorch");
+}
+
+bool has_addresses(c10::DeviceIndex index)
+{
+    return flat[static_cast<size_t>(index)];
 }
 
 c10::DeviceIndex current_index() noexcept

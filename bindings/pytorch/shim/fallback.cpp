@@ -45,12 +45,9 @@ void fall_back(const c10::OperatorHandle &op, torch::jit::Stack *stack)
         allowed, name,
         ": libcore does not have it, and libcore_torch.allow_fallback(False) "
         "was called");
-    {
-        std::lock_guard<std::mutex> guard(lock);
-
-        counts[name]++;
-    }
     at::native::cpu_fallback(op, stack);
+    std::lock_guard<std::mutex> guard(lock);
+    counts[name]++;
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m)

@@ -6,7 +6,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "shim.h"
+#include "exchange.h"
 
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>
@@ -17,12 +17,17 @@ namespace libcore_torch
 static PyObject *start(PyObject *, PyObject *)
 {
     HANDLE_TH_ERRORS
+    static bool started; /* the package may be imported again */
+
+    if (started)
+        Py_RETURN_NONE;
     open_devices();
     register_allocator();
     register_hooks();
     register_operators();
     for (c10::DeviceIndex i = 0; i < device_count(); i++)
         default_generator(i);
+    started = true;
     Py_RETURN_NONE;
     END_HANDLE_TH_ERRORS
 }
@@ -161,6 +166,11 @@ static PyMethodDef methods[] = {
     {"allow_fallback", permit_fallback, METH_O, nullptr},
     {"operators", operators, METH_NOARGS, nullptr},
     {"version", version, METH_NOARGS, nullptr},
+    {"export_dlpack", export_dlpack, METH_VARARGS, nullptr},
+    {"dlpack_device", dlpack_device, METH_O, nullptr},
+    {"dlpack_stream", dlpack_stream, METH_O, nullptr},
+    {"import_dlpack", import_dlpack, METH_VARARGS, nullptr},
+    {"buffer", buffer, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

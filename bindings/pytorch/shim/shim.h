@@ -44,6 +44,8 @@ c10::DeviceIndex device_count() noexcept;
 /* index -1: the calling thread's current device. */
 core_device *device_at(c10::DeviceIndex index);
 c10::DeviceIndex index_of(const core_device *device);
+/* Whether memory of a device has addresses (CORE_DEVICE_FLAT). */
+bool has_addresses(c10::DeviceIndex index);
 /* The calling thread's current device. */
 c10::DeviceIndex current_index() noexcept;
 void set_current_index(c10::DeviceIndex index);

@@ -8,6 +8,8 @@
 #include <ATen/EmptyTensor.h>
 #include <c10/core/StorageImpl.h>
 
+#include <algorithm>
+
 namespace libcore_torch
 {
 
@@ -73,15 +75,42 @@ static core_tensor *host_storage(c10::StorageImpl &storage)
     return tensor;
 }
 
+/* A tensor without elements may have any offset in torch. */
 static core_tensor *alias(core_tensor *storage, const at::Tensor &tensor,
                           core_dtype dtype)
 {
+    int64_t offset = tensor.numel() > 0 ? tensor.storage_offset() : 0;
     core_tensor *result;
 
     check(core_tensor_alias(
         storage, dtype, tensor.sizes().data(), tensor.strides().data(),
-        static_cast<size_t>(tensor.dim()), tensor.storage_offset(), &result));
+        static_cast<size_t>(tensor.dim()), offset, &result));
     return result;
+}
+
+/* Whether a tensor of libcore has the dtype and the layout of one of torch. */
+static bool is_same(const core_tensor *known, const at::Tensor &tensor,
+                    core_dtype dtype)
+{
+    size_t ndim = static_cast<size_t>(tensor.dim());
+
+    return core_tensor_dtype(known) == dtype &&
+           core_tensor_ndim(known) == ndim &&
+           core_tensor_offset(known) == tensor.storage_offset() &&
+           std::equal(tensor.sizes().begin(), tensor.sizes().end(),
+                      core_tensor_sizes(known)) &&
+           std::equal(tensor.strides().begin(), tensor.strides().end(),
+                      core_tensor_strides(known));
+}
+
+/* Most tensors are the one that their storage was made for. */
+static core_tensor *tensor_on_device(c10::StorageImpl &storage,
+                                     const at::Tensor &tensor, core_dtype dtype)
+{
+    core_tensor *known = tensor_of(storage);
+
+    return is_same(known, tensor, dtype) ? core_tensor_retain(known)
+                                         : alias(known, tensor, dtype);
 }
 
 core_tensor *import_tensor(const at::Tensor &tensor)
@@ -94,7 +123,7 @@ core_tensor *import_tensor(const at::Tensor &tensor)
                                 "libcore does not support the dtype ",
                                 tensor.scalar_type());
     if (tensor.device().type() == device_type)
-        return alias(tensor_of(storage), tensor, dtype);
+        return tensor_on_device(storage, tensor, dtype);
     TORCH_CHECK(tensor.is_cpu(), "libcore: expected a tensor on ", device_type,
                 " or cpu, found one on ", tensor.device());
     bytes = host_storage(storage);

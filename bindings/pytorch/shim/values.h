@@ -12,7 +12,7 @@
 #include <ATen/core/ivalue.h>
 #include <c10/util/SmallVector.h>
 
-#include <deque>
+#include <vector>
 
 namespace libcore_torch
 {
@@ -61,10 +61,12 @@ class Values
     c10::DeviceIndex device_;
     c10::SmallVector<core_value, 16> values_;
     c10::SmallVector<core_tensor *, 16> owned_;
-    std::deque<std::vector<int64_t>> ints_;
-    std::deque<std::vector<double>> floats_;
-    std::deque<std::vector<uint8_t>> bools_;
-    std::deque<std::vector<core_tensor *>> tensors_;
+    /* What values_ points to: the elements of a list stay where they are when
+     * these grow. */
+    std::vector<std::vector<int64_t>> ints_;
+    std::vector<std::vector<double>> floats_;
+    std::vector<std::vector<uint8_t>> bools_;
+    std::vector<std::vector<core_tensor *>> tensors_;
 };
 
 } // namespace libcore_torch

@@ -580,6 +580,22 @@ END_TEST
 
 /* ------------------------------------------------------------- refusals -- */
 
+START_TEST(fractional_pool_takes_samples_of_more_images)
+{
+    const int64_t two[] = {2, 2};
+    core_tensor *x = CALL(zeros, (int64_t[]){1, 4, 4}, 3, CORE_F64, NULL);
+    core_tensor *samples = CALL(zeros, (int64_t[]){3, 1, 2}, 3, CORE_F64, NULL);
+    core_tensor *few = CALL(zeros, (int64_t[]){0, 1, 2}, 3, CORE_F64, NULL);
+    core_tensor *out, *at;
+
+    OK(core_fractional_max_pool2d(x, two, 2, two, 2, samples, &out, &at));
+    ck_assert_uint_eq(core_tensor_ndim(keep(out)), 3);
+    keep(at);
+    FAILS(core_fractional_max_pool2d(x, two, 2, two, 2, few, &out, &at),
+          CORE_ERROR_SHAPE, "random_samples");
+}
+END_TEST
+
 START_TEST(fractional_pool_backward_checks_output_size)
 {
     core_tensor *x = CALL(zeros, (int64_t[]){1, 4, 4}, 3, CORE_F64, NULL);
@@ -717,6 +733,7 @@ SUITE("ops/composites", quantiles_have_fractions_from_0_to_1,
       pixels_beyond_an_image_are_zero_with_antialiasing,
       ranges_of_integers_are_exact,
       margin_losses_of_an_empty_batch_have_an_empty_gradient,
+      fractional_pool_takes_samples_of_more_images,
       fractional_pool_backward_checks_output_size,
       sum_of_target_lengths_beyond_i64_is_refused,
       messages_name_the_argument_of_a_wrong_size,

@@ -673,6 +673,26 @@ START_TEST(gather_with_empty_index_has_zero_gradient)
 }
 END_TEST
 
+START_TEST(empty_index_of_another_dtype_changes_nothing)
+{
+    core_tensor *x = VECTOR(3, 1, 2, 3), *index, *src;
+    int64_t none = 0;
+
+    index = CALL(new_zeros, x, &none, 1, CORE_U8, NULL);
+    src = CALL(new_zeros, x, &none, 1, CORE_DTYPE_NONE, NULL);
+    HOLDS(CALL(scatter, x, 0, index, src), 3, 1, 2, 3);
+    HOLDS(CALL(scatter_value, x, 0, index, core_int(5)), 3, 1, 2, 3);
+    HOLDS(CALL(scatter_add, x, 0, index, src), 3, 1, 2, 3);
+    HOLDS(CALL(scatter_reduce, x, 0, index, src, "amax", true), 3, 1, 2, 3);
+    HOLDS(CALL(index_add, x, 0, index, src, core_int(1)), 3, 1, 2, 3);
+    HOLDS(CALL(index_copy, x, 0, index, src), 3, 1, 2, 3);
+    HOLDS(CALL(index_fill, x, 0, index, core_int(5)), 3, 1, 2, 3);
+    OK(core_scatter_value_(x, 0, index, core_int(5)));
+    HOLDS(x, 3, 1, 2, 3);
+    ck_assert_int_eq(core_tensor_numel(CALL(index_select, x, 0, index)), 0);
+}
+END_TEST
+
 /* k = 0 of a 0-dimensional tensor still returns its element. */
 START_TEST(topk_of_scalar_returns_the_scalar)
 {
@@ -852,4 +872,5 @@ SUITE("ops/ops_known_results",
       badly_scaled_determinant_has_a_second_derivative,
       scatter_reduce_prod_of_two_zeros_has_no_second_derivative,
       spherical_bessel_j0_has_second_derivative_at_zero,
-      gather_with_empty_index_has_zero_gradient)
+      gather_with_empty_index_has_zero_gradient,
+      empty_index_of_another_dtype_changes_nothing)

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* exchange.h: functions of the extension module that share tensors with other
+ * libraries. */
+
+#ifndef BINDINGS_PYTORCH_EXCHANGE_H
+#define BINDINGS_PYTORCH_EXCHANGE_H
+
+#include <Python.h>
+
+#include "shim.h"
+
+namespace libcore_torch
+{
+
+/* export_dlpack(tensor, stream, versioned, copied): a capsule. */
+PyObject *export_dlpack(PyObject *self, PyObject *arguments);
+/* dlpack_device(tensor): DLPack's numbers, (type, index). */
+PyObject *dlpack_device(PyObject *self, PyObject *tensor);
+/* dlpack_stream(index): the number of the current stream, or None. */
+PyObject *dlpack_stream(PyObject *self, PyObject *index);
+/* import_dlpack(capsule, index): a tensor on libcore:index. */
+PyObject *import_dlpack(PyObject *self, PyObject *arguments);
+/* buffer(tensor): an object with the buffer protocol. */
+PyObject *buffer(PyObject *self, PyObject *tensor);
+
+} // namespace libcore_torch
+
+#endif

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+"""Autocast, fused attention, data loaders, serialization, and hostile programs,
+on cpu and sim."""
+
+import io
+import os
+import subprocess
+import sys
+import unittest
+
+import torch
+import torch.nn.functional as F
+
+import libcore_torch
+
+DEVICES = [device.device for device in libcore_torch.devices()
+           if device.name in ("cpu", "sim")]
+
+
+def run(program, **environment):
+    """Runs a program in a process of its own, which must exit by itself."""
+    result = subprocess.run([sys.executable, "-c", program],
+                            env={**os.environ, **environment},
+                            capture_output=True, text=True, timeout=600)
+    if result.returncode < 0:
+        raise AssertionError(f"signal {-result.returncode}: {result.stderr}")
+    return result
+
+
+class Features(unittest.TestCase):
+    def setUp(self):
+        libcore_torch.reset_fallbacks()
+
+    def test_autocast_chooses_dtypes_as_on_other_devices(self):
+        for device in DEVICES:
+            x = torch.randn(4, 4, device=device, requires_grad=True)
+            with torch.autocast("libcore", torch.bfloat16):
+                product = x @ x
+                self.assertEqual(product.dtype, torch.bfloat16)
+                self.assertEqual(F.softmax(product, 1).dtype, torch.float32)
+                self.assertEqual((product + x).dtype, torch.float32)
+                loss = F.mse_loss(F.linear(x, x), x)
+                with torch.autocast("libcore", enabled=False):
+                    self.assertEqual((x @ x).dtype, torch.float32)
+            loss.backward()
+            self.assertEqual(x.grad.dtype, torch.float32)
+            with torch.autocast("libcore", torch.bfloat16):
+                with self.assertRaisesRegex(RuntimeError, "unsafe to autocast"):
+                    F.binary_cross_entropy(x.sigmoid(), x.sigmoid())
+
+    def test_a_scaler_skips_steps_that_overflow(self):
+        for device in DEVICES:
+            weight = torch.ones(3, device=device, requires_grad=True)
+            optimizer = torch.optim.SGD([weight], 0.5)
+            scaler = torch.amp.GradScaler("libcore", init_scale=4.0)
+            scaler.scale(weight.sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            self.assertEqual(weight.tolist(), [0.5] * 3)
+            optimizer.zero_grad()
+            scaler.scale((weight * float("inf")).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            self.assertEqual(weight.tolist(), [0.5] * 3)
+            self.assertEqual(scaler.get_scale(), 2.0)
+
+    def test_attention_is_fused(self):
+        torch.manual_seed(2)
+        tensors = [torch.randn(2, 3, n, 8) for n in (5, 7, 7)]
+        mask = torch.randn(5, 7)
+        for device in DEVICES:
+            for causal, bias in ((False, None), (True, None), (False, mask),
+                                 (False, mask > 0)):
+                self._check_attention(device, tensors, bias, causal)
+        self.assertEqual(libcore_torch.fallbacks(), {})
+
+    def _check_attention(self, device, tensors, bias, causal):
+        results = []
+        for where in ("cpu", device):
+            leaves = [one.detach().to(where).requires_grad_()
+                      for one in tensors]
+            extra = None if bias is None else bias.to(where)
+            if extra is not None and extra.is_floating_point():
+                extra.requires_grad_()
+                leaves.append(extra)
+            with torch.profiler.profile() as profile:
+                out = F.scaled_dot_product_attention(
+                    *leaves[:3], extra, is_causal=causal)
+            results.append([out] + list(torch.autograd.grad(
+                (out * out).sum(), leaves)))
+        names = {event.key for event in profile.key_averages()}
+        self.assertIn("aten::_scaled_dot_product_fused_attention_overrideable",
+                      names)
+        for one, other in zip(*results):
+            torch.testing.assert_close(other.cpu(), one, rtol=1e-4, atol=1e-4)
+
+    def test_what_is_not_fused_is_composed(self):
+        for device in DEVICES:
+            q = torch.randn(2, 4, 5, 8, device=device)
+            k = torch.randn(1, 4, 5, 8, device=device)
+            F.scaled_dot_product_attention(q, k, k)
+            with torch.nn.attention.sdpa_kernel(
+                    torch.nn.attention.SDPBackend.MATH):
+                F.scaled_dot_product_attention(q, q, q)
+            F.scaled_dot_product_attention(q, k[:, :2].expand(2, 2, 5, 8),
+                                           k[:, :2].expand(2, 2, 5, 8),
+                                           enable_gqa=True)
+        self.assertEqual(libcore_torch.fallbacks(), {})
+
+    def test_tensors_are_saved_and_loaded(self):
+        for device in DEVICES:
+            numbers = torch.randn(3, 4, device=device)
+            file = io.BytesIO()
+            torch.save({"all": numbers, "part": numbers[1]}, file)
+            file.seek(0)
+            loaded = torch.load(file)
+            self.assertEqual(loaded["all"].device, device)
+            self.assertTrue(torch.equal(loaded["all"], numbers))
+            loaded["all"][1] = 0
+            self.assertEqual(loaded["part"].sum().item(), 0)
+            file.seek(0)
+            moved = torch.load(file, map_location="cpu")
+            self.assertTrue(torch.equal(moved["all"], numbers.cpu()))
+
+    def test_loaders_pin_memory_in_forked_workers(self):
+        for device in DEVICES:
+            data = torch.utils.data.TensorDataset(torch.arange(12.0))
+            with torch.accelerator.device_index(device.index):
+                loader = torch.utils.data.DataLoader(
+                    data, batch_size=4, num_workers=2, pin_memory=True,
+                    multiprocessing_context="fork")
+                batches = [batch for batch, in loader]
+            self.assertTrue(all(batch.is_pinned() for batch in batches))
+            total = sum(batch.to(device, non_blocking=True).sum().item()
+                        for batch in batches)
+            self.assertEqual(total, 66)
+
+    def test_a_forked_child_gets_errors_and_not_crashes(self):
+        result = run("""
+import os, torch, libcore_torch
+tensors = [torch.ones(100, device=one.device)
+           for one in libcore_torch.devices()]
+for one in tensors: (one + 1).sum().item()
+child = os.fork()
+for one in tensors:
+    try:
+        print((one * 2 + torch.ones(100, device=one.device)).sum().item())
+    except RuntimeError as error:
+        print(error)
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+""")
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_the_package_is_imported_twice(self):
+        result = run("""
+import sys, torch, libcore_torch
+x = torch.ones(2, device="libcore:0")
+for name in [name for name in sys.modules if name.startswith("libcore_torch")]:
+    del sys.modules[name]
+try:
+    import libcore_torch
+    print(libcore_torch.devices())
+except (ImportError, RuntimeError) as error:
+    print(error)
+assert (x + torch.ones(2, device="libcore:0")).tolist() == [2, 2]
+import importlib
+importlib.reload(libcore_torch)
+assert (x + 1).tolist() == [2, 2]
+""")
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_a_process_exits_with_live_tensors(self):
+        result = run("""
+import torch, libcore_torch
+keep = []
+for one in libcore_torch.devices():
+    x = torch.ones(1000, device=one.device, requires_grad=True)
+    y = (x * 2).sum()
+    stream = torch.Stream(one.device)
+    keep += [x, y, stream, stream.record_event(),
+             torch.Generator(one.device),
+             x.detach().__dlpack__(max_version=(1, 0))]
+torch.live = keep
+""")
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    @unittest.skipUnless(len(DEVICES) > 1, "no device sim")
+    def test_faults_of_a_device_are_exceptions(self):
+        program = """
+import torch, libcore_torch
+sim = libcore_torch.device("sim")
+for _ in range(30):
+    try:
+        there = torch.nn.Linear(4, 4).to(sim)
+        optimizer = torch.optim.Adam(there.parameters())
+        with torch.Stream(sim) as stream:
+            loss = there(torch.ones(2, 4, device=sim)).square().mean()
+            loss.backward()
+            optimizer.step()
+            stream.record_event().synchronize()
+        loss.item()
+        torch.accelerator.synchronize(sim)
+    except RuntimeError as error:
+        print(error)
+        keep = there, loss if "loss" in globals() else None
+x = torch.ones(3, device=libcore_torch.device("cpu"))
+assert (x + 1).tolist() == [2, 2, 2]
+"""
+        faults = "alloc:2,copy:3,launch:30,async:60,event:4,stream:9,lost:300"
+        result = run(program, LIBCORE_SIM_FAULT=faults)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("lost", result.stdout)
+
+    @unittest.skipUnless(len(DEVICES) > 1, "no device sim")
+    def test_exhausted_memory_is_an_out_of_memory_error(self):
+        result = run("""
+import torch, libcore_torch
+sim, keep = libcore_torch.device("sim"), []
+try:
+    while True:
+        keep.append(torch.ones(1 << 18, device=sim))
+except torch.OutOfMemoryError as error:
+    print(error)
+keep.clear()
+assert (torch.ones(1 << 18, device=sim) + 1).sum().item() == 1 << 19
+""", LIBCORE_SIM_BYTES=str(8 << 20))
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_wrong_programs_get_exceptions(self):
+        for device in DEVICES:
+            x = torch.ones(3, device=device)
+            for wrong in (lambda: torch.ones(2, device="libcore:99"),
+                          lambda: x.to_sparse(),
+                          lambda: torch.quantize_per_tensor(x, 1, 0,
+                                                            torch.qint8),
+                          lambda: torch.empty(1 << 60, device=device),
+                          lambda: x[torch.tensor([5], device=device)].cpu(),
+                          lambda: x.set_(torch.ones(3).untyped_storage()),
+                          lambda: x.untyped_storage().resize_(-1),
+                          lambda: x.numpy(),
+                          lambda: torch.accelerator.set_device_index(99),
+                          lambda: torch.as_strided(x, (10,), (1,)) + 1):
+                with self.assertRaises((RuntimeError, TypeError, IndexError,
+                                        ValueError, NotImplementedError)):
+                    wrong()
+            self.assertEqual((x + 1).tolist(), [2, 2, 2])
+
+
+if __name__ == "__main__":
+    unittest.main()
