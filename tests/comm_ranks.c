@@ -134,6 +134,20 @@ static void reductions(core_dtype dtype)
     }
 }
 
+/* The result is at the root alone. */
+static void reductions_to(core_dtype dtype, uint32_t root)
+{
+    core_tensor *x = make(dtype, COUNT), *y;
+    double values[COUNT];
+
+    for (int64_t i = 0; i < COUNT; i++)
+        values[i] = rank == root ? reduced(CORE_REDUCE_MAX, i) : 0;
+    OK(core_reduce(comm, x, CORE_REDUCE_MAX, root, &y));
+    expect(y, values, COUNT, "reduce");
+    core_tensor_release(x);
+    core_tensor_release(y);
+}
+
 static void averages(core_dtype dtype)
 {
     core_tensor *x = make(dtype, COUNT), *scaled, *mean;
@@ -148,6 +162,36 @@ static void averages(core_dtype dtype)
     core_tensor_release(x);
     core_tensor_release(scaled);
     core_tensor_release(mean);
+}
+
+/* Rank a sends (a + b) % 3 rows of two elements to rank b. */
+static void move_rows(core_dtype dtype)
+{
+    int64_t send[RANKS_MOST], receive[RANKS_MOST], sent = 0, at = 0;
+    int64_t sizes[2] = {0, 2};
+    core_tensor *flat, *x, *y;
+    double values[4 * RANKS_MOST];
+
+    for (uint32_t r = 0; r < size; r++) {
+        send[r] = receive[r] = (rank + r) % 3;
+        sent += send[r];
+    }
+    sizes[0] = sent;
+    flat = make(dtype, 2 * sent);
+    OK(core_reshape(flat, sizes, 2, &x));
+    OK(core_all_to_all_rows(comm, x, send, receive, &y));
+    for (uint32_t r = 0; r < size; r++) {
+        int64_t first = 0;
+
+        for (uint32_t before = 0; before < rank; before++)
+            first += 2 * ((r + before) % 3);
+        for (int64_t i = 0; i < 2 * receive[r]; i++)
+            values[at++] = value_of(r, first + i);
+    }
+    expect(y, values, at, "all_to_all_rows");
+    core_tensor_release(flat);
+    core_tensor_release(x);
+    core_tensor_release(y);
 }
 
 static void movements(core_dtype dtype)
@@ -266,6 +310,9 @@ static void results(void)
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
         reductions(dtypes[i]);
         movements(dtypes[i]);
+        move_rows(dtypes[i]);
+        for (uint32_t root = 0; root < size; root++)
+            reductions_to(dtypes[i], root);
         if (core_dtype_is_floating(dtypes[i]))
             averages(dtypes[i]);
     }

@@ -135,6 +135,7 @@ static uint64_t hash_of(const core_reducer *reducer)
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
 
     hash_number(&hash, reducer->dtype);
+    hash_number(&hash, reducer->shard != NULL);
     hash_number(&hash, reducer->bucket_bytes);
     hash_number(&hash, reducer->first_bucket_bytes);
     for (uint32_t i = 0; i < reducer->count; i++) {
@@ -297,28 +298,29 @@ static core_status prepare(core_reducer *reducer, core_comm *comm,
     CORE_TRY(core_reducer_broadcast_buffers(reducer));
     CORE_TRY(core_comm_synchronize(reducer->comm));
     CORE_TRY(core__buckets_build(reducer));
+    /* Parts of buckets belong to ranks, so the order remains. */
+    reducer->measured = reducer->rebuilt = reducer->shard != NULL;
     return reducer->stream ? CORE_OK : core__reducer_thread_start(reducer);
 }
 
-core_status core_reducer_create(core_comm *comm, core_tensor *const *parameters,
-                                size_t count,
-                                const core_reducer_options *options,
-                                core_reducer **out_reducer)
+core_status core__reducer_create(core_comm *comm,
+                                 core_tensor *const *parameters, size_t count,
+                                 const core_reducer_options *options,
+                                 core_shard *shard, core_reducer **out_reducer)
 {
     static const core_reducer_options none = {.struct_size = sizeof none};
     core_reducer *reducer;
     core_status status;
 
-    CORE__NOT_NULL(out_reducer);
-    *out_reducer = NULL;
     if (!options)
         options = &none;
-    CORE_TRY(core__thread_check_unrecorded(__func__));
+    CORE_TRY(core__thread_check_unrecorded("core_reducer_create"));
     CORE_TRY(check_arguments(comm, parameters, count, options));
     reducer = core__alloc_zero(sizeof *reducer);
     if (!reducer)
         return core__error_memory(sizeof *reducer);
     pthread_mutex_init(&reducer->lock, NULL);
+    reducer->shard = shard;
     status = prepare(reducer, comm, parameters, (uint32_t)count, options);
     if (status != CORE_OK) {
         core_reducer_release(reducer);
@@ -326,6 +328,17 @@ core_status core_reducer_create(core_comm *comm, core_tensor *const *parameters,
     }
     *out_reducer = reducer;
     return CORE_OK;
+}
+
+core_status core_reducer_create(core_comm *comm, core_tensor *const *parameters,
+                                size_t count,
+                                const core_reducer_options *options,
+                                core_reducer **out_reducer)
+{
+    CORE__NOT_NULL(out_reducer);
+    *out_reducer = NULL;
+    return core__reducer_create(comm, parameters, count, options, NULL,
+                                out_reducer);
 }
 
 /* ----------------------------------------------------------------- end -- */

@@ -10,6 +10,7 @@
 
 #include <libcore/destination.h>
 #include <libcore/reducer.h>
+#include <libcore/shard.h>
 
 /* A parameter and its gradient. */
 typedef struct core__reduced {
@@ -20,6 +21,7 @@ typedef struct core__reduced {
                              * set: `view`, or a copy of it; NULL: none */
     uint32_t version;       /* of the copy */
     uint32_t bucket;
+    int64_t at; /* first element in the bucket */
     /* In the running backward: whether the view has a gradient from before, and
      * whether it has got one. */
     bool holds;
@@ -29,7 +31,13 @@ typedef struct core__reduced {
 typedef struct core__bucket {
     core_tensor *memory;  /* the gradients, then one element for each: 1 if the
                            * rank has it, and otherwise 0 */
-    core_tensor *present; /* these elements */
+    core_tensor *present; /* these elements; of a sharded reducer, separate */
+    core_tensor *part;    /* of a sharded reducer: this rank's part of the
+                           * averages */
+    core_tensor *before;  /* a copy of `memory` from the beginning of a backward
+                           * that adds to gradients without averaging; NULL:
+                           * none was needed yet */
+    bool saved;           /* ... of the running one */
     uint32_t first;       /* in the reducer's order */
     uint32_t count;
     uint32_t missing;     /* gradients that are not ready in this backward */
@@ -58,6 +66,8 @@ struct core_reducer {
     uint64_t bucket_bytes, first_bucket_bytes;
     core_tensor **buffers; /* with references */
     size_t nbuffers;
+    core_shard *shard; /* borrowed; not NULL: each rank gets a part of every
+                        * bucket, whose order does not change */
 
     core__reduced *parameters;
     core_gradient_destination *destinations; /* of one backward */
@@ -76,6 +86,19 @@ struct core_reducer {
     uint32_t begun; /* buckets of this step, in order */
     core_reducer_counts counts;
 };
+
+core_status core__reducer_create(core_comm *comm,
+                                 core_tensor *const *parameters, size_t count,
+                                 const core_reducer_options *options,
+                                 core_shard *shard, core_reducer **out_reducer);
+
+/* Averages a bucket, in the order of the current stream. */
+core_status core__bucket_average(core_reducer *reducer, core__bucket *bucket);
+
+/* shard.c: the average of a parameter's gradient has arrived; present: a rank
+ * had one. */
+core_status core__shard_publish(core_shard *shard, uint32_t parameter,
+                                bool present);
 
 /* The strides of a parameter's gradient in its bucket. */
 void core__reducer_strides(const core_tensor *parameter, int64_t *strides);

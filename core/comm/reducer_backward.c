@@ -3,6 +3,7 @@
 
 /* A backward whose gradients are written into buckets and averaged. */
 
+#include "comm/collective.h"
 #include "comm/reducer.h"
 
 #include "base/memory.h"
@@ -17,6 +18,17 @@
 
 /* ------------------------------------------------------------- buckets -- */
 
+core_status core__bucket_average(core_reducer *reducer, core__bucket *bucket)
+{
+    core_comm *comm = reducer->comm;
+
+    if (!bucket->part)
+        return core_all_reduce_(comm, bucket->memory, CORE_REDUCE_AVG);
+    CORE_TRY(core__reduce_scatter_into(comm, bucket->memory, CORE_REDUCE_AVG,
+                                       bucket->part));
+    return core_all_reduce_(comm, bucket->present, CORE_REDUCE_AVG);
+}
+
 static core_status reduce_on_stream(core_reducer *reducer, core__bucket *bucket)
 {
     core_stream *before = NULL;
@@ -25,7 +37,7 @@ static core_status reduce_on_stream(core_reducer *reducer, core__bucket *bucket)
     if (bucket->written)
         CORE_TRY(core__stream_order(reducer->stream, bucket->written));
     CORE_TRY(core__stream_swap(reducer->stream, &before));
-    status = core_all_reduce_(reducer->comm, bucket->memory, CORE_REDUCE_AVG);
+    status = core__bucket_average(reducer, bucket);
     core__stream_restore(before);
     return status;
 }
@@ -116,6 +128,40 @@ static core_status take_grad(core__reduced *item)
     return core_copy_(item->view, grad, false);
 }
 
+/* A backward that fails must leave the gradients to which it adds. */
+static core_status save_bucket(const core_reducer *reducer,
+                               core__bucket *bucket)
+{
+    bool holds = false;
+
+    for (uint32_t i = 0; i < bucket->count; i++)
+        holds |= reducer->parameters[reducer->order[bucket->first + i]].holds;
+    bucket->saved = false;
+    if (!holds || reducer->averages)
+        return CORE_OK;
+    if (!bucket->before)
+        CORE_TRY(core__tensor_new_like(bucket->memory, bucket->memory->dtype,
+                                       &bucket->before));
+    CORE_TRY(core_copy_(bucket->before, bucket->memory, false));
+    bucket->saved = true;
+    return CORE_OK;
+}
+
+/* Keeps the error. */
+static void restore_buckets(core_reducer *reducer)
+{
+    core__error_record error;
+
+    core__error_save(&error);
+    for (uint32_t b = 0; b < reducer->nbuckets; b++) {
+        core__bucket *bucket = &reducer->buckets[b];
+
+        if (bucket->saved)
+            core_copy_(bucket->memory, bucket->before, false);
+    }
+    core__error_restore(&error);
+}
+
 static core_status begin_step(core_reducer *reducer)
 {
     for (uint32_t b = 0; b < reducer->nbuckets; b++) {
@@ -131,6 +177,8 @@ static core_status begin_step(core_reducer *reducer)
     }
     for (uint32_t i = 0; i < reducer->count; i++)
         CORE_TRY(take_grad(&reducer->parameters[i]));
+    for (uint32_t b = 0; b < reducer->nbuckets; b++)
+        CORE_TRY(save_bucket(reducer, &reducer->buckets[b]));
     return CORE_OK;
 }
 
@@ -153,8 +201,9 @@ static core_status begin(core_reducer *reducer)
     bool grads = core_grad_mode_set(false);
     core_status status = CORE_OK;
 
-    /* What cancel looks at: nothing of this step has begun. */
     reducer->begun = 0;
+    for (uint32_t b = 0; b < reducer->nbuckets; b++)
+        reducer->buckets[b].saved = false;
     for (uint32_t i = 0; i < reducer->count; i++) {
         core__reduced *item = &reducer->parameters[i];
 
@@ -172,11 +221,18 @@ static core_status begin(core_reducer *reducer)
     return status;
 }
 
+/* The result of a destination that core_backward_into has not seen, because it
+ * refused an argument. */
+#define UNSEEN ((core_destination_result)255)
+
+/* *out_refused: an argument is wrong, and nothing has run. */
 static core_status run_backward(core_reducer *reducer,
                                 core_tensor *const *tensors, size_t count,
-                                core_tensor *const *grads, uint32_t flags)
+                                core_tensor *const *grads, uint32_t flags,
+                                bool *out_refused)
 {
     size_t used = 0;
+    core_status status;
 
     for (uint32_t i = 0; i < reducer->count; i++) {
         core__reduced *item = &reducer->parameters[i];
@@ -187,13 +243,18 @@ static core_status run_backward(core_reducer *reducer,
                 .flags = item->holds ? CORE_DESTINATION_ACCUMULATE : 0,
                 .input = item->parameter,
                 .buffer = item->view,
+                .result = UNSEEN,
                 .ready = gradient_ready,
                 .context = item};
     }
     if (used == 0)
-        return core_backward(tensors, count, grads, flags);
-    return core_backward_into(tensors, count, grads, flags,
-                              reducer->destinations, used);
+        status = core_backward(tensors, count, grads, flags);
+    else
+        status = core_backward_into(tensors, count, grads, flags,
+                                    reducer->destinations, used);
+    *out_refused = status != CORE_OK &&
+                   (used == 0 || reducer->destinations[0].result == UNSEEN);
+    return status;
 }
 
 /* ---------------------------------------------------------------- end -- */
@@ -279,6 +340,15 @@ static core_status wait_for_buckets(core_reducer *reducer)
     return core_comm_error(reducer->comm);
 }
 
+static core_status publish_item(core_reducer *reducer, core__reduced *item,
+                                bool present)
+{
+    if (reducer->shard)
+        return core__shard_publish(
+            reducer->shard, (uint32_t)(item - reducer->parameters), present);
+    return present ? publish(item) : CORE_OK;
+}
+
 /* Sets the grads that another rank has; *flags is memory for a bucket's. */
 static core_status publish_incomplete(core_reducer *reducer,
                                       core__bucket *bucket, float *flags)
@@ -296,8 +366,7 @@ static core_status publish_incomplete(core_reducer *reducer,
         core__reduced *item =
             &reducer->parameters[reducer->order[bucket->first + i]];
 
-        if (!is_absent(item) || flags[i] > 0)
-            status = publish(item);
+        status = publish_item(reducer, item, !is_absent(item) || flags[i] > 0);
     }
     return status;
 }
@@ -316,8 +385,9 @@ static core_status publish_averages(core_reducer *reducer)
             status = publish_incomplete(reducer, bucket, flags);
         for (uint32_t i = 0;
              bucket->all_present && status == CORE_OK && i < bucket->count; i++)
-            status = publish(
-                &reducer->parameters[reducer->order[bucket->first + i]]);
+            status = publish_item(
+                reducer,
+                &reducer->parameters[reducer->order[bucket->first + i]], true);
     }
     core__free(flags);
     return status;
@@ -373,23 +443,19 @@ static core_status finish(core_reducer *reducer)
     return CORE_OK;
 }
 
-/* After a gradient of this rank, the other ranks wait for its buckets: they get
- * an error, and this rank keeps its own. */
+/* The other ranks, which wait for this one, get an error at the next
+ * collective, and this rank keeps its own. */
 static void cancel(core_reducer *reducer)
 {
     core__error_record error;
-    bool begun = reducer->begun > 0;
 
-    for (uint32_t i = 0; i < reducer->count; i++)
-        begun |= reducer->parameters[i].ready;
-    if (!begun)
-        return;
     core__error_save(&error);
-    core__error_restore(&error);
-    core__comm_fail(reducer->comm);
-    core_comm_abort(reducer->comm);
     if (reducer->thread)
         core__reducer_thread_wait(reducer);
+    core__error_restore(&error);
+    core__comm_report(reducer->comm);
+    core__error_save(&error);
+    core_comm_abort(reducer->comm);
     core__error_restore(&error);
 }
 
@@ -422,16 +488,20 @@ static core_status step(core_reducer *reducer, core_tensor *const *tensors,
                         size_t count, core_tensor *const *grads, uint32_t flags)
 {
     core_status status = begin(reducer);
-    bool grad_mode;
+    bool grad_mode, refused = false;
 
     if (status == CORE_OK && count > 0)
         status = run_backward(reducer, tensors, count, grads,
-                              flags & CORE_RETAIN_GRAPH);
+                              flags & CORE_RETAIN_GRAPH, &refused);
     grad_mode = core_grad_mode_set(false);
     if (status == CORE_OK)
         status = reducer->averages ? finish(reducer) : publish_local(reducer);
-    if (status != CORE_OK && reducer->averages)
-        cancel(reducer);
+    if (status != CORE_OK && !refused) {
+        if (reducer->averages)
+            cancel(reducer);
+        else
+            restore_buckets(reducer);
+    }
     core_grad_mode_set(grad_mode);
     return status;
 }

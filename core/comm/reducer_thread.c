@@ -32,8 +32,7 @@ static void reduce(core_reducer *reducer, core__bucket *bucket)
 {
     uint64_t token = core__observe_begin(CORE__OBSERVED_RANGE, "all_reduce", 0,
                                          reducer->comm->device);
-    core_status status =
-        core_all_reduce_(reducer->comm, bucket->memory, CORE_REDUCE_AVG);
+    core_status status = core__bucket_average(reducer, bucket);
 
     core__observe_end(token);
     if (status != CORE_OK)

@@ -37,8 +37,7 @@
  * On a device with streams a collective may fail after core_reducer_backward
  * has returned; the next call reports that, and core_comm_synchronize of
  * core_reducer_comm waits for it.  If the backward itself fails on one rank, the
- * others get an error as soon as the engine can notify them, or after the
- * timeout.
+ * others get an error that names it.
  *
  * Threads.  One thread at a time may use a reducer; it communicates on its own
  * communicator, so that other threads may use the one of core_reducer_create
@@ -124,11 +123,14 @@ void core_reducer_release(core_reducer *reducer);
  * a sum that is not averaged yet.  They must not use the grads of other
  * parameters.
  *
- * After an error before any gradient was computed, such as a wrong argument, the
- * call can be repeated.  After an error in the middle of the backward, also of a
- * NO_SYNC one, the grads of the parameters may have been changed in part: remove
- * them before another call.  The other ranks get an error as soon as this rank
- * has had a gradient of its own, and otherwise wait until the timeout. */
+ * After an argument was refused, which changes nothing, the call can be
+ * repeated.  So can one with NO_SYNC after any error: the grads are as before
+ * it.  Therefore a backward that adds to gradients without averaging them first
+ * copies its buckets.  After another error the reducer has failed, and the grads
+ * may have been changed in part.  The other ranks get an error that names this
+ * rank at their next collective, for which this call waits, at most for the
+ * timeout; with CORE_COMM_UNCHECKED they get one as soon as the engine can
+ * notify them, or after the timeout. */
 core_status core_reducer_backward(core_reducer *reducer,
                                   core_tensor *const *tensors, size_t count,
                                   core_tensor *const *grads, uint32_t flags);
