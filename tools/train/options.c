@@ -80,6 +80,9 @@ static const char help[] =
     "                        --devices, --compile or --amp fp8\n"
     "  --verify              after each step, checks that all ranks have the\n"
     "                        same weights\n"
+    "  --shard               with --distributed: each rank has a part of the\n"
+    "                        optimizer's state, which it saves beside the\n"
+    "                        checkpoint; not with --amp fp16\n"
     "  --seed N              for weights, dropout and order of samples [0]\n"
     "  --save FILE           writes a checkpoint after every epoch, and when\n"
     "                        interrupted (Ctrl-C)\n"
@@ -136,6 +139,7 @@ enum {
     OPTION_COMPILE,
     OPTION_DISTRIBUTED,
     OPTION_VERIFY,
+    OPTION_SHARD,
     OPTION_LOG,
     OPTION_TEXT,
     OPTION_CONTEXT,
@@ -180,6 +184,7 @@ static const struct option names[] = {
     {"compile", optional_argument, NULL, OPTION_COMPILE},
     {"distributed", required_argument, NULL, OPTION_DISTRIBUTED},
     {"verify", no_argument, NULL, OPTION_VERIFY},
+    {"shard", no_argument, NULL, OPTION_SHARD},
     {"log", required_argument, NULL, OPTION_LOG},
     {"text", required_argument, NULL, OPTION_TEXT},
     {"context", required_argument, NULL, OPTION_CONTEXT},
@@ -426,6 +431,9 @@ static core_status take(train_options *options, int option, const char *text)
     case OPTION_DISTRIBUTED:
         options->distributed = text;
         return CORE_OK;
+    case OPTION_SHARD:
+        options->shards = true;
+        return CORE_OK;
     case OPTION_VERIFY:
         options->verifies = true;
         return CORE_OK;
@@ -510,6 +518,19 @@ void train_options_complete(train_options *options)
         options->dropout = usual->dropout;
 }
 
+static core_status check_shard(const train_options *options)
+{
+    if (options->shards && !options->distributed)
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "--shard, and a checkpoint that was made with it, "
+                           "require --distributed");
+    if (options->shards && options->amp == TRAIN_AMP_FP16)
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "--shard does not support --amp fp16, because ranks "
+                           "would skip different steps");
+    return CORE_OK;
+}
+
 static core_status check_distributed(const train_options *options)
 {
     if (options->verifies && !options->distributed)
@@ -537,6 +558,7 @@ core_status train_options_check(const train_options *options)
     bool text = train_model_find(options->model)->task == &train_text_task;
 
     CORE_TRY(check_distributed(options));
+    CORE_TRY(check_shard(options));
     if ((options->given & TRAIN_GAVE_MOMENTUM) &&
         options->optimizer != TRAIN_SGD)
         return train_error(CORE_ERROR_INVALID_ARGUMENT,

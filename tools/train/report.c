@@ -154,7 +154,7 @@ void report_batch(report *r, const trainer *t)
 
 void report_step(report *r, const trainer *t)
 {
-    double lr = core_optimizer_learning_rate(t->optimizer);
+    double lr = t->optimizer ? core_optimizer_learning_rate(t->optimizer) : 0;
     core__json json;
 
     report_clear(r);
