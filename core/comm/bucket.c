@@ -107,19 +107,25 @@ void core__reducer_strides(const core_tensor *parameter, int64_t *strides)
         core__layout_contiguous(parameter->ndim, parameter->sizes, strides);
 }
 
-/* A view that autograd does not know, because nothing records the bucket; with
- * the content of the view before. */
-static core_status view_gradient(core__bucket *bucket, core__reduced *item)
+core_status core__bucket_view(const core__bucket *bucket,
+                              const core__reduced *item, core_tensor **out)
 {
     const core_tensor *parameter = item->parameter;
     int64_t strides[CORE_MAX_NDIM];
+
+    core__reducer_strides(parameter, strides);
+    return core__tensor_alias(bucket->memory, bucket->memory->dtype,
+                              parameter->ndim, parameter->sizes, strides,
+                              item->at, out);
+}
+
+/* With the content of the view before. */
+static core_status view_gradient(core__bucket *bucket, core__reduced *item)
+{
     core_status status = CORE_OK;
     core_tensor *view;
 
-    core__reducer_strides(parameter, strides);
-    CORE_TRY(core__tensor_alias(bucket->memory, bucket->memory->dtype,
-                                parameter->ndim, parameter->sizes, strides,
-                                item->at, &view));
+    CORE_TRY(core__bucket_view(bucket, item, &view));
     if (item->view)
         status = core_copy_(view, item->view, false);
     core__tensor_release(item->view);
@@ -145,6 +151,20 @@ static int64_t place_gradients(core_reducer *reducer,
     return at;
 }
 
+core_status core__bucket_allocate(core_reducer *reducer, core__bucket *bucket)
+{
+    int64_t size;
+
+    if (bucket->memory)
+        return CORE_OK;
+    size = bucket->part->numel * reducer->comm->size;
+    CORE_TRY(core_zeros(&size, 1, bucket->part->dtype, reducer->comm->device,
+                        &bucket->memory));
+    return reducer->stream
+               ? core_tensor_record_stream(bucket->memory, reducer->stream)
+               : CORE_OK;
+}
+
 /* A bucket that can be divided among the ranks. */
 static core_status allocate_parts(core_reducer *reducer, core__bucket *bucket,
                                   core_dtype dtype, int64_t size)
@@ -156,14 +176,13 @@ static core_status allocate_parts(core_reducer *reducer, core__bucket *bucket,
         item_size;
     core_device *device = reducer->comm->device;
 
-    size = part * ranks;
-    CORE_TRY(core_zeros(&size, 1, dtype, device, &bucket->memory));
     CORE_TRY(core_zeros(&part, 1, dtype, device, &bucket->part));
     CORE_TRY(core_zeros(&count, 1, dtype, device, &bucket->present));
-    reducer->counts.bytes += (uint64_t)(size * item_size);
+    reducer->counts.bytes += (uint64_t)(part * ranks * item_size);
+    if (!reducer->frees)
+        CORE_TRY(core__bucket_allocate(reducer, bucket));
     if (!reducer->stream)
         return CORE_OK;
-    CORE_TRY(core_tensor_record_stream(bucket->memory, reducer->stream));
     CORE_TRY(core_tensor_record_stream(bucket->present, reducer->stream));
     return core_tensor_record_stream(bucket->part, reducer->stream);
 }
@@ -196,7 +215,8 @@ static core_status lay_out(core_reducer *reducer, core__bucket *bucket)
         core__reduced *item =
             &reducer->parameters[reducer->order[bucket->first + i]];
 
-        CORE_TRY(view_gradient(bucket, item));
+        if (bucket->memory)
+            CORE_TRY(view_gradient(bucket, item));
     }
     return CORE_OK;
 }

@@ -21,7 +21,8 @@ typedef struct core__reduced {
                              * set: `view`, or a copy of it; NULL: none */
     uint32_t version;       /* of the copy */
     uint32_t bucket;
-    int64_t at; /* first element in the bucket */
+    int64_t at;      /* first element in the bucket */
+    core_hook *hook; /* of a reducer that frees its buckets */
     /* In the running backward: whether the view has a gradient from before, and
      * whether it has got one. */
     bool holds;
@@ -66,6 +67,10 @@ struct core_reducer {
     uint64_t bucket_bytes, first_bucket_bytes;
     core_tensor **buffers; /* with references */
     size_t nbuffers;
+    /* Buckets have memory only while they are filled and averaged, and
+     * parameters have no views of them; shard_gradients.c. */
+    bool frees;
+    core_tensor *probe, *probed; /* a leaf and its destination */
     core_shard *shard; /* borrowed; not NULL: each rank gets a part of every
                         * bucket, whose order does not change */
 
@@ -90,7 +95,26 @@ struct core_reducer {
 core_status core__reducer_create(core_comm *comm,
                                  core_tensor *const *parameters, size_t count,
                                  const core_reducer_options *options,
-                                 core_shard *shard, core_reducer **out_reducer);
+                                 core_shard *shard, bool frees,
+                                 core_reducer **out_reducer);
+
+/* A gradient is in its bucket. */
+core_status core__reducer_ready(core__reduced *item, bool in_place);
+
+/* The result of a destination that core_backward_into has not seen, because it
+ * refused an argument. */
+#define CORE__DESTINATION_UNSEEN ((core_destination_result)255)
+
+/* shard_gradients.c: for a reducer that frees its buckets. */
+core_status core__reducer_hook(core_reducer *reducer);
+void core__reducer_unhook(core_reducer *reducer);
+core_status core__reducer_backward_hooked(core_reducer *reducer,
+                                          core_tensor *const *tensors,
+                                          size_t count,
+                                          core_tensor *const *grads,
+                                          uint32_t flags, bool *out_refused);
+/* Brings the grad of a parameter into its bucket, and removes it. */
+core_status core__reducer_move_grad(core__reduced *item);
 
 /* Averages a bucket, in the order of the current stream. */
 core_status core__bucket_average(core_reducer *reducer, core__bucket *bucket);
@@ -107,6 +131,12 @@ void core__reducer_strides(const core_tensor *parameter, int64_t *strides);
  * that it had are released. */
 core_status core__buckets_build(core_reducer *reducer);
 void core__buckets_release(core_reducer *reducer);
+/* Of a reducer that frees buckets: gives it memory, if it has none. */
+core_status core__bucket_allocate(core_reducer *reducer, core__bucket *bucket);
+/* The place of a parameter in its bucket, with its sizes; no view for
+ * autograd. */
+core_status core__bucket_view(const core__bucket *bucket,
+                              const core__reduced *item, core_tensor **out);
 
 /* reducer_thread.c */
 core_status core__reducer_thread_start(core_reducer *reducer);

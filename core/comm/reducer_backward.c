@@ -26,6 +26,10 @@ core_status core__bucket_average(core_reducer *reducer, core__bucket *bucket)
         return core_all_reduce_(comm, bucket->memory, CORE_REDUCE_AVG);
     CORE_TRY(core__reduce_scatter_into(comm, bucket->memory, CORE_REDUCE_AVG,
                                        bucket->part));
+    if (reducer->frees) {
+        core__tensor_release(bucket->memory);
+        bucket->memory = NULL;
+    }
     return core_all_reduce_(comm, bucket->present, CORE_REDUCE_AVG);
 }
 
@@ -90,16 +94,14 @@ static core_status add_ready(core_reducer *reducer, core__reduced *item)
     return CORE_OK;
 }
 
-static core_status gradient_ready(void *context,
-                                  core_gradient_destination *destination)
+core_status core__reducer_ready(core__reduced *item, bool in_place)
 {
-    core__reduced *item = context;
     core_reducer *reducer = item->reducer;
     core_status status = CORE_OK;
 
     pthread_mutex_lock(&reducer->lock);
     item->ready = true;
-    if (destination->result == CORE_DESTINATION_IN_PLACE)
+    if (in_place)
         reducer->counts.in_place++;
     else
         reducer->counts.copied++;
@@ -107,6 +109,13 @@ static core_status gradient_ready(void *context,
         status = add_ready(reducer, item);
     pthread_mutex_unlock(&reducer->lock);
     return status;
+}
+
+static core_status gradient_ready(void *context,
+                                  core_gradient_destination *destination)
+{
+    return core__reducer_ready(context, destination->result ==
+                                            CORE_DESTINATION_IN_PLACE);
 }
 
 /* ----------------------------------------------------------- beginning -- */
@@ -119,7 +128,7 @@ static core_status take_grad(core__reduced *item)
 
     item->ready = false;
     item->holds = grad != NULL;
-    if (!grad || grad == item->view)
+    if (!grad || grad == item->view || item->reducer->frees)
         return CORE_OK;
     /* A copy of the view that the program has not changed. */
     if (grad == item->published && grad->dtype != item->view->dtype &&
@@ -137,7 +146,7 @@ static core_status save_bucket(const core_reducer *reducer,
     for (uint32_t i = 0; i < bucket->count; i++)
         holds |= reducer->parameters[reducer->order[bucket->first + i]].holds;
     bucket->saved = false;
-    if (!holds || reducer->averages)
+    if (!holds || reducer->averages || reducer->frees)
         return CORE_OK;
     if (!bucket->before)
         CORE_TRY(core__tensor_new_like(bucket->memory, bucket->memory->dtype,
@@ -221,10 +230,6 @@ static core_status begin(core_reducer *reducer)
     return status;
 }
 
-/* The result of a destination that core_backward_into has not seen, because it
- * refused an argument. */
-#define UNSEEN ((core_destination_result)255)
-
 /* *out_refused: an argument is wrong, and nothing has run. */
 static core_status run_backward(core_reducer *reducer,
                                 core_tensor *const *tensors, size_t count,
@@ -234,6 +239,9 @@ static core_status run_backward(core_reducer *reducer,
     size_t used = 0;
     core_status status;
 
+    if (reducer->frees)
+        return core__reducer_backward_hooked(reducer, tensors, count, grads,
+                                             flags, out_refused);
     for (uint32_t i = 0; i < reducer->count; i++) {
         core__reduced *item = &reducer->parameters[i];
 
@@ -243,7 +251,7 @@ static core_status run_backward(core_reducer *reducer,
                 .flags = item->holds ? CORE_DESTINATION_ACCUMULATE : 0,
                 .input = item->parameter,
                 .buffer = item->view,
-                .result = UNSEEN,
+                .result = CORE__DESTINATION_UNSEEN,
                 .ready = gradient_ready,
                 .context = item};
     }
@@ -252,8 +260,9 @@ static core_status run_backward(core_reducer *reducer,
     else
         status = core_backward_into(tensors, count, grads, flags,
                                     reducer->destinations, used);
-    *out_refused = status != CORE_OK &&
-                   (used == 0 || reducer->destinations[0].result == UNSEEN);
+    *out_refused =
+        status != CORE_OK && (used == 0 || reducer->destinations[0].result ==
+                                               CORE__DESTINATION_UNSEEN);
     return status;
 }
 
@@ -280,7 +289,8 @@ static core_status publish_local(core_reducer *reducer)
 {
     core_status status = CORE_OK;
 
-    for (uint32_t i = 0; status == CORE_OK && i < reducer->count; i++)
+    for (uint32_t i = 0;
+         status == CORE_OK && i < reducer->count && !reducer->frees; i++)
         if (reducer->parameters[i].ready)
             status = publish(&reducer->parameters[i]);
     return status;
@@ -294,16 +304,21 @@ static bool is_absent(const core__reduced *item)
 /* Contributes zeros for the gradients that this rank does not have. */
 static core_status fill_absent(core_reducer *reducer, core__bucket *bucket)
 {
+    if (reducer->frees)
+        CORE_TRY(core__bucket_allocate(reducer, bucket));
     for (uint32_t i = 0; i < bucket->count; i++) {
-        const core__reduced *item =
+        core__reduced *item =
             &reducer->parameters[reducer->order[bucket->first + i]];
         core_tensor *present;
         core_status status;
 
+        if (reducer->frees && item->holds && !item->ready)
+            CORE_TRY(core__reducer_move_grad(item));
         if (!is_absent(item))
             continue;
         bucket->all_present = false;
-        CORE_TRY(core_zero_(item->view));
+        if (item->view) /* other memory is zero */
+            CORE_TRY(core_zero_(item->view));
         CORE_TRY(core_narrow(bucket->present, 0, i, 1, &present));
         status = core_zero_(present);
         core__tensor_release(present);

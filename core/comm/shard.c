@@ -104,6 +104,11 @@ static core_status check(core_tensor *const *parameters, size_t count,
         return core__error_struct_size("core_shard_create",
                                        "core_shard_options",
                                        options->struct_size, sizeof *options);
+    if (options->level > CORE_SHARD_GRADIENTS)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_shard_create: the level is %u; accepted: "
+                           "CORE_SHARD_STATES and CORE_SHARD_GRADIENTS (0, 1)",
+                           options->level);
     for (size_t i = 0; parameters && i < count; i++)
         if (parameters[i] && !(parameters[i]->flags & CORE__TENSOR_DENSE))
             return core__error(CORE_ERROR_INVALID_ARGUMENT,
@@ -136,6 +141,7 @@ core_status core_shard_create(core_comm *comm, core_tensor *const *parameters,
     if (!shard)
         return core__error_memory(sizeof *shard);
     status = core__reducer_create(comm, parameters, count, &reduced, shard,
+                                  options->level == CORE_SHARD_GRADIENTS,
                                   &shard->reducer);
     if (status == CORE_OK)
         status = make_pieces(shard);
@@ -333,11 +339,33 @@ static core_status pack(const core_shard *shard)
     return CORE_OK;
 }
 
-static core_status unpack(core_reducer *reducer)
+static core_status unpack(const core_reducer *reducer,
+                          const core__bucket *bucket)
 {
-    for (uint32_t i = 0; i < reducer->count; i++)
-        CORE_TRY(core_copy_(reducer->parameters[i].parameter,
-                            reducer->parameters[i].view, false));
+    for (uint32_t i = 0; i < bucket->count; i++) {
+        const core__reduced *item =
+            &reducer->parameters[reducer->order[bucket->first + i]];
+        core_tensor *view;
+        core_status status;
+
+        CORE_TRY(core__bucket_view(bucket, item, &view));
+        status = core_copy_(item->parameter, view, false);
+        core__tensor_release(view);
+        CORE_TRY(status);
+    }
+    return CORE_OK;
+}
+
+static core_status gather_bucket(core_reducer *reducer, core__bucket *bucket)
+{
+    CORE_TRY(core__bucket_allocate(reducer, bucket));
+    CORE_TRY(
+        core__all_gather_into(reducer->comm, bucket->part, bucket->memory));
+    CORE_TRY(unpack(reducer, bucket));
+    if (!reducer->frees)
+        return CORE_OK;
+    core__tensor_release(bucket->memory);
+    bucket->memory = NULL;
     return CORE_OK;
 }
 
@@ -347,9 +375,8 @@ static core_status gather(const core_shard *shard)
 
     CORE_TRY(pack(shard));
     for (uint32_t b = 0; b < reducer->nbuckets; b++)
-        CORE_TRY(core__all_gather_into(reducer->comm, reducer->buckets[b].part,
-                                       reducer->buckets[b].memory));
-    return unpack(reducer);
+        CORE_TRY(gather_bucket(reducer, &reducer->buckets[b]));
+    return CORE_OK;
 }
 
 /* The grads of pieces are in memory that is needed, so they end. */

@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* shard.h: data-parallel training in which each rank has a part of the
- * optimizer's state (ZeRO stage 1).
+ * optimizer's state (ZeRO stage 1) and, if wanted, of the gradients (stage 2).
  *
  * A reducer (reducer.h) leaves the average gradient on every rank, and every
  * rank updates all parameters.  A shard divides this: each rank gets the
@@ -41,10 +41,19 @@ extern "C" {
 /* The parameters of a model, and this rank's part of them. */
 typedef struct core_shard core_shard;
 
+/* What is divided among the ranks. */
+enum {
+    CORE_SHARD_STATES = 0, /* optimizer states */
+    /* Gradients, too (ZeRO stage 2): a bucket has memory only from its first
+     * gradient of a backward until it is averaged.  Gradients are copied into
+     * it instead of computed in it. */
+    CORE_SHARD_GRADIENTS = 1
+};
+
 /* The options of core_shard_create.  All fields but struct_size may be 0. */
 typedef struct core_shard_options {
     uint32_t struct_size;
-    uint32_t reserved;           /* 0 */
+    uint32_t level;              /* CORE_SHARD_…; 0: CORE_SHARD_STATES */
     uint64_t bucket_bytes;       /* as in core_reducer_options */
     uint64_t first_bucket_bytes; /* likewise */
     core_tensor *const *buffers; /* likewise */
@@ -67,8 +76,8 @@ CORE_STATIC_ASSERT(sizeof(core_shard_piece_information) == 24,
 /* Creates a shard; all ranks call it.  The caller passes it to
  * core_shard_release.  It copies parameters and buffers of rank 0 to the other
  * ranks, and keeps references to them.  Errors are those of
- * core_reducer_create, and INVALID_ARGUMENT for a parameter whose memory has
- * gaps. */
+ * core_reducer_create, and INVALID_ARGUMENT for an unknown level, or a parameter
+ * whose memory has gaps. */
 core_status core_shard_create(core_comm *comm, core_tensor *const *parameters,
                               size_t count, const core_shard_options *options,
                               core_shard **out_shard);
@@ -98,7 +107,10 @@ core_status core_shard_describe(const core_shard *shard, size_t index,
  * before are replaced, and the grads of the parameters are removed.  If no rank
  * has a gradient for a parameter, its pieces have no grad.  flags and errors:
  * as for core_reducer_backward; with CORE_REDUCER_NO_SYNC the parameters get
- * grads of this rank, to which the next call adds. */
+ * grads of this rank, to which the next call adds.  With CORE_SHARD_GRADIENTS,
+ * a call with NO_SYNC that fails in the middle may have changed these grads, and
+ * UNSUPPORTED is returned if a leaf gets several gradients in one backward, as
+ * inside of a checkpoint (core_checkpoint). */
 core_status core_shard_backward(core_shard *shard, core_tensor *const *tensors,
                                 size_t count, core_tensor *const *grads,
                                 uint32_t flags);

@@ -6,6 +6,7 @@
 #include "support/ranks.h"
 
 #include <libcore/autograd.h>
+#include <libcore/memory.h>
 #include <libcore/shard.h>
 
 #include <sys/stat.h>
@@ -19,6 +20,11 @@ static const int64_t sizes[COUNT][2] = {{5, 1}, {3, 7}, {4, 1}, {1, 1}, {9, 5}};
 
 static const core_shard_options small = {
     .struct_size = sizeof small, .bucket_bytes = 400, .first_bucket_bytes = 60};
+
+static const core_shard_options gradients = {.struct_size = sizeof gradients,
+                                             .level = CORE_SHARD_GRADIENTS,
+                                             .bucket_bytes = 400,
+                                             .first_bucket_bytes = 60};
 
 /* With a shard, or with a reducer that leaves everything on all ranks. */
 typedef struct model {
@@ -179,6 +185,7 @@ static void train(core_comm *comm)
 {
     train_both(comm, NULL);
     train_both(comm, &small);
+    train_both(comm, &gradients);
 }
 
 START_TEST(sharded_steps_compute_what_whole_ones_do)
@@ -222,9 +229,9 @@ START_TEST(each_element_belongs_to_one_rank)
 }
 END_TEST
 
-static void use_grads(core_comm *comm)
+static void use_grads_of(core_comm *comm, const core_shard_options *options)
 {
-    model m = sharded(comm, &small);
+    model m = sharded(comm, options);
     core_shard_piece_information piece = {.struct_size = sizeof piece};
 
     backward(&m, 1, CORE_REDUCER_NO_SYNC);
@@ -252,10 +259,83 @@ static void use_grads(core_comm *comm)
     end(&m);
 }
 
+static void use_grads(core_comm *comm)
+{
+    use_grads_of(comm, &small);
+    use_grads_of(comm, &gradients);
+}
+
 START_TEST(grads_are_summed_before_they_are_averaged)
 {
     rank_device = devices[_i];
     on_ranks(3, use_grads);
+}
+END_TEST
+
+/* Bytes of tensors at the end of a backward, and the most during it, beyond
+ * those before. */
+static void measure(core_comm *comm, uint32_t level, uint64_t *out_kept,
+                    uint64_t *out_most)
+{
+    const int64_t count = 1 << 16;
+    const core_shard_options options = {.struct_size = sizeof options,
+                                        .level = level,
+                                        .bucket_bytes = 1,
+                                        .first_bucket_bytes = 1};
+    core_device *device = core_comm_device(comm);
+    core_memory_stats before = {.struct_size = sizeof before}, after;
+    core_tensor *parameters[8], *loss = NULL;
+    core_shard *shard;
+
+    OK(core_memory_get_stats(device, &before));
+    for (int i = 0; i < 8; i++) {
+        core_tensor *sum, *all;
+
+        OK(core_ones(&count, 1, CORE_F32, device, &parameters[i]));
+        OK(core_tensor_set_requires_grad(parameters[i], true));
+        OK(core_sum(parameters[i], CORE_DTYPE_NONE, &sum));
+        if (!loss) {
+            loss = sum;
+            continue;
+        }
+        OK(core_add(loss, sum, core_int(1), &all));
+        core_tensor_release(loss);
+        core_tensor_release(sum);
+        loss = all;
+    }
+    OK(core_shard_create(comm, parameters, 8, &options, &shard));
+    OK(core_memory_reset_peaks(device));
+    OK(core_shard_backward(shard, &loss, 1, NULL, 0));
+    OK(core_comm_synchronize(core_reducer_comm(core_shard_reducer(shard))));
+    after = before;
+    OK(core_memory_get_stats(device, &after));
+    *out_kept = after.allocated_bytes[CORE_MEMORY_ALL].current -
+                before.allocated_bytes[CORE_MEMORY_ALL].current;
+    *out_most = after.allocated_bytes[CORE_MEMORY_ALL].peak -
+                before.allocated_bytes[CORE_MEMORY_ALL].current;
+    core_tensor_release(loss);
+    core_shard_release(shard);
+    for (int i = 0; i < 8; i++)
+        core_tensor_release(parameters[i]);
+}
+
+/* 8 parameters and, of 4 ranks, a quarter of the gradients: 10 of 256 KiB; a
+ * whole reducer has 8 more. */
+static void measure_both(core_comm *comm)
+{
+    uint64_t kept[2], most[2], unit = 1 << 18;
+
+    for (uint32_t level = 0; level < 2; level++)
+        measure(comm, level, &kept[level], &most[level]);
+    ck_assert_uint_ge(kept[0], 18 * unit);
+    ck_assert_uint_lt(kept[1], 11 * unit);
+    ck_assert_uint_lt(most[1], most[0] + 2 * unit);
+}
+
+START_TEST(memory_of_averaged_gradients_is_freed)
+{
+    rank_device = "sim";
+    on_ranks(4, measure_both);
 }
 END_TEST
 
@@ -441,6 +521,10 @@ static void refuse(core_comm *comm)
                      CORE_ERROR_INVALID_ARGUMENT);
     ck_assert_int_eq(core_shard_create(comm, &all, 1, NULL, &shard),
                      CORE_ERROR_AUTOGRAD);
+    options = (core_shard_options){.struct_size = sizeof options, .level = 2};
+    ck_assert_int_eq(core_shard_create(comm, &all, 1, &options, &shard),
+                     CORE_ERROR_INVALID_ARGUMENT);
+    MESSAGE("core_shard_create: the level is 2");
     ck_assert_ptr_null(shard);
     core_tensor_release(all);
     core_tensor_release(gaps);
@@ -478,6 +562,7 @@ int main(void)
 {
     const TTest *const tests[] = {
         each_element_belongs_to_one_rank,
+        memory_of_averaged_gradients_is_freed,
         clipping_uses_the_norm_of_all_pieces,
         states_load_on_another_number_of_ranks,
         damaged_files_are_refused,
