@@ -146,6 +146,8 @@ ok '--amp fp8 is refused' refuses 'does not support --amp fp8' \
 ok 'several devices are refused' refuses 'several --devices' \
     --distributed mpi --devices cpu,sim
 ok '--shard alone is refused' refuses 'require --distributed' --shard
+ok 'an unknown part is refused' refuses 'accepted are states and gradients' \
+    --shard=everything
 ok '--verify alone is refused' refuses 'requires --distributed' --verify
 
 opencl=$("$LIBCORE_BUILD/core-info" --devices 2>/dev/null |
@@ -163,7 +165,7 @@ for mpi in openmpi mpich; do
     ok "$mpi: gpt on 3 ranks" trains gpt 3 cpu
     ok "$mpi: mlp on sim" trains mlp 2 sim
     ok "$mpi: another number of ranks resumes" resumes mlp
-    ok "$mpi: gpt with parts of the optimizer's state" trains gpt 2 cpu --shard
+    ok "$mpi: gpt with parts of the gradients" trains gpt 2 cpu --shard=gradients
     ok "$mpi: another number of ranks resumes such parts" resumes_shards
     if [ -n "$opencl" ]; then
         ok "$mpi: mlp on $opencl" trains mlp 2 "$opencl"

@@ -80,9 +80,11 @@ static const char help[] =
     "                        --devices, --compile or --amp fp8\n"
     "  --verify              after each step, checks that all ranks have the\n"
     "                        same weights\n"
-    "  --shard               with --distributed: each rank has a part of the\n"
+    "  --shard[=LEVEL]       with --distributed: each rank has a part of the\n"
     "                        optimizer's state, which it saves beside the\n"
-    "                        checkpoint; not with --amp fp16\n"
+    "                        checkpoint; not with --amp fp16.  LEVEL: states, "
+    "or\n"
+    "                        gradients: of these, too [states]\n"
     "  --seed N              for weights, dropout and order of samples [0]\n"
     "  --save FILE           writes a checkpoint after every epoch, and when\n"
     "                        interrupted (Ctrl-C)\n"
@@ -184,7 +186,7 @@ static const struct option names[] = {
     {"compile", optional_argument, NULL, OPTION_COMPILE},
     {"distributed", required_argument, NULL, OPTION_DISTRIBUTED},
     {"verify", no_argument, NULL, OPTION_VERIFY},
-    {"shard", no_argument, NULL, OPTION_SHARD},
+    {"shard", optional_argument, NULL, OPTION_SHARD},
     {"log", required_argument, NULL, OPTION_LOG},
     {"text", required_argument, NULL, OPTION_TEXT},
     {"context", required_argument, NULL, OPTION_CONTEXT},
@@ -270,6 +272,23 @@ static core_status parse_number(int option, const char *text, bool or_zero,
     return wrong(option, text,
                  or_zero ? "must be a number of at least 0"
                          : "must be a number above 0");
+}
+
+/* The names of core_shard_options.level. */
+static core_status parse_shard(const char *text, uint32_t *out_level)
+{
+    static const char *const levels[] = {"states", "gradients"};
+
+    for (uint32_t i = 0; text && i < sizeof levels / sizeof *levels; i++)
+        if (strcmp(text, levels[i]) == 0) {
+            *out_level = i;
+            return CORE_OK;
+        }
+    return text
+               ? train_error(CORE_ERROR_INVALID_ARGUMENT,
+                             "--shard=%.40s: accepted are states and gradients",
+                             text)
+               : CORE_OK;
 }
 
 static core_status parse_optimizer(const char *text, uint32_t *out_optimizer)
@@ -433,7 +452,7 @@ static core_status take(train_options *options, int option, const char *text)
         return CORE_OK;
     case OPTION_SHARD:
         options->shards = true;
-        return CORE_OK;
+        return parse_shard(text, &options->shard_level);
     case OPTION_VERIFY:
         options->verifies = true;
         return CORE_OK;

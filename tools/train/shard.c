@@ -13,12 +13,14 @@
 
 core_status train_shard_create(trainer *t)
 {
+    const core_shard_options options = {.struct_size = sizeof options,
+                                        .level = t->options.shard_level};
     size_t count;
 
     if (!t->options.shards)
         return CORE_OK;
     CORE_TRY(core_shard_create(t->comm, t->model.parameters, t->model.count,
-                               NULL, &t->shard));
+                               &options, &t->shard));
     count = core_shard_piece_count(t->shard);
     t->pieces = calloc(count + 1, sizeof *t->pieces);
     if (!t->pieces)

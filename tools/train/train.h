@@ -116,8 +116,9 @@ typedef struct train_options {
     uint32_t amp;
     uint32_t compile; /* the mode, if compiles */
     bool compiles;
-    bool verifies; /* that the ranks have equal weights */
-    bool shards;   /* each rank has a part of the optimizer's state */
+    bool verifies;        /* that the ranks have equal weights */
+    bool shards;          /* each rank has a part of the optimizer's state */
+    uint32_t shard_level; /* CORE_SHARD_… */
     bool json;
 } train_options;
 
