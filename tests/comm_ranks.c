@@ -7,7 +7,7 @@
  *     comm_ranks ENGINE DEVICE TEST [RANKS [PLUGIN]]
  *
  * With RANKS it starts that many processes.  TEST is `results`, or what the
- * last rank does wrong: kill, stop, leave, size, dtype, order, root, or absent
+ * last rank does wrong: kill, stop, leave, abort, size, dtype, order, root, or absent
  * (from the creation of a second communicator); or `unchecked`, which is stop in
  * a barrier whose calls are not compared.  The others then print the error that
  * they get.  `fork`: a child of each rank ends by exit.  Exits with 0 if a rank
@@ -388,6 +388,12 @@ static int faults(const char *fault)
         raise(SIGKILL);
     if (wrong && strcmp(fault, "leave") == 0)
         return 0;
+    if (wrong && strcmp(fault, "abort") == 0) {
+        OK(core_comm_abort(comm));
+        CHECK(core_barrier(comm) == CORE_ERROR_CANCELLED,
+              "the communicator has not failed");
+        return 0;
+    }
     if (wrong &&
         (strcmp(fault, "stop") == 0 || strcmp(fault, "unchecked") == 0)) {
         sleep(3 * TIMEOUT);
@@ -409,7 +415,8 @@ static int faults(const char *fault)
 static bool waits_for_the_timeout(const char *test)
 {
     return strcmp(test, "stop") == 0 || strcmp(test, "leave") == 0 ||
-           strcmp(test, "unchecked") == 0 || strcmp(test, "absent") == 0;
+           strcmp(test, "abort") == 0 || strcmp(test, "unchecked") == 0 ||
+           strcmp(test, "absent") == 0;
 }
 
 static int run(char **arguments, const char *store)

@@ -407,6 +407,11 @@ core_status core_reducer_get_counts(const core_reducer *reducer,
     if (size > sizeof counts)
         size = sizeof counts;
     counts = reducer->counts;
+    if (reducer->thread) {
+        pthread_mutex_lock(&reducer->thread->lock);
+        counts.communicated_ns = reducer->thread->communicated_ns;
+        pthread_mutex_unlock(&reducer->thread->lock);
+    }
     counts.struct_size = size;
     memcpy(out_counts, &counts, size);
     return CORE_OK;

@@ -55,7 +55,8 @@ typedef struct core__reducer_thread {
     core__bucket *buckets;
     uint32_t begun, done; /* buckets of this step */
     bool ends;
-    core_status status; /* of the first collective that failed */
+    uint64_t communicated_ns; /* since the reducer was created */
+    core_status status;       /* of the first collective that failed */
     core_error *error;
 } core__reducer_thread;
 
@@ -147,5 +148,6 @@ void core__reducer_thread_begin(core_reducer *reducer);
 /* Waits until all buckets that were begun are reduced, and returns the first
  * error. */
 core_status core__reducer_thread_wait(core_reducer *reducer);
+uint64_t core__reducer_now_ns(void);
 
 #endif

@@ -348,8 +348,13 @@ static core_status begin_rest(core_reducer *reducer)
 
 static core_status wait_for_buckets(core_reducer *reducer)
 {
-    if (!reducer->stream)
-        return core__reducer_thread_wait(reducer);
+    if (!reducer->stream) {
+        uint64_t begin = core__reducer_now_ns();
+        core_status status = core__reducer_thread_wait(reducer);
+
+        reducer->counts.waited_ns += core__reducer_now_ns() - begin;
+        return status;
+    }
     CORE_TRY(core__stream_order(core__stream_current(reducer->comm->device),
                                 reducer->stream));
     return core_comm_error(reducer->comm);

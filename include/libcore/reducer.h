@@ -92,6 +92,11 @@ typedef struct core_reducer_counts {
     uint64_t early;    /* of these, begun before the end of the backward */
     uint64_t in_place; /* gradients computed in their bucket, without a copy */
     uint64_t copied;   /* gradients copied into it or added to it */
+    /* On a device without streams, in nanoseconds: in collectives of buckets;
+     * and, of these, after the end of the backward, which waits for them.  The
+     * rest was hidden by the backward. */
+    uint64_t communicated_ns;
+    uint64_t waited_ns;
 } core_reducer_counts;
 
 /* Creates a reducer for leaves that require grad, on the communicator's device;

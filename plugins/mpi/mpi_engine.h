@@ -64,8 +64,7 @@ typedef struct mpi_library {
     MPI_HANDLES(MEMBER)
 #undef MEMBER
 #ifdef MPICH_VERSION
-    int (*Comm_shrink)(MPI_Comm, MPI_Comm *); /* MPIX_; NULL: not there */
-    int (*Comm_revoke)(MPI_Comm);
+    int (*Comm_revoke)(MPI_Comm); /* MPIX_; NULL: it cannot be used */
 #endif
 } mpi_library;
 

@@ -339,6 +339,57 @@ START_TEST(memory_of_averaged_gradients_is_freed)
 }
 END_TEST
 
+/* A backward within the backward gives a parameter another gradient. */
+static core_status nested(void *context, core_tensor *grad,
+                          core_tensor **out_grad)
+{
+    core_tensor *parameter = context, *sum;
+
+    (void)grad;
+    (void)out_grad;
+    core_grad_mode_set(true);
+    OK(core_sum(parameter, CORE_DTYPE_NONE, &sum));
+    OK(core_backward(&sum, 1, NULL, 0));
+    core_tensor_release(sum);
+    core_grad_mode_set(false);
+    return CORE_OK;
+}
+
+static void refuse_two_gradients(core_comm *comm)
+{
+    model m = sharded(comm, &gradients);
+    core_tensor *twice, *loss;
+
+    OK(core_mul_scalar(m.parameters[4], core_float(2), &twice));
+    OK(core_sum(twice, CORE_DTYPE_NONE, &loss));
+    OK(core_tensor_register_hook(twice, nested, m.parameters[4], NULL, NULL));
+    ck_assert_int_eq(core_shard_backward(m.shard, &loss, 1, NULL, 0),
+                     CORE_ERROR_UNSUPPORTED);
+    MESSAGE("parameter 4 gets several gradients in one backward");
+    core_tensor_release(twice);
+    core_tensor_release(loss);
+    end(&m);
+}
+
+static void refuse_wrong_loss(core_comm *comm)
+{
+    model m = sharded(comm, &gradients);
+    core_tensor *plain = rank_numbers(comm, 1);
+
+    ck_assert_int_eq(core_shard_backward(m.shard, &plain, 1, NULL, 0),
+                     CORE_ERROR_AUTOGRAD);
+    step(&m, 1);
+    core_tensor_release(plain);
+    end(&m);
+}
+
+START_TEST(what_sharded_gradients_cannot_do_is_an_error)
+{
+    on_ranks(2, refuse_two_gradients);
+    on_ranks(2, refuse_wrong_loss);
+}
+END_TEST
+
 static float number(core_tensor *tensor)
 {
     float value;
@@ -563,6 +614,7 @@ int main(void)
     const TTest *const tests[] = {
         each_element_belongs_to_one_rank,
         memory_of_averaged_gradients_is_freed,
+        what_sharded_gradients_cannot_do_is_an_error,
         clipping_uses_the_norm_of_all_pieces,
         states_load_on_another_number_of_ranks,
         damaged_files_are_refused,
