@@ -169,6 +169,14 @@ START_TEST(collectives_compute_what_they_say)
 }
 END_TEST
 
+START_TEST(calls_that_are_not_compared_compute_the_same)
+{
+    rank_flags = CORE_COMM_UNCHECKED;
+    on_ranks(3, reduce_to);
+    on_ranks(3, move_rows);
+}
+END_TEST
+
 START_TEST(halves_are_summed_in_f32)
 {
     on_ranks(3, reduce_halves);
@@ -349,6 +357,7 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
+        calls_that_are_not_compared_compute_the_same,
         halves_are_summed_in_f32,
         gradients_of_gradients_communicate_too,
     };
