@@ -504,6 +504,21 @@ static void leave(core_reducer *reducer)
     pthread_mutex_unlock(&reducer->lock);
 }
 
+core_status core_reducer_cancel(core_reducer *reducer)
+{
+    core_status status = core_error_code();
+
+    CORE__NOT_NULL(reducer);
+    if (status == CORE_OK)
+        status = core__error(CORE_ERROR_CANCELLED,
+                             "core_reducer_cancel: rank %u cancels the step",
+                             reducer->comm->rank);
+    CORE_TRY(enter(reducer));
+    cancel(reducer);
+    leave(reducer);
+    return status;
+}
+
 static core_status step(core_reducer *reducer, core_tensor *const *tensors,
                         size_t count, core_tensor *const *grads, uint32_t flags)
 {

@@ -37,7 +37,8 @@
  * On a device with streams a collective may fail after core_reducer_backward
  * has returned; the next call reports that, and core_comm_synchronize of
  * core_reducer_comm waits for it.  If the backward itself fails on one rank, the
- * others get an error that names it.
+ * others get an error that names it; so they do if it cannot start one and calls
+ * core_reducer_cancel.
  *
  * Threads.  One thread at a time may use a reducer; it communicates on its own
  * communicator, so that other threads may use the one of core_reducer_create
@@ -139,6 +140,13 @@ void core_reducer_release(core_reducer *reducer);
 core_status core_reducer_backward(core_reducer *reducer,
                                   core_tensor *const *tensors, size_t count,
                                   core_tensor *const *grads, uint32_t flags);
+
+/* Makes a reducer fail with the thread's error, or CANCELLED if there is none,
+ * for a rank that cannot make the next call of core_reducer_backward, for
+ * example because its forward has failed.  The other ranks, which make that
+ * call, get an error that names this rank; it waits for them as that function
+ * does after an error.  Returns the error.  BUSY: the reducer is in use. */
+core_status core_reducer_cancel(core_reducer *reducer);
 
 /* Copies the buffers of rank 0 to the other ranks; all ranks call it. */
 core_status core_reducer_broadcast_buffers(core_reducer *reducer);

@@ -244,6 +244,29 @@ static void first_rank_fails_early(core_comm *comm)
     end(&m);
 }
 
+/* As after an error of its forward. */
+static void last_rank_cancels(core_comm *comm)
+{
+    model m = begin(comm);
+    core_status status;
+
+    finish_step(&m);
+    if (core_comm_rank(comm) == 2) {
+        core_error_clear();
+        ck_assert_int_eq(core_reducer_cancel(m.reducer), CORE_ERROR_CANCELLED);
+        MESSAGE("core_reducer_cancel: rank 2 cancels the step");
+        ck_assert_int_eq(backward(&m, 0), CORE_ERROR_CANCELLED);
+    } else {
+        status = backward(&m, 0);
+        if (status == CORE_OK)
+            status = core_comm_synchronize(core_reducer_comm(m.reducer));
+        ck_assert_int_eq(status, CORE_ERROR_IO);
+        MESSAGE("rank 2 has failed (CORE_ERROR_CANCELLED) and does not take "
+                "part");
+    }
+    end(&m);
+}
+
 /* A backward without averages that fails after it has added a gradient. */
 static void failed_sum_is_repeated(core_comm *comm)
 {
@@ -284,6 +307,7 @@ START_TEST(backward_that_fails_is_an_error_on_all_ranks)
     rank_device = devices[_i];
     on_ranks(2, first_rank_fails);
     on_ranks(3, first_rank_fails_early);
+    on_ranks(3, last_rank_cancels);
 }
 END_TEST
 
