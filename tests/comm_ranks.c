@@ -7,7 +7,8 @@
  *     comm_ranks ENGINE DEVICE TEST [RANKS [PLUGIN]]
  *
  * With RANKS it starts that many processes.  TEST is `results`, or what the
- * last rank does wrong: kill, stop, leave, abort, size, dtype, order, root, or absent
+ * last rank does wrong: kill, stop, leave, abort, cancel (a backward), size, dtype, order,
+ * root, or absent
  * (from the creation of a second communicator); or `unchecked`, which is stop in
  * a barrier whose calls are not compared.  The others then print the error that
  * they get.  `fork`: a child of each rank ends by exit.  Exits with 0 if a rank
@@ -342,6 +343,32 @@ static core_status differ(const char *fault)
     return status;
 }
 
+/* A backward with averages, which one rank cancels. */
+static int cancel(void)
+{
+    core_tensor *x = make(CORE_F32, COUNT), *loss;
+    core_reducer *reducer;
+    core_status status;
+
+    OK(core_tensor_set_requires_grad(x, true));
+    OK(core_reducer_create(comm, &x, 1, NULL, &reducer));
+    OK(core_sum(x, CORE_DTYPE_NONE, &loss));
+    status = rank == size - 1
+                 ? core_reducer_cancel(reducer)
+                 : core_reducer_backward(reducer, &loss, 1, NULL, 0);
+    if (status == CORE_OK)
+        status = core_comm_synchronize(core_reducer_comm(reducer));
+    CHECK(status == (rank == size - 1 ? CORE_ERROR_CANCELLED : CORE_ERROR_IO),
+          "there was no error");
+    printf("error: %s\n", core_error_message());
+    core_tensor_release(x);
+    core_tensor_release(loss);
+    core_reducer_release(reducer);
+    OK(core_barrier(comm));
+    OK(core_comm_synchronize(comm));
+    return 0;
+}
+
 /* One rank does not create the second communicator. */
 static int absent(core_comm_options options)
 {
@@ -447,6 +474,8 @@ static int run(char **arguments, const char *store)
         fork_child();
     else if (strcmp(arguments[3], "absent") == 0)
         result = absent(options);
+    else if (strcmp(arguments[3], "cancel") == 0)
+        result = cancel();
     else
         result = faults(arguments[3]);
     core_comm_release(comm);
