@@ -93,7 +93,7 @@ reference() { # MODEL
 trains() { # MODEL RANKS DEVICE [ARGUMENT]
     reference "$1" || return
     # shellcheck disable=SC2046
-    launch "$2" --device "$3" --log 1 --verify $(arguments "$1") ${4:-} ||
+    launch "$2" --device "$3" --log 1 --verify $(arguments "$1") ${4:+"$4"} ||
         return
     losses "$work/out" >"$work/found"
     grep "\"ranks\": $2" "$work/out" && near "$work/$1" "$work/found"
@@ -104,7 +104,7 @@ resumes() { # MODEL [ARGUMENT]
     reference "$1" || return
     rm -f "$work"/checkpoint*
     # shellcheck disable=SC2046
-    launch 2 --log 1 --verify $(arguments "$1") --steps 2 ${2:-} \
+    launch 2 --log 1 --verify $(arguments "$1") --steps 2 ${2:+"$2"} \
         --save "$work/checkpoint" || return
     losses "$work/out" >"$work/found"
     launch 3 --log 1 --verify --data "$data" --epochs 1 \
