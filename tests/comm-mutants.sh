@@ -49,6 +49,8 @@ returns-early broadcast in f64: element
 rounds sum that is rounded once in bf16: element 0 is 3, not 3.01562
 forgets-root broadcast in f64: element
 mixes-parts sum in f64: element
+misses-root reduce in f64: element
+swaps-parts all_to_all_rows in f64: element
 END
 ok "hangs" hangs
 ok "nameless" names_no_rank

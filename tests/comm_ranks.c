@@ -7,7 +7,8 @@
  *     comm_ranks ENGINE DEVICE TEST [RANKS [PLUGIN]]
  *
  * With RANKS it starts that many processes.  TEST is `results`, or what the
- * last rank does wrong: kill, stop, leave, size, dtype, order, root, or absent
+ * last rank does wrong: kill, stop, leave, abort, cancel (a backward), size, dtype, order,
+ * root, or absent
  * (from the creation of a second communicator); or `unchecked`, which is stop in
  * a barrier whose calls are not compared.  The others then print the error that
  * they get.  `fork`: a child of each rank ends by exit.  Exits with 0 if a rank
@@ -134,6 +135,20 @@ static void reductions(core_dtype dtype)
     }
 }
 
+/* The result is at the root alone. */
+static void reductions_to(core_dtype dtype, uint32_t root)
+{
+    core_tensor *x = make(dtype, COUNT), *y;
+    double values[COUNT];
+
+    for (int64_t i = 0; i < COUNT; i++)
+        values[i] = rank == root ? reduced(CORE_REDUCE_MAX, i) : 0;
+    OK(core_reduce(comm, x, CORE_REDUCE_MAX, root, &y));
+    expect(y, values, COUNT, "reduce");
+    core_tensor_release(x);
+    core_tensor_release(y);
+}
+
 static void averages(core_dtype dtype)
 {
     core_tensor *x = make(dtype, COUNT), *scaled, *mean;
@@ -148,6 +163,36 @@ static void averages(core_dtype dtype)
     core_tensor_release(x);
     core_tensor_release(scaled);
     core_tensor_release(mean);
+}
+
+/* Rank a sends (a + b) % 3 rows of two elements to rank b. */
+static void move_rows(core_dtype dtype)
+{
+    int64_t send[RANKS_MOST], receive[RANKS_MOST], sent = 0, at = 0;
+    int64_t sizes[2] = {0, 2};
+    core_tensor *flat, *x, *y;
+    double values[4 * RANKS_MOST];
+
+    for (uint32_t r = 0; r < size; r++) {
+        send[r] = receive[r] = (rank + r) % 3;
+        sent += send[r];
+    }
+    sizes[0] = sent;
+    flat = make(dtype, 2 * sent);
+    OK(core_reshape(flat, sizes, 2, &x));
+    OK(core_all_to_all_rows(comm, x, send, receive, &y));
+    for (uint32_t r = 0; r < size; r++) {
+        int64_t first = 0;
+
+        for (uint32_t before = 0; before < rank; before++)
+            first += 2 * ((r + before) % 3);
+        for (int64_t i = 0; i < 2 * receive[r]; i++)
+            values[at++] = value_of(r, first + i);
+    }
+    expect(y, values, at, "all_to_all_rows");
+    core_tensor_release(flat);
+    core_tensor_release(x);
+    core_tensor_release(y);
 }
 
 static void movements(core_dtype dtype)
@@ -266,6 +311,9 @@ static void results(void)
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
         reductions(dtypes[i]);
         movements(dtypes[i]);
+        move_rows(dtypes[i]);
+        for (uint32_t root = 0; root < size; root++)
+            reductions_to(dtypes[i], root);
         if (core_dtype_is_floating(dtypes[i]))
             averages(dtypes[i]);
     }
@@ -293,6 +341,32 @@ static core_status differ(const char *fault)
         status = core_broadcast(comm, x, strcmp(fault, "root") == 0);
     core_tensor_release(x);
     return status;
+}
+
+/* A backward with averages, which one rank cancels. */
+static int cancel(void)
+{
+    core_tensor *x = make(CORE_F32, COUNT), *loss;
+    core_reducer *reducer;
+    core_status status;
+
+    OK(core_tensor_set_requires_grad(x, true));
+    OK(core_reducer_create(comm, &x, 1, NULL, &reducer));
+    OK(core_sum(x, CORE_DTYPE_NONE, &loss));
+    status = rank == size - 1
+                 ? core_reducer_cancel(reducer)
+                 : core_reducer_backward(reducer, &loss, 1, NULL, 0);
+    if (status == CORE_OK)
+        status = core_comm_synchronize(core_reducer_comm(reducer));
+    CHECK(status == (rank == size - 1 ? CORE_ERROR_CANCELLED : CORE_ERROR_IO),
+          "there was no error");
+    printf("error: %s\n", core_error_message());
+    core_tensor_release(x);
+    core_tensor_release(loss);
+    core_reducer_release(reducer);
+    OK(core_barrier(comm));
+    OK(core_comm_synchronize(comm));
+    return 0;
 }
 
 /* One rank does not create the second communicator. */
@@ -341,6 +415,13 @@ static int faults(const char *fault)
         raise(SIGKILL);
     if (wrong && strcmp(fault, "leave") == 0)
         return 0;
+    if (wrong && strcmp(fault, "abort") == 0) {
+        OK(core_comm_abort(comm));
+        CHECK(core_barrier(comm) == CORE_ERROR_CANCELLED,
+              "the communicator has not failed");
+        sleep(2 * TIMEOUT); /* its end would be an error, too */
+        _exit(0);
+    }
     if (wrong &&
         (strcmp(fault, "stop") == 0 || strcmp(fault, "unchecked") == 0)) {
         sleep(3 * TIMEOUT);
@@ -362,7 +443,8 @@ static int faults(const char *fault)
 static bool waits_for_the_timeout(const char *test)
 {
     return strcmp(test, "stop") == 0 || strcmp(test, "leave") == 0 ||
-           strcmp(test, "unchecked") == 0 || strcmp(test, "absent") == 0;
+           strcmp(test, "abort") == 0 || strcmp(test, "unchecked") == 0 ||
+           strcmp(test, "absent") == 0;
 }
 
 static int run(char **arguments, const char *store)
@@ -392,6 +474,8 @@ static int run(char **arguments, const char *store)
         fork_child();
     else if (strcmp(arguments[3], "absent") == 0)
         result = absent(options);
+    else if (strcmp(arguments[3], "cancel") == 0)
+        result = cancel();
     else
         result = faults(arguments[3]);
     core_comm_release(comm);

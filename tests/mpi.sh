@@ -75,6 +75,10 @@ for mpi in sockets openmpi mpich; do
         fault "$mpi" stop 'collective 2.*waiting for rank 2'
     ok "$mpi: a rank that leaves is named" \
         fault "$mpi" leave 'collective 2.*rank 2'
+    ok "$mpi: a rank that cancels a backward is named" \
+        fault "$mpi" cancel 'all_reduce(avg).*rank 2 has failed'
+    ok "$mpi: a rank that aborts is named" \
+        fault "$mpi" abort 'collective 2.*rank 2'
     ok "$mpi: a rank that stops is named if the calls are not compared" \
         fault "$mpi" unchecked 'collective 2.*rank 2'
     ok "$mpi: a child of fork can exit" launch "$mpi" cpu fork

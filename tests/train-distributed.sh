@@ -70,6 +70,7 @@ near() {
 arguments() { # MODEL
     case $1 in
     mlp) echo "--model mlp --data $data --batch 32 --epochs 1 --optimizer sgd" ;;
+    adam) echo "--model mlp --data $data --batch 32 --epochs 1 --clip 1" ;;
     cnn)
         echo "--model cnn --data $data --batch 32 --epochs 1 --limit 35" \
             "--dropout 0 --warmup 0"
@@ -89,26 +90,37 @@ reference() { # MODEL
     run --threads 1 --log 1 $(arguments "$1") && losses "$work/out" >"$work/$1"
 }
 
-trains() { # MODEL RANKS DEVICE
+trains() { # MODEL RANKS DEVICE [ARGUMENT]
     reference "$1" || return
     # shellcheck disable=SC2046
-    launch "$2" --device "$3" --log 1 --verify $(arguments "$1") || return
+    launch "$2" --device "$3" --log 1 --verify $(arguments "$1") ${4:+"$4"} ||
+        return
     losses "$work/out" >"$work/found"
     grep "\"ranks\": $2" "$work/out" && near "$work/$1" "$work/found"
 }
 
 # Half of the steps with two ranks, and the rest with three.
-resumes() {
-    reference mlp || return
+resumes() { # MODEL [ARGUMENT]
+    reference "$1" || return
+    rm -f "$work"/checkpoint*
     # shellcheck disable=SC2046
-    launch 2 --log 1 --verify $(arguments mlp) --steps 2 \
+    launch 2 --log 1 --verify $(arguments "$1") --steps 2 ${2:+"$2"} \
         --save "$work/checkpoint" || return
     losses "$work/out" >"$work/found"
     launch 3 --log 1 --verify --data "$data" --epochs 1 \
-        --resume "$work/checkpoint" ||
+        --resume "$work/checkpoint" --save "$work/checkpoint" ||
         return
     losses "$work/out" >>"$work/found"
-    near "$work/mlp" "$work/found"
+    near "$work/$1" "$work/found"
+}
+
+# Each rank has a file, and those of the first checkpoint are gone.
+resumes_shards() {
+    resumes adam --shard || return
+    (cd "$work" && echo checkpoint*) >"$work/files"
+    cat "$work/files"
+    grep -x 'checkpoint checkpoint.4.0 checkpoint.4.1 checkpoint.4.2' \
+        "$work/files"
 }
 
 refuses() { # PATTERN ARGUMENT...
@@ -133,6 +145,9 @@ ok '--amp fp8 is refused' refuses 'does not support --amp fp8' \
     --distributed mpi --amp fp8
 ok 'several devices are refused' refuses 'several --devices' \
     --distributed mpi --devices cpu,sim
+ok '--shard alone is refused' refuses 'require --distributed' --shard
+ok 'an unknown part is refused' refuses 'accepted are states and gradients' \
+    --shard=everything
 ok '--verify alone is refused' refuses 'requires --distributed' --verify
 
 opencl=$("$LIBCORE_BUILD/core-info" --devices 2>/dev/null |
@@ -149,7 +164,9 @@ for mpi in openmpi mpich; do
     ok "$mpi: cnn" trains cnn 2 cpu
     ok "$mpi: gpt on 3 ranks" trains gpt 3 cpu
     ok "$mpi: mlp on sim" trains mlp 2 sim
-    ok "$mpi: another number of ranks resumes" resumes
+    ok "$mpi: another number of ranks resumes" resumes mlp
+    ok "$mpi: gpt with parts of the gradients" trains gpt 2 cpu --shard=gradients
+    ok "$mpi: another number of ranks resumes such parts" resumes_shards
     if [ -n "$opencl" ]; then
         ok "$mpi: mlp on $opencl" trains mlp 2 "$opencl"
     else

@@ -107,20 +107,25 @@ void core__reducer_strides(const core_tensor *parameter, int64_t *strides)
         core__layout_contiguous(parameter->ndim, parameter->sizes, strides);
 }
 
-/* A view that autograd does not know, because nothing records the bucket; with
- * the content of the view before. */
-static core_status view_gradient(core__bucket *bucket, core__reduced *item,
-                                 int64_t offset)
+core_status core__bucket_view(const core__bucket *bucket,
+                              const core__reduced *item, core_tensor **out)
 {
     const core_tensor *parameter = item->parameter;
     int64_t strides[CORE_MAX_NDIM];
+
+    core__reducer_strides(parameter, strides);
+    return core__tensor_alias(bucket->memory, bucket->memory->dtype,
+                              parameter->ndim, parameter->sizes, strides,
+                              item->at, out);
+}
+
+/* With the content of the view before. */
+static core_status view_gradient(core__bucket *bucket, core__reduced *item)
+{
     core_status status = CORE_OK;
     core_tensor *view;
 
-    core__reducer_strides(parameter, strides);
-    CORE_TRY(core__tensor_alias(bucket->memory, bucket->memory->dtype,
-                                parameter->ndim, parameter->sizes, strides,
-                                offset, &view));
+    CORE_TRY(core__bucket_view(bucket, item, &view));
     if (item->view)
         status = core_copy_(view, item->view, false);
     core__tensor_release(item->view);
@@ -128,21 +133,71 @@ static core_status view_gradient(core__bucket *bucket, core__reduced *item,
     return status;
 }
 
+/* Elements of a bucket's gradients; sets where they begin. */
+static int64_t place_gradients(core_reducer *reducer,
+                               const core__bucket *bucket, int64_t item_size)
+{
+    int64_t at = 0;
+
+    for (uint32_t i = 0; i < bucket->count; i++) {
+        core__reduced *item =
+            &reducer->parameters[reducer->order[bucket->first + i]];
+
+        item->at = at;
+        at +=
+            (int64_t)align_up((uint64_t)(item->parameter->numel * item_size)) /
+            item_size;
+    }
+    return at;
+}
+
+core_status core__bucket_allocate(core_reducer *reducer, core__bucket *bucket)
+{
+    int64_t size;
+
+    if (bucket->memory)
+        return CORE_OK;
+    size = bucket->part->numel * reducer->comm->size;
+    CORE_TRY(core_zeros(&size, 1, bucket->part->dtype, reducer->comm->device,
+                        &bucket->memory));
+    return reducer->stream
+               ? core_tensor_record_stream(bucket->memory, reducer->stream)
+               : CORE_OK;
+}
+
+/* A bucket that can be divided among the ranks. */
+static core_status allocate_parts(core_reducer *reducer, core__bucket *bucket,
+                                  core_dtype dtype, int64_t size)
+{
+    int64_t item_size = (int64_t)core__dtype_size(dtype);
+    int64_t ranks = reducer->comm->size, count = bucket->count;
+    int64_t part =
+        (int64_t)align_up((uint64_t)((size + ranks - 1) / ranks * item_size)) /
+        item_size;
+    core_device *device = reducer->comm->device;
+
+    CORE_TRY(core_zeros(&part, 1, dtype, device, &bucket->part));
+    CORE_TRY(core_zeros(&count, 1, dtype, device, &bucket->present));
+    reducer->counts.bytes += (uint64_t)(part * ranks * item_size);
+    if (!reducer->frees)
+        CORE_TRY(core__bucket_allocate(reducer, bucket));
+    if (!reducer->stream)
+        return CORE_OK;
+    CORE_TRY(core_tensor_record_stream(bucket->present, reducer->stream));
+    return core_tensor_record_stream(bucket->part, reducer->stream);
+}
+
 static core_status allocate(core_reducer *reducer, core__bucket *bucket)
 {
     const core__reduced *first =
         &reducer->parameters[reducer->order[bucket->first]];
     core_dtype dtype = dtype_in_bucket(reducer, first->parameter);
-    int64_t item_size = (int64_t)core__dtype_size(dtype), at = 0, size;
+    int64_t item_size = (int64_t)core__dtype_size(dtype);
+    int64_t at = place_gradients(reducer, bucket, item_size), size;
     int64_t present = bucket->count, one = 1;
 
-    for (uint32_t i = 0; i < bucket->count; i++)
-        at +=
-            (int64_t)align_up((
-                uint64_t)(reducer->parameters[reducer->order[bucket->first + i]]
-                              .parameter->numel *
-                          item_size)) /
-            item_size;
+    if (reducer->shard)
+        return allocate_parts(reducer, bucket, dtype, at);
     size = at + present;
     CORE_TRY(
         core_zeros(&size, 1, dtype, reducer->comm->device, &bucket->memory));
@@ -155,17 +210,13 @@ static core_status allocate(core_reducer *reducer, core__bucket *bucket)
 
 static core_status lay_out(core_reducer *reducer, core__bucket *bucket)
 {
-    int64_t item_size, at = 0;
-
     CORE_TRY(allocate(reducer, bucket));
-    item_size = (int64_t)core__dtype_size(bucket->memory->dtype);
     for (uint32_t i = 0; i < bucket->count; i++) {
         core__reduced *item =
             &reducer->parameters[reducer->order[bucket->first + i]];
 
-        CORE_TRY(view_gradient(bucket, item, at));
-        at += (int64_t)align_up((uint64_t)(item->view->numel * item_size)) /
-              item_size;
+        if (bucket->memory)
+            CORE_TRY(view_gradient(bucket, item));
     }
     return CORE_OK;
 }
@@ -177,6 +228,8 @@ void core__buckets_release(core_reducer *reducer)
     for (uint32_t b = 0; b < reducer->nbuckets; b++) {
         core__tensor_release(reducer->buckets[b].memory);
         core__tensor_release(reducer->buckets[b].present);
+        core__tensor_release(reducer->buckets[b].before);
+        core__tensor_release(reducer->buckets[b].part);
         core_stream_release(reducer->buckets[b].written);
     }
     core__free(reducer->buckets);

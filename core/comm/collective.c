@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The collectives of comm.h: checks of their arguments, results, gradients. */
+/* The collectives of comm.h that return a tensor, and their gradients. */
 
-#include "comm/comm.h"
+#include "comm/collective.h"
 
 #include "base/memory.h"
-#include "dispatch/inference.h"
-#include "tensor/batched.h"
-#include "tensor/dtype.h"
-#include "tensor/storage_check.h"
 
 #include <libcore/autograd.h>
 #include <libcore/function.h>
@@ -17,119 +13,27 @@
 
 #include <string.h>
 
-/* -------------------------------------------------------------- checks -- */
-
-static core_status check_tensor(const core_comm *comm, const char *name,
-                                const core_tensor *tensor)
-{
-    if (!tensor)
-        return core__error_null(name, "tensor");
-    if (core__tensor_is_batched(tensor))
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "%s: a collective cannot be used inside of "
-                           "core_vmap",
-                           name);
-    if (tensor->device != comm->device)
-        return core__error(CORE_ERROR_DEVICE,
-                           "%s: the tensor is on \"%s\", and the communicator "
-                           "is for \"%s\"",
-                           name, tensor->device->name, comm->device->name);
-    if (!(tensor->flags & CORE__TENSOR_CONTIGUOUS))
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "%s: the tensor is not contiguous; core_contiguous "
-                           "makes a copy that is",
-                           name);
-    CORE_TRY(core__tensor_check_untraced(name, tensor));
-    return core__storage_check(tensor->storage);
-}
-
-/* The tensor is changed. */
-static core_status check_changed(const core_comm *comm, const char *name,
-                                 const core_tensor *tensor)
-{
-    CORE_TRY(check_tensor(comm, name, tensor));
-    if (tensor->flags & CORE__TENSOR_READ_ONLY)
-        return core__error(CORE_ERROR_REFUSED,
-                           "%s: the tensor's memory was imported as read-only "
-                           "and cannot be changed",
-                           name);
-    if (core__tensor_requires_grad(tensor) && core_grad_mode())
-        return core__error(CORE_ERROR_AUTOGRAD,
-                           "%s: the tensor requires grad, and its change is "
-                           "not recorded; turn grad mode off",
-                           name);
-    return CORE_OK;
-}
-
-static core_status check_reduction(const core_comm *comm, const char *name,
-                                   core_dtype dtype, uint32_t reduction)
-{
-    const core_collectives_interface *table = &comm->engine->table;
-
-    if (reduction < CORE_REDUCE_SUM || reduction > CORE_REDUCE_AVG)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "%s: the reduction is %u; accepted: CORE_REDUCE_SUM "
-                           "to CORE_REDUCE_AVG (1 to 5)",
-                           name, reduction);
-    if (reduction == CORE_REDUCE_AVG && !core__dtype_is_floating(dtype))
-        return core__error(CORE_ERROR_DTYPE,
-                           "%s: the tensor is %s; an average needs f64, f32, "
-                           "f16 or bf16",
-                           name, core__dtype_name(dtype));
-    if (!(table->dtypes & CORE_DTYPE_MASK(dtype)) ||
-        !(table->reductions & CORE_REDUCE_MASK(reduction)))
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "%s: the engine \"%s\" cannot reduce %s with "
-                           "reduction %u",
-                           name, comm->engine->name, core__dtype_name(dtype),
-                           reduction);
-    return CORE_OK;
-}
-
-static core_status check_rank(const core_comm *comm, const char *name,
-                              uint32_t rank, bool other)
-{
-    if (rank < comm->size && !(other && rank == comm->rank))
-        return CORE_OK;
-    return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                       "%s: rank %u; accepted: 0 to %u%s", name, rank,
-                       comm->size - 1, other ? ", except this rank" : "");
-}
-
-static core_status check_parts(const core_comm *comm, const char *name,
-                               const core_tensor *input)
-{
-    char text[200];
-
-    if (input->ndim > 0 && input->sizes[0] % comm->size == 0)
-        return CORE_OK;
-    return core__error(
-        CORE_ERROR_SHAPE,
-        "%s: input has sizes %s; dimension 0 must be a multiple "
-        "of the number of ranks, %u",
-        name, core__sizes_text(input->ndim, input->sizes, text, sizeof text),
-        comm->size);
-}
-
 /* ------------------------------------------------------ without history -- */
 
 static const char *const names[] = {
     [CORE_COLLECTIVE_ALL_REDUCE] = "core_all_reduce",
+    [CORE_COLLECTIVE_BROADCAST] = "broadcast",
     [CORE_COLLECTIVE_ALL_GATHER] = "core_all_gather",
     [CORE_COLLECTIVE_REDUCE_SCATTER] = "core_reduce_scatter",
     [CORE_COLLECTIVE_ALL_TO_ALL] = "core_all_to_all",
+    [CORE_COLLECTIVE_REDUCE] = "core_reduce",
+    [CORE_COLLECTIVE_ALL_TO_ALL_COUNTS] = "core_all_to_all_rows",
 };
 
-/* A collective with a result, as its gradient needs it. */
-typedef struct collective {
-    core_comm *comm;
-    uint32_t kind;
-    uint32_t reduction;
-    bool scalar; /* the input has no dimensions, and the result has one */
-} collective;
+static bool reduces(uint32_t kind)
+{
+    return kind == CORE_COLLECTIVE_ALL_REDUCE ||
+           kind == CORE_COLLECTIVE_REDUCE_SCATTER ||
+           kind == CORE_COLLECTIVE_REDUCE;
+}
 
-static core_status new_result(const collective *c, const core_tensor *input,
-                              core_tensor **out)
+static core_status new_result(const core__collective *c,
+                              const core_tensor *input, core_tensor **out)
 {
     uint32_t ndim = input->ndim;
     int64_t sizes[CORE_MAX_NDIM] = {1};
@@ -144,43 +48,123 @@ static core_status new_result(const collective *c, const core_tensor *input,
     }
     if (c->kind == CORE_COLLECTIVE_REDUCE_SCATTER)
         sizes[0] /= c->comm->size;
+    if (c->kind == CORE_COLLECTIVE_ALL_TO_ALL_COUNTS) {
+        sizes[0] = 0;
+        for (uint32_t r = 0; r < c->comm->size; r++)
+            sizes[0] += c->receive_rows[r];
+    }
     return core__tensor_new(c->comm->device, input->dtype, ndim, sizes, NULL,
                             out);
 }
 
-static core_status submit(const collective *c, core_tensor *input,
-                          core_tensor *output, uint32_t peer)
+/* The elements of a part; see core_collective. */
+static uint64_t count_of(const core__collective *c, const core_tensor *input,
+                         const core_tensor *output)
 {
-    core_tensor *part = output ? output : input;
+    const core_tensor *part = output ? output : input;
+    uint64_t row = 1;
+
+    if (!part)
+        return 0;
+    if (c->kind == CORE_COLLECTIVE_ALL_TO_ALL_COUNTS) {
+        for (uint32_t i = 1; i < input->ndim; i++)
+            row *= (uint64_t)input->sizes[i];
+        return row;
+    }
+    if (input && input->numel < part->numel)
+        part = input;
+    return (uint64_t)part->numel /
+           (c->kind == CORE_COLLECTIVE_ALL_TO_ALL ? c->comm->size : 1);
+}
+
+/* The counts are in memory that a collective that failed may still read. */
+static core_status submit_rows(const core__collective *c, core_collective *call,
+                               core_tensor *input, core_tensor *output)
+{
+    uint32_t size = c->comm->size;
+    uint64_t *counts = core__alloc(2 * (size_t)size * sizeof *counts);
+    core_status status;
+
+    if (!counts)
+        return core__error_memory(2 * (size_t)size * sizeof *counts);
+    for (uint32_t r = 0; r < size; r++) {
+        counts[r] = (uint64_t)c->send_rows[r] * call->count;
+        counts[size + r] = (uint64_t)c->receive_rows[r] * call->count;
+    }
+    call->input_counts = counts;
+    call->output_counts = counts + size;
+    status = core__comm_submit(c->comm, call, input, output);
+    if (status == CORE_OK)
+        core__free(counts);
+    else
+        core__comm_abandon(counts);
+    return status;
+}
+
+core_status core__collective_submit(const core__collective *c,
+                                    core_tensor *input, core_tensor *output)
+{
+    const core_tensor *part = output ? output : input;
     core_collective call = {.kind = c->kind,
                             .dtype = part ? part->dtype : CORE_DTYPE_NONE,
                             .reduction = c->reduction,
-                            .peer = peer};
+                            .peer = c->root,
+                            .count = count_of(c, input, output)};
 
-    if (input && input->numel < part->numel)
-        part = input;
-    if (part)
-        call.count = (uint64_t)part->numel;
-    if (c->kind == CORE_COLLECTIVE_ALL_TO_ALL)
-        call.count /= c->comm->size;
+    if (c->kind == CORE_COLLECTIVE_ALL_TO_ALL_COUNTS)
+        return submit_rows(c, &call, input, output);
     return core__comm_submit(c->comm, &call, input, output);
 }
 
-/* In a call. */
-static core_status compute(const collective *c, core_tensor *input,
-                           core_tensor **out)
+static core_status check(const core__collective *c, const core_tensor *input)
 {
     const char *name = names[c->kind];
-    core_status status;
 
-    CORE_TRY(check_tensor(c->comm, name, input));
+    CORE_TRY(core__comm_check_tensor(c->comm, name, input));
+    CORE_TRY(core__comm_check_kind(c->comm, name, c->kind));
+    CORE_TRY(core__comm_check_rank(c->comm, name, c->root, false));
     if (c->reduction)
-        CORE_TRY(check_reduction(c->comm, name, input->dtype, c->reduction));
+        CORE_TRY(core__comm_check_reduction(c->comm, name, input->dtype,
+                                            c->reduction));
     if (c->kind == CORE_COLLECTIVE_REDUCE_SCATTER ||
         c->kind == CORE_COLLECTIVE_ALL_TO_ALL)
-        CORE_TRY(check_parts(c->comm, name, input));
+        return core__comm_check_parts(c->comm, name, input);
+    if (c->kind == CORE_COLLECTIVE_ALL_TO_ALL_COUNTS)
+        return core__comm_check_rows(c, name, input);
+    return CORE_OK;
+}
+
+/* What the engine writes to: a broadcast is in place, and a reduction has a
+ * result at its root alone. */
+static core_status run(const core__collective *c, core_tensor *input,
+                       core_tensor *result)
+{
+    bool root = c->root == c->comm->rank;
+
+    if (c->kind == CORE_COLLECTIVE_BROADCAST) {
+        if (root)
+            CORE_TRY(core_copy_(result, input, false));
+        return core__collective_submit(c, result, result);
+    }
+    if (c->kind == CORE_COLLECTIVE_REDUCE && !root) {
+        CORE_TRY(core__collective_submit(c, input, NULL));
+        return core_zero_(result);
+    }
+    return core__collective_submit(c, input, result);
+}
+
+/* In a call. */
+static core_status compute(const core__collective *c, core_tensor *input,
+                           core_tensor **out)
+{
+    bool grads;
+    core_status status;
+
+    CORE_TRY(check(c, input));
     CORE_TRY(new_result(c, input, out));
-    status = submit(c, input, *out, 0);
+    grads = core_grad_mode_set(false);
+    status = run(c, input, *out);
+    core_grad_mode_set(grads);
     if (status != CORE_OK) {
         core__tensor_release(*out);
         *out = NULL;
@@ -188,8 +172,8 @@ static core_status compute(const collective *c, core_tensor *input,
     return status;
 }
 
-static core_status compute_in_call(const collective *c, core_tensor *input,
-                                   core_tensor **out)
+static core_status compute_in_call(const core__collective *c,
+                                   core_tensor *input, core_tensor **out)
 {
     core_status status;
 
@@ -202,8 +186,8 @@ static core_status compute_in_call(const collective *c, core_tensor *input,
 
 /* ----------------------------------------------------------- gradients -- */
 
-static core_status call(core_comm *comm, uint32_t kind, uint32_t reduction,
-                        core_tensor *input, core_tensor **out);
+static core_status call(const core__collective *c, core_tensor *input,
+                        core_tensor **out);
 
 static core_status forward(void *context, core_tensor *const *inputs,
                            size_t ninputs, core_tensor **outputs,
@@ -214,37 +198,61 @@ static core_status forward(void *context, core_tensor *const *inputs,
     return compute_in_call(context, inputs[0], outputs);
 }
 
-/* The loss is the sum of all ranks' losses, so the gradient of a sum is the
- * sum of the gradients. */
-static core_status gradient(const collective *c, core_tensor *grad,
-                            core_tensor **out)
+/* The collective that the gradient goes through.  The loss is the sum of all
+ * ranks' losses, so the gradient of a sum is the sum of the gradients. */
+static core__collective opposite(const core__collective *c)
 {
-    core_tensor *parts = NULL;
-    core_status status;
+    core__collective back = {.comm = c->comm,
+                             .kind = c->kind,
+                             .root = c->root,
+                             .send_rows = c->receive_rows,
+                             .receive_rows = c->send_rows};
 
     switch (c->kind) {
     case CORE_COLLECTIVE_ALL_REDUCE:
-    case CORE_COLLECTIVE_ALL_TO_ALL:
-        return call(c->comm, c->kind, c->reduction, grad, out);
+        back.reduction = c->reduction;
+        break;
     case CORE_COLLECTIVE_ALL_GATHER:
-        return call(c->comm, CORE_COLLECTIVE_REDUCE_SCATTER, CORE_REDUCE_SUM,
-                    grad, out);
-    default:
-        status = call(c->comm, CORE_COLLECTIVE_ALL_GATHER, 0, grad, &parts);
-        if (status == CORE_OK && c->reduction == CORE_REDUCE_AVG)
-            status = core_div_scalar(parts, core_int(c->comm->size), out);
-        else if (status == CORE_OK)
-            *out = core_tensor_retain(parts);
-        core__tensor_release(parts);
-        return status;
+        back.kind = CORE_COLLECTIVE_REDUCE_SCATTER;
+        back.reduction = CORE_REDUCE_SUM;
+        break;
+    case CORE_COLLECTIVE_REDUCE_SCATTER:
+        back.kind = CORE_COLLECTIVE_ALL_GATHER;
+        break;
+    case CORE_COLLECTIVE_REDUCE:
+        back.kind = CORE_COLLECTIVE_BROADCAST;
+        break;
+    case CORE_COLLECTIVE_BROADCAST:
+        back.kind = CORE_COLLECTIVE_REDUCE;
+        back.reduction = CORE_REDUCE_SUM;
+        break;
+    default: /* all-to-all */
+        break;
     }
+    return back;
+}
+
+static core_status gradient(const core__collective *c, core_tensor *grad,
+                            core_tensor **out)
+{
+    core__collective back = opposite(c);
+    core_tensor *given = NULL;
+    core_status status;
+
+    if (c->reduction != CORE_REDUCE_AVG || back.reduction)
+        return call(&back, grad, out);
+    status = call(&back, grad, &given);
+    if (status == CORE_OK)
+        status = core_div_scalar(given, core_int(c->comm->size), out);
+    core__tensor_release(given);
+    return status;
 }
 
 static core_status backward(core_node *node, void *context,
                             core_tensor *const *grads, size_t ngrads,
                             core_tensor **gradients, size_t ngradients)
 {
-    const collective *c = context;
+    const core__collective *c = context;
     core_tensor *grad = NULL, *given = NULL;
     core_status status;
 
@@ -263,16 +271,35 @@ static core_status backward(core_node *node, void *context,
 
 static void release(void *context)
 {
-    collective *c = context;
+    core__collective *c = context;
 
     core_comm_release(c->comm);
     core__free(c);
 }
 
-static core_status record(const collective *c, core_tensor *input,
+/* A copy with the numbers of rows behind it. */
+static core__collective *keep(const core__collective *c)
+{
+    size_t size = c->send_rows ? c->comm->size * sizeof *c->send_rows : 0;
+    core__collective *kept = core__alloc(sizeof *kept + 2 * size);
+
+    if (!kept) {
+        core__error_memory(sizeof *kept + 2 * size);
+        return NULL;
+    }
+    *kept = *c;
+    core_comm_retain(kept->comm);
+    if (size) {
+        kept->send_rows = memcpy(kept + 1, c->send_rows, size);
+        kept->receive_rows =
+            memcpy((char *)(kept + 1) + size, c->receive_rows, size);
+    }
+    return kept;
+}
+
+static core_status record(const core__collective *c, core_tensor *input,
                           core_tensor **out)
 {
-    collective *kept;
     core_custom_function steps = {.struct_size = sizeof steps,
                                   .name = names[c->kind],
                                   .forward = forward,
@@ -285,34 +312,32 @@ static core_status record(const collective *c, core_tensor *input,
                            "%s: the input requires grad; only CORE_REDUCE_SUM "
                            "and CORE_REDUCE_AVG have a gradient",
                            names[c->kind]);
-    kept = core__alloc(sizeof *kept);
-    if (!kept)
-        return core__error_memory(sizeof *kept);
-    *kept = *c;
-    core_comm_retain(kept->comm);
-    steps.context = kept;
+    steps.context = keep(c);
+    if (!steps.context)
+        return CORE_ERROR_OUT_OF_MEMORY;
     return core_function_apply(&steps, &input, 1, out, 1);
 }
 
-static core_status call(core_comm *comm, uint32_t kind, uint32_t reduction,
-                        core_tensor *input, core_tensor **out)
+static core_status call(const core__collective *c, core_tensor *input,
+                        core_tensor **out)
 {
-    collective c = {comm, kind, reduction, false};
+    core__collective scalar = *c;
 
     if (!out)
-        return core__error_null(names[kind], "out_tensor");
+        return core__error_null(names[c->kind], "out_tensor");
     *out = NULL;
-    if (!comm || !input)
-        return core__error_null(names[kind], comm ? "input" : "comm");
+    if (!c->comm || !input)
+        return core__error_null(names[c->kind], c->comm ? "input" : "comm");
     /* Below, 0 stands for collectives that reduce nothing. */
-    if (!reduction && (kind == CORE_COLLECTIVE_ALL_REDUCE ||
-                       kind == CORE_COLLECTIVE_REDUCE_SCATTER))
-        return check_reduction(comm, names[kind], input->dtype, reduction);
-    if (core__tensor_requires_grad(input) && core_grad_mode()) {
-        c.scalar = kind == CORE_COLLECTIVE_ALL_GATHER && input->ndim == 0;
-        return record(&c, input, out);
-    }
-    return compute_in_call(&c, input, out);
+    if (!c->reduction && reduces(c->kind))
+        return core__comm_check_reduction(c->comm, names[c->kind], input->dtype,
+                                          c->reduction);
+    if (c->kind == CORE_COLLECTIVE_ALL_TO_ALL_COUNTS)
+        CORE_TRY(core__comm_check_rows(c, names[c->kind], input));
+    if (!core__tensor_requires_grad(input) || !core_grad_mode())
+        return compute_in_call(c, input, out);
+    scalar.scalar = c->kind == CORE_COLLECTIVE_ALL_GATHER && input->ndim == 0;
+    return record(&scalar, input, out);
 }
 
 /* -------------------------------------------------------------- public -- */
@@ -320,102 +345,59 @@ static core_status call(core_comm *comm, uint32_t kind, uint32_t reduction,
 core_status core_all_reduce(core_comm *comm, core_tensor *input,
                             uint32_t reduction, core_tensor **out_tensor)
 {
-    return call(comm, CORE_COLLECTIVE_ALL_REDUCE, reduction, input, out_tensor);
+    core__collective c = {.comm = comm,
+                          .kind = CORE_COLLECTIVE_ALL_REDUCE,
+                          .reduction = reduction};
+
+    return call(&c, input, out_tensor);
+}
+
+core_status core_reduce(core_comm *comm, core_tensor *input, uint32_t reduction,
+                        uint32_t root, core_tensor **out_tensor)
+{
+    core__collective c = {.comm = comm,
+                          .kind = CORE_COLLECTIVE_REDUCE,
+                          .reduction = reduction,
+                          .root = root};
+
+    return call(&c, input, out_tensor);
 }
 
 core_status core_all_gather(core_comm *comm, core_tensor *input,
                             core_tensor **out_tensor)
 {
-    return call(comm, CORE_COLLECTIVE_ALL_GATHER, 0, input, out_tensor);
+    core__collective c = {.comm = comm, .kind = CORE_COLLECTIVE_ALL_GATHER};
+
+    return call(&c, input, out_tensor);
 }
 
 core_status core_reduce_scatter(core_comm *comm, core_tensor *input,
                                 uint32_t reduction, core_tensor **out_tensor)
 {
-    return call(comm, CORE_COLLECTIVE_REDUCE_SCATTER, reduction, input,
-                out_tensor);
+    core__collective c = {.comm = comm,
+                          .kind = CORE_COLLECTIVE_REDUCE_SCATTER,
+                          .reduction = reduction};
+
+    return call(&c, input, out_tensor);
 }
 
 core_status core_all_to_all(core_comm *comm, core_tensor *input,
                             core_tensor **out_tensor)
 {
-    return call(comm, CORE_COLLECTIVE_ALL_TO_ALL, 0, input, out_tensor);
+    core__collective c = {.comm = comm, .kind = CORE_COLLECTIVE_ALL_TO_ALL};
+
+    return call(&c, input, out_tensor);
 }
 
-core_status core_all_reduce_(core_comm *comm, core_tensor *tensor,
-                             uint32_t reduction)
+core_status core_all_to_all_rows(core_comm *comm, core_tensor *input,
+                                 const int64_t *send_rows,
+                                 const int64_t *receive_rows,
+                                 core_tensor **out_tensor)
 {
-    collective c = {comm, CORE_COLLECTIVE_ALL_REDUCE, reduction, false};
-    core_status status;
+    core__collective c = {.comm = comm,
+                          .kind = CORE_COLLECTIVE_ALL_TO_ALL_COUNTS,
+                          .send_rows = send_rows,
+                          .receive_rows = receive_rows};
 
-    CORE_TRY(core__comm_begin(comm, __func__));
-    status = check_changed(comm, __func__, tensor);
-    if (status == CORE_OK)
-        status = check_reduction(comm, __func__, tensor->dtype, reduction);
-    if (status == CORE_OK) {
-        core__tensor_bump_version(tensor);
-        status = submit(&c, tensor, tensor, 0);
-    }
-    core__comm_end(comm);
-    return status;
-}
-
-core_status core_broadcast(core_comm *comm, core_tensor *tensor, uint32_t root)
-{
-    collective c = {comm, CORE_COLLECTIVE_BROADCAST, 0, false};
-    core_status status;
-
-    CORE_TRY(core__comm_begin(comm, __func__));
-    status = check_rank(comm, __func__, root, false);
-    if (status == CORE_OK)
-        status = check_changed(comm, __func__, tensor);
-    if (status == CORE_OK) {
-        core__tensor_bump_version(tensor);
-        status = submit(&c, tensor, tensor, root);
-    }
-    core__comm_end(comm);
-    return status;
-}
-
-core_status core_send(core_comm *comm, core_tensor *tensor, uint32_t to)
-{
-    collective c = {comm, CORE_COLLECTIVE_SEND, 0, false};
-    core_status status;
-
-    CORE_TRY(core__comm_begin(comm, __func__));
-    status = check_rank(comm, __func__, to, true);
-    if (status == CORE_OK)
-        status = check_tensor(comm, __func__, tensor);
-    if (status == CORE_OK)
-        status = submit(&c, tensor, NULL, to);
-    core__comm_end(comm);
-    return status;
-}
-
-core_status core_recv(core_comm *comm, core_tensor *tensor, uint32_t from)
-{
-    collective c = {comm, CORE_COLLECTIVE_RECV, 0, false};
-    core_status status;
-
-    CORE_TRY(core__comm_begin(comm, __func__));
-    status = check_rank(comm, __func__, from, true);
-    if (status == CORE_OK)
-        status = check_changed(comm, __func__, tensor);
-    if (status == CORE_OK) {
-        core__tensor_bump_version(tensor);
-        status = submit(&c, NULL, tensor, from);
-    }
-    core__comm_end(comm);
-    return status;
-}
-
-core_status core_barrier(core_comm *comm)
-{
-    collective c = {comm, CORE_COLLECTIVE_BARRIER, 0, false};
-    core_status status;
-
-    CORE_TRY(core__comm_begin(comm, __func__));
-    status = submit(&c, NULL, NULL, 0);
-    core__comm_end(comm);
-    return status;
+    return call(&c, input, out_tensor);
 }

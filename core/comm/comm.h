@@ -84,6 +84,11 @@ void core__comm_end(core_comm *comm);
  * output: contiguous, on the comm's device; NULL: none. */
 core_status core__comm_submit(core_comm *comm, core_collective *call,
                               core_tensor *input, core_tensor *output);
+/* Tells the other ranks, at their next collective, that this one does not take
+ * part in it, because of the thread's error: they get an error that names this
+ * rank.  Waits for them, at most for the timeout.  The comm fails with the
+ * thread's error.  Without comparison of calls the others cannot be told. */
+void core__comm_report(core_comm *comm);
 /* Runs it at once on host memory, in the calling thread. */
 core_status core__comm_run(core_comm *comm, const core_collective *call);
 

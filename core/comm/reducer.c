@@ -135,6 +135,7 @@ static uint64_t hash_of(const core_reducer *reducer)
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
 
     hash_number(&hash, reducer->dtype);
+    hash_number(&hash, (reducer->shard != NULL) + 2u * reducer->frees);
     hash_number(&hash, reducer->bucket_bytes);
     hash_number(&hash, reducer->first_bucket_bytes);
     for (uint32_t i = 0; i < reducer->count; i++) {
@@ -297,28 +298,33 @@ static core_status prepare(core_reducer *reducer, core_comm *comm,
     CORE_TRY(core_reducer_broadcast_buffers(reducer));
     CORE_TRY(core_comm_synchronize(reducer->comm));
     CORE_TRY(core__buckets_build(reducer));
+    /* Parts of buckets belong to ranks, so the order remains. */
+    reducer->measured = reducer->rebuilt = reducer->shard != NULL;
+    if (reducer->frees)
+        CORE_TRY(core__reducer_hook(reducer));
     return reducer->stream ? CORE_OK : core__reducer_thread_start(reducer);
 }
 
-core_status core_reducer_create(core_comm *comm, core_tensor *const *parameters,
-                                size_t count,
-                                const core_reducer_options *options,
-                                core_reducer **out_reducer)
+core_status core__reducer_create(core_comm *comm,
+                                 core_tensor *const *parameters, size_t count,
+                                 const core_reducer_options *options,
+                                 core_shard *shard, bool frees,
+                                 core_reducer **out_reducer)
 {
     static const core_reducer_options none = {.struct_size = sizeof none};
     core_reducer *reducer;
     core_status status;
 
-    CORE__NOT_NULL(out_reducer);
-    *out_reducer = NULL;
     if (!options)
         options = &none;
-    CORE_TRY(core__thread_check_unrecorded(__func__));
+    CORE_TRY(core__thread_check_unrecorded("core_reducer_create"));
     CORE_TRY(check_arguments(comm, parameters, count, options));
     reducer = core__alloc_zero(sizeof *reducer);
     if (!reducer)
         return core__error_memory(sizeof *reducer);
     pthread_mutex_init(&reducer->lock, NULL);
+    reducer->shard = shard;
+    reducer->frees = frees;
     status = prepare(reducer, comm, parameters, (uint32_t)count, options);
     if (status != CORE_OK) {
         core_reducer_release(reducer);
@@ -326,6 +332,17 @@ core_status core_reducer_create(core_comm *comm, core_tensor *const *parameters,
     }
     *out_reducer = reducer;
     return CORE_OK;
+}
+
+core_status core_reducer_create(core_comm *comm, core_tensor *const *parameters,
+                                size_t count,
+                                const core_reducer_options *options,
+                                core_reducer **out_reducer)
+{
+    CORE__NOT_NULL(out_reducer);
+    *out_reducer = NULL;
+    return core__reducer_create(comm, parameters, count, options, NULL, false,
+                                out_reducer);
 }
 
 /* ----------------------------------------------------------------- end -- */
@@ -347,6 +364,7 @@ void core_reducer_release(core_reducer *reducer)
     if (!reducer)
         return;
     core__reducer_thread_end(reducer);
+    core__reducer_unhook(reducer);
     release_stream(reducer);
     core__buckets_release(reducer);
     for (uint32_t i = 0; i < reducer->count; i++) {
@@ -389,6 +407,11 @@ core_status core_reducer_get_counts(const core_reducer *reducer,
     if (size > sizeof counts)
         size = sizeof counts;
     counts = reducer->counts;
+    if (reducer->thread) {
+        pthread_mutex_lock(&reducer->thread->lock);
+        counts.communicated_ns = reducer->thread->communicated_ns;
+        pthread_mutex_unlock(&reducer->thread->lock);
+    }
     counts.struct_size = size;
     memcpy(out_counts, &counts, size);
     return CORE_OK;

@@ -3,6 +3,7 @@
 
 /* A backward whose gradients are written into buckets and averaged. */
 
+#include "comm/collective.h"
 #include "comm/reducer.h"
 
 #include "base/memory.h"
@@ -17,6 +18,21 @@
 
 /* ------------------------------------------------------------- buckets -- */
 
+core_status core__bucket_average(core_reducer *reducer, core__bucket *bucket)
+{
+    core_comm *comm = reducer->comm;
+
+    if (!bucket->part)
+        return core_all_reduce_(comm, bucket->memory, CORE_REDUCE_AVG);
+    CORE_TRY(core__reduce_scatter_into(comm, bucket->memory, CORE_REDUCE_AVG,
+                                       bucket->part));
+    if (reducer->frees) {
+        core__tensor_release(bucket->memory);
+        bucket->memory = NULL;
+    }
+    return core_all_reduce_(comm, bucket->present, CORE_REDUCE_AVG);
+}
+
 static core_status reduce_on_stream(core_reducer *reducer, core__bucket *bucket)
 {
     core_stream *before = NULL;
@@ -25,7 +41,7 @@ static core_status reduce_on_stream(core_reducer *reducer, core__bucket *bucket)
     if (bucket->written)
         CORE_TRY(core__stream_order(reducer->stream, bucket->written));
     CORE_TRY(core__stream_swap(reducer->stream, &before));
-    status = core_all_reduce_(reducer->comm, bucket->memory, CORE_REDUCE_AVG);
+    status = core__bucket_average(reducer, bucket);
     core__stream_restore(before);
     return status;
 }
@@ -78,16 +94,14 @@ static core_status add_ready(core_reducer *reducer, core__reduced *item)
     return CORE_OK;
 }
 
-static core_status gradient_ready(void *context,
-                                  core_gradient_destination *destination)
+core_status core__reducer_ready(core__reduced *item, bool in_place)
 {
-    core__reduced *item = context;
     core_reducer *reducer = item->reducer;
     core_status status = CORE_OK;
 
     pthread_mutex_lock(&reducer->lock);
     item->ready = true;
-    if (destination->result == CORE_DESTINATION_IN_PLACE)
+    if (in_place)
         reducer->counts.in_place++;
     else
         reducer->counts.copied++;
@@ -95,6 +109,13 @@ static core_status gradient_ready(void *context,
         status = add_ready(reducer, item);
     pthread_mutex_unlock(&reducer->lock);
     return status;
+}
+
+static core_status gradient_ready(void *context,
+                                  core_gradient_destination *destination)
+{
+    return core__reducer_ready(context, destination->result ==
+                                            CORE_DESTINATION_IN_PLACE);
 }
 
 /* ----------------------------------------------------------- beginning -- */
@@ -107,13 +128,47 @@ static core_status take_grad(core__reduced *item)
 
     item->ready = false;
     item->holds = grad != NULL;
-    if (!grad || grad == item->view)
+    if (!grad || grad == item->view || item->reducer->frees)
         return CORE_OK;
     /* A copy of the view that the program has not changed. */
     if (grad == item->published && grad->dtype != item->view->dtype &&
         core__tensor_version(grad) == item->version)
         return CORE_OK;
     return core_copy_(item->view, grad, false);
+}
+
+/* A backward that fails must leave the gradients to which it adds. */
+static core_status save_bucket(const core_reducer *reducer,
+                               core__bucket *bucket)
+{
+    bool holds = false;
+
+    for (uint32_t i = 0; i < bucket->count; i++)
+        holds |= reducer->parameters[reducer->order[bucket->first + i]].holds;
+    bucket->saved = false;
+    if (!holds || reducer->averages || reducer->frees)
+        return CORE_OK;
+    if (!bucket->before)
+        CORE_TRY(core__tensor_new_like(bucket->memory, bucket->memory->dtype,
+                                       &bucket->before));
+    CORE_TRY(core_copy_(bucket->before, bucket->memory, false));
+    bucket->saved = true;
+    return CORE_OK;
+}
+
+/* Keeps the error. */
+static void restore_buckets(core_reducer *reducer)
+{
+    core__error_record error;
+
+    core__error_save(&error);
+    for (uint32_t b = 0; b < reducer->nbuckets; b++) {
+        core__bucket *bucket = &reducer->buckets[b];
+
+        if (bucket->saved)
+            core_copy_(bucket->memory, bucket->before, false);
+    }
+    core__error_restore(&error);
 }
 
 static core_status begin_step(core_reducer *reducer)
@@ -131,6 +186,8 @@ static core_status begin_step(core_reducer *reducer)
     }
     for (uint32_t i = 0; i < reducer->count; i++)
         CORE_TRY(take_grad(&reducer->parameters[i]));
+    for (uint32_t b = 0; b < reducer->nbuckets; b++)
+        CORE_TRY(save_bucket(reducer, &reducer->buckets[b]));
     return CORE_OK;
 }
 
@@ -153,8 +210,9 @@ static core_status begin(core_reducer *reducer)
     bool grads = core_grad_mode_set(false);
     core_status status = CORE_OK;
 
-    /* What cancel looks at: nothing of this step has begun. */
     reducer->begun = 0;
+    for (uint32_t b = 0; b < reducer->nbuckets; b++)
+        reducer->buckets[b].saved = false;
     for (uint32_t i = 0; i < reducer->count; i++) {
         core__reduced *item = &reducer->parameters[i];
 
@@ -172,12 +230,18 @@ static core_status begin(core_reducer *reducer)
     return status;
 }
 
+/* *out_refused: an argument is wrong, and nothing has run. */
 static core_status run_backward(core_reducer *reducer,
                                 core_tensor *const *tensors, size_t count,
-                                core_tensor *const *grads, uint32_t flags)
+                                core_tensor *const *grads, uint32_t flags,
+                                bool *out_refused)
 {
     size_t used = 0;
+    core_status status;
 
+    if (reducer->frees)
+        return core__reducer_backward_hooked(reducer, tensors, count, grads,
+                                             flags, out_refused);
     for (uint32_t i = 0; i < reducer->count; i++) {
         core__reduced *item = &reducer->parameters[i];
 
@@ -187,13 +251,19 @@ static core_status run_backward(core_reducer *reducer,
                 .flags = item->holds ? CORE_DESTINATION_ACCUMULATE : 0,
                 .input = item->parameter,
                 .buffer = item->view,
+                .result = CORE__DESTINATION_UNSEEN,
                 .ready = gradient_ready,
                 .context = item};
     }
     if (used == 0)
-        return core_backward(tensors, count, grads, flags);
-    return core_backward_into(tensors, count, grads, flags,
-                              reducer->destinations, used);
+        status = core_backward(tensors, count, grads, flags);
+    else
+        status = core_backward_into(tensors, count, grads, flags,
+                                    reducer->destinations, used);
+    *out_refused =
+        status != CORE_OK && (used == 0 || reducer->destinations[0].result ==
+                                               CORE__DESTINATION_UNSEEN);
+    return status;
 }
 
 /* ---------------------------------------------------------------- end -- */
@@ -219,7 +289,8 @@ static core_status publish_local(core_reducer *reducer)
 {
     core_status status = CORE_OK;
 
-    for (uint32_t i = 0; status == CORE_OK && i < reducer->count; i++)
+    for (uint32_t i = 0;
+         status == CORE_OK && i < reducer->count && !reducer->frees; i++)
         if (reducer->parameters[i].ready)
             status = publish(&reducer->parameters[i]);
     return status;
@@ -233,16 +304,21 @@ static bool is_absent(const core__reduced *item)
 /* Contributes zeros for the gradients that this rank does not have. */
 static core_status fill_absent(core_reducer *reducer, core__bucket *bucket)
 {
+    if (reducer->frees)
+        CORE_TRY(core__bucket_allocate(reducer, bucket));
     for (uint32_t i = 0; i < bucket->count; i++) {
-        const core__reduced *item =
+        core__reduced *item =
             &reducer->parameters[reducer->order[bucket->first + i]];
         core_tensor *present;
         core_status status;
 
+        if (reducer->frees && item->holds && !item->ready)
+            CORE_TRY(core__reducer_move_grad(item));
         if (!is_absent(item))
             continue;
         bucket->all_present = false;
-        CORE_TRY(core_zero_(item->view));
+        if (item->view) /* other memory is zero */
+            CORE_TRY(core_zero_(item->view));
         CORE_TRY(core_narrow(bucket->present, 0, i, 1, &present));
         status = core_zero_(present);
         core__tensor_release(present);
@@ -272,11 +348,25 @@ static core_status begin_rest(core_reducer *reducer)
 
 static core_status wait_for_buckets(core_reducer *reducer)
 {
-    if (!reducer->stream)
-        return core__reducer_thread_wait(reducer);
+    if (!reducer->stream) {
+        uint64_t begin = core__reducer_now_ns();
+        core_status status = core__reducer_thread_wait(reducer);
+
+        reducer->counts.waited_ns += core__reducer_now_ns() - begin;
+        return status;
+    }
     CORE_TRY(core__stream_order(core__stream_current(reducer->comm->device),
                                 reducer->stream));
     return core_comm_error(reducer->comm);
+}
+
+static core_status publish_item(core_reducer *reducer, core__reduced *item,
+                                bool present)
+{
+    if (reducer->shard)
+        return core__shard_publish(
+            reducer->shard, (uint32_t)(item - reducer->parameters), present);
+    return present ? publish(item) : CORE_OK;
 }
 
 /* Sets the grads that another rank has; *flags is memory for a bucket's. */
@@ -296,8 +386,7 @@ static core_status publish_incomplete(core_reducer *reducer,
         core__reduced *item =
             &reducer->parameters[reducer->order[bucket->first + i]];
 
-        if (!is_absent(item) || flags[i] > 0)
-            status = publish(item);
+        status = publish_item(reducer, item, !is_absent(item) || flags[i] > 0);
     }
     return status;
 }
@@ -316,8 +405,9 @@ static core_status publish_averages(core_reducer *reducer)
             status = publish_incomplete(reducer, bucket, flags);
         for (uint32_t i = 0;
              bucket->all_present && status == CORE_OK && i < bucket->count; i++)
-            status = publish(
-                &reducer->parameters[reducer->order[bucket->first + i]]);
+            status = publish_item(
+                reducer,
+                &reducer->parameters[reducer->order[bucket->first + i]], true);
     }
     core__free(flags);
     return status;
@@ -373,23 +463,19 @@ static core_status finish(core_reducer *reducer)
     return CORE_OK;
 }
 
-/* After a gradient of this rank, the other ranks wait for its buckets: they get
- * an error, and this rank keeps its own. */
+/* The other ranks, which wait for this one, get an error at the next
+ * collective, and this rank keeps its own. */
 static void cancel(core_reducer *reducer)
 {
     core__error_record error;
-    bool begun = reducer->begun > 0;
 
-    for (uint32_t i = 0; i < reducer->count; i++)
-        begun |= reducer->parameters[i].ready;
-    if (!begun)
-        return;
     core__error_save(&error);
-    core__error_restore(&error);
-    core__comm_fail(reducer->comm);
-    core_comm_abort(reducer->comm);
     if (reducer->thread)
         core__reducer_thread_wait(reducer);
+    core__error_restore(&error);
+    core__comm_report(reducer->comm);
+    core__error_save(&error);
+    core_comm_abort(reducer->comm);
     core__error_restore(&error);
 }
 
@@ -418,20 +504,39 @@ static void leave(core_reducer *reducer)
     pthread_mutex_unlock(&reducer->lock);
 }
 
+core_status core_reducer_cancel(core_reducer *reducer)
+{
+    core_status status = core_error_code();
+
+    CORE__NOT_NULL(reducer);
+    if (status == CORE_OK)
+        status = core__error(CORE_ERROR_CANCELLED,
+                             "core_reducer_cancel: rank %u cancels the step",
+                             reducer->comm->rank);
+    CORE_TRY(enter(reducer));
+    cancel(reducer);
+    leave(reducer);
+    return status;
+}
+
 static core_status step(core_reducer *reducer, core_tensor *const *tensors,
                         size_t count, core_tensor *const *grads, uint32_t flags)
 {
     core_status status = begin(reducer);
-    bool grad_mode;
+    bool grad_mode, refused = false;
 
     if (status == CORE_OK && count > 0)
         status = run_backward(reducer, tensors, count, grads,
-                              flags & CORE_RETAIN_GRAPH);
+                              flags & CORE_RETAIN_GRAPH, &refused);
     grad_mode = core_grad_mode_set(false);
     if (status == CORE_OK)
         status = reducer->averages ? finish(reducer) : publish_local(reducer);
-    if (status != CORE_OK && reducer->averages)
-        cancel(reducer);
+    if (status != CORE_OK && !refused) {
+        if (reducer->averages)
+            cancel(reducer);
+        else
+            restore_buckets(reducer);
+    }
     core_grad_mode_set(grad_mode);
     return status;
 }

@@ -11,6 +11,15 @@
 #include "base/thread.h"
 
 #include <signal.h>
+#include <time.h>
+
+uint64_t core__reducer_now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
 
 /* Keeps the thread's error, unless there is one. */
 static void fail(core__reducer_thread *thread, core_status status)
@@ -32,8 +41,7 @@ static void reduce(core_reducer *reducer, core__bucket *bucket)
 {
     uint64_t token = core__observe_begin(CORE__OBSERVED_RANGE, "all_reduce", 0,
                                          reducer->comm->device);
-    core_status status =
-        core_all_reduce_(reducer->comm, bucket->memory, CORE_REDUCE_AVG);
+    core_status status = core__bucket_average(reducer, bucket);
 
     core__observe_end(token);
     if (status != CORE_OK)
@@ -48,6 +56,7 @@ static void *run(void *context)
     pthread_mutex_lock(&thread->lock);
     for (;;) {
         core__bucket *bucket;
+        uint64_t begin;
 
         while (thread->done == thread->begun && !thread->ends)
             pthread_cond_wait(&thread->change, &thread->lock);
@@ -55,8 +64,10 @@ static void *run(void *context)
             break;
         bucket = &thread->buckets[thread->done];
         pthread_mutex_unlock(&thread->lock);
+        begin = core__reducer_now_ns();
         reduce(reducer, bucket);
         pthread_mutex_lock(&thread->lock);
+        thread->communicated_ns += core__reducer_now_ns() - begin;
         thread->done++;
         pthread_cond_broadcast(&thread->change);
     }

@@ -21,6 +21,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Of a header that says that its rank has failed; `dtype` is the status. */
+enum { KIND_FAILED = 255 };
+
 /* ---------------------------------------------------------- comparison -- */
 
 static const char *kind_name(uint32_t kind)
@@ -34,6 +37,8 @@ static const char *kind_name(uint32_t kind)
         [CORE_COLLECTIVE_SEND] = "send",
         [CORE_COLLECTIVE_RECV] = "recv",
         [CORE_COLLECTIVE_BARRIER] = "barrier",
+        [CORE_COLLECTIVE_REDUCE] = "reduce",
+        [CORE_COLLECTIVE_ALL_TO_ALL_COUNTS] = "all_to_all_rows",
     };
 
     return kind >= 1 && kind < sizeof names / sizeof *names ? names[kind] : "?";
@@ -54,11 +59,14 @@ static void describe(const core__comm_header *header, char *text, size_t size)
                         reduction_name(header->reduction));
 
     if (header->kind != CORE_COLLECTIVE_BARRIER)
-        used += snprintf(text + used, size - (size_t)used, " of %llu %s",
-                         (unsigned long long)header->count,
-                         core__dtype_name(header->dtype));
-    if (header->kind == CORE_COLLECTIVE_BROADCAST)
-        used += snprintf(text + used, size - (size_t)used, " from rank %u",
+        used += snprintf(
+            text + used, size - (size_t)used, " of %s%llu %s",
+            header->kind == CORE_COLLECTIVE_ALL_TO_ALL_COUNTS ? "rows of " : "",
+            (unsigned long long)header->count, core__dtype_name(header->dtype));
+    if (header->kind == CORE_COLLECTIVE_BROADCAST ||
+        header->kind == CORE_COLLECTIVE_REDUCE)
+        used += snprintf(text + used, size - (size_t)used, " %s rank %u",
+                         header->kind == CORE_COLLECTIVE_REDUCE ? "to" : "from",
                          header->root);
     if (header->sequence)
         snprintf(text + used, size - (size_t)used, " (collective %llu)",
@@ -84,6 +92,17 @@ static core_status differ(uint32_t a, const core__comm_header *header_a,
                        a, text_a, b, text_b);
 }
 
+/* A rank that does not make the call, because of an error of its own. */
+static core_status find_failed(const core_comm *comm)
+{
+    for (uint32_t r = 0; r < comm->size; r++)
+        if (comm->all[r].kind == KIND_FAILED)
+            return core__error(CORE_ERROR_IO,
+                               "rank %u has failed (%s) and does not take part",
+                               r, core_status_name(comm->all[r].dtype));
+    return CORE_OK;
+}
+
 /* Every rank compares with rank 0, so that all report the same. */
 static core_status compare(core_comm *comm, const core_collective *call)
 {
@@ -91,10 +110,73 @@ static core_status compare(core_comm *comm, const core_collective *call)
 
     CORE_TRY(comm->engine->table.exchange(comm->impl, &mine, sizeof mine,
                                           comm->all, call->timeout_ns));
+    CORE_TRY(find_failed(comm));
     for (uint32_t r = 1; r < comm->size; r++)
         if (memcmp(&comm->all[r], &comm->all[0], sizeof mine) != 0)
             return differ(0, &comm->all[0], r, &comm->all[r]);
     return CORE_OK;
+}
+
+/* The rank r whose part this rank does not expect; size: none. */
+static uint32_t find_unexpected(const core_comm *comm,
+                                const core_collective *call,
+                                const uint64_t *sent)
+{
+    uint32_t r = 0;
+
+    while (r < comm->size && sent[r] == call->output_counts[r])
+        r++;
+    return r;
+}
+
+/* All ranks report the first rank that receives what it does not expect. */
+static core_status report_counts(core_comm *comm, const core_collective *call,
+                                 const uint64_t *sent)
+{
+    uint32_t r = find_unexpected(comm, call, sent);
+    core__comm_header mine = {.root = r};
+
+    if (r < comm->size) {
+        mine.count = sent[r] / call->count;
+        mine.sequence = call->output_counts[r] / call->count;
+    }
+    CORE_TRY(comm->engine->table.exchange(comm->impl, &mine, sizeof mine,
+                                          comm->all, call->timeout_ns));
+    for (r = 0; r < comm->size; r++)
+        if (comm->all[r].root < comm->size)
+            return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                               "rank %u sends %llu rows to rank %u, which "
+                               "expects %llu",
+                               comm->all[r].root,
+                               (unsigned long long)comm->all[r].count, r,
+                               (unsigned long long)comm->all[r].sequence);
+    return CORE_OK;
+}
+
+/* What each rank sends is what the other one expects. */
+static core_status compare_counts(core_comm *comm, const core_collective *call)
+{
+    size_t size = comm->size * sizeof(uint64_t);
+    uint64_t *sent = core__alloc(size);
+    core_collective counts = *call;
+    core_status status;
+
+    if (!sent)
+        return core__error_memory(size);
+    counts.kind = CORE_COLLECTIVE_ALL_TO_ALL;
+    counts.dtype = CORE_I64;
+    counts.count = 1;
+    counts.input = call->input_counts;
+    counts.output = sent;
+    counts.input_counts = counts.output_counts = NULL;
+    status = comm->engine->table.run(comm->impl, &counts);
+    if (status != CORE_OK) {
+        core__comm_abandon(sent);
+        return status;
+    }
+    status = report_counts(comm, call, sent);
+    core__free(sent);
+    return status;
 }
 
 /* The sender's header goes before its data.  It is in memory of the
@@ -130,6 +212,8 @@ static core_status run(core_comm *comm, const core_collective *call)
         CORE_TRY(pair ? compare_pair(comm, call) : compare(comm, call));
     if (call->count == 0 && call->kind != CORE_COLLECTIVE_BARRIER)
         return CORE_OK;
+    if (call->input_counts && !(comm->flags & CORE_COMM_UNCHECKED))
+        CORE_TRY(compare_counts(comm, call));
     return comm->engine->table.run(comm->impl, call);
 }
 
@@ -151,6 +235,32 @@ core_status core__comm_run(core_comm *comm, const core_collective *call)
     core__error_prefix("rank %u of %u: %s", comm->rank, comm->size, text);
     core__comm_fail(comm);
     return status;
+}
+
+/* The others may be late, or have failed, too. */
+static void report(core_comm *comm, core_status status)
+{
+    core__comm_header mine = {.sequence = comm->sequence + 1,
+                              .kind = KIND_FAILED,
+                              .dtype = (core_dtype)status};
+
+    if (comm->stream && core_stream_synchronize(comm->stream) != CORE_OK)
+        return;
+    if (core__comm_raise(comm) == CORE_OK)
+        comm->engine->table.exchange(comm->impl, &mine, sizeof mine, comm->all,
+                                     comm->timeout_ns);
+}
+
+void core__comm_report(core_comm *comm)
+{
+    core__error_record error;
+
+    core__error_save(&error);
+    if (comm->size > 1 && !(comm->flags & CORE_COMM_UNCHECKED) &&
+        comm->process == core__fork_mark)
+        report(comm, error.code);
+    core__error_restore(&error);
+    core__comm_fail(comm);
 }
 
 /* ------------------------------------------------ memory after failures -- */
@@ -237,6 +347,7 @@ static core_status staging(core_comm *comm, const core_tensor *like,
 typedef struct staged {
     core_comm *comm; /* held */
     core_collective call;
+    uint64_t *counts;            /* of the call; NULL: none */
     core_tensor *input, *output; /* NULL: none; with references */
 } staged;
 
@@ -245,7 +356,36 @@ static void staged_free(staged *job)
     core__tensor_release(job->input);
     core__tensor_release(job->output);
     core__comm_let_go(job->comm);
+    core__free(job->counts);
     core__free(job);
+}
+
+/* The caller's counts end with its call. */
+static core_status keep_counts(staged *job)
+{
+    uint32_t ranks = job->comm->size;
+    size_t size = ranks * sizeof *job->counts;
+
+    if (!job->call.input_counts)
+        return CORE_OK;
+    job->counts = core__alloc(2 * size);
+    if (!job->counts)
+        return core__error_memory(2 * size);
+    job->call.input_counts = memcpy(job->counts, job->call.input_counts, size);
+    job->call.output_counts =
+        memcpy(job->counts + ranks, job->call.output_counts, size);
+    return CORE_OK;
+}
+
+static core_status run_staged_job(staged *job)
+{
+    core_status status = run_on(job->comm, &job->call, job->input, job->output);
+
+    if (status != CORE_OK) {
+        core__comm_abandon(job->counts);
+        job->counts = NULL;
+    }
+    return status;
 }
 
 static core_status staged_new(core_comm *comm, const core_collective *call,
@@ -261,7 +401,8 @@ static core_status staged_new(core_comm *comm, const core_collective *call,
     job->comm = comm;
     core__comm_hold(comm);
     job->call = *call;
-    if (input)
+    status = keep_counts(job);
+    if (status == CORE_OK && input)
         status = staging(comm, input, &job->input);
     if (status == CORE_OK && output && output != input)
         status = staging(comm, output, &job->output);
@@ -281,7 +422,7 @@ static void run_job(void *context)
 {
     staged *job = context;
 
-    run_on(job->comm, &job->call, job->input, job->output);
+    run_staged_job(job);
     staged_free(job);
 }
 
@@ -370,7 +511,7 @@ static core_status run_staged(core_comm *comm, core_collective *call,
     core_status status = staged_new(comm, call, input, output, &job);
 
     if (status == CORE_OK)
-        status = run_on(comm, &job->call, job->input, job->output);
+        status = run_staged_job(job);
     if (status == CORE_OK && output)
         status = core_tensor_copy(output, job->output, 0);
     if (job)

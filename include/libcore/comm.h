@@ -167,11 +167,12 @@ uint64_t core_comm_sequence(const core_comm *comm);
 
 /* ---------------------------------------------------------- collectives -- */
 
-/* reduction: CORE_REDUCE_… (backend.h); DTYPE for CORE_REDUCE_AVG of a dtype
- * that is not floating, UNSUPPORTED for what the engine cannot reduce.  f16 and
- * bf16 are reduced in f32 and rounded once.  The caller owns *out_tensor.
+/* UNSUPPORTED: the engine does not have the collective, or cannot reduce the
+ * dtype.  reduction: CORE_REDUCE_… (backend.h); DTYPE for CORE_REDUCE_AVG of a dtype
+ * that is not floating.  f16 and bf16 are reduced in f32 and rounded once.  The
+ * caller owns *out_tensor.
  *
- * The four functions that return a tensor are differentiable, those that reduce
+ * The functions that return a tensor are differentiable, those that reduce
  * for CORE_REDUCE_SUM and CORE_REDUCE_AVG; AUTOGRAD for other reductions of a
  * tensor that requires grad.  The gradient is that of the sum of the losses of
  * all ranks, so every rank calls backward. */
@@ -185,6 +186,12 @@ core_status core_all_reduce(core_comm *comm, core_tensor *input,
  * and grad mode is on.  REFUSED: its memory is read-only. */
 core_status core_all_reduce_(core_comm *comm, core_tensor *tensor,
                              uint32_t reduction);
+
+/* Reduces the tensors of all ranks for rank `root`.  On the other ranks the
+ * result is a tensor of zeros with the same sizes, whose gradient does not
+ * count: so every rank has a result from which it calls backward. */
+core_status core_reduce(core_comm *comm, core_tensor *input, uint32_t reduction,
+                        uint32_t root, core_tensor **out_tensor);
 
 /* Copies the elements of the tensor of rank `root` to the tensors of all ranks,
  * in place.  AUTOGRAD and REFUSED as for core_all_reduce_. */
@@ -206,6 +213,20 @@ core_status core_reduce_scatter(core_comm *comm, core_tensor *input,
  * ranks.  The sizes do not change.  SHAPE as for core_reduce_scatter. */
 core_status core_all_to_all(core_comm *comm, core_tensor *input,
                             core_tensor **out_tensor);
+
+/* Does what core_all_to_all does for parts of different sizes.  send_rows and
+ * receive_rows: one number for each rank: how many rows of dimension 0 it gets,
+ * and how many come from it; they may be 0.  The input's dimension 0 is the sum
+ * of send_rows, the result's that of receive_rows, and the other dimensions are
+ * equal on all ranks.  If ranks do not know what they receive, they exchange
+ * the numbers before, by core_all_to_all of an i64 tensor.  SHAPE:
+ * send_rows have another sum, or a number is negative.  INVALID_ARGUMENT on
+ * every rank: one expects other rows than another sends (not compared with
+ * CORE_COMM_UNCHECKED). */
+core_status core_all_to_all_rows(core_comm *comm, core_tensor *input,
+                                 const int64_t *send_rows,
+                                 const int64_t *receive_rows,
+                                 core_tensor **out_tensor);
 
 /* Sends the elements of a tensor to another rank, which calls core_recv. */
 core_status core_send(core_comm *comm, core_tensor *tensor, uint32_t to);

@@ -39,6 +39,7 @@
 #include "saved.h"
 #include "scope.h"
 #include "settings.h"
+#include "shard.h"
 #include "status.h"
 #include "stream.h"
 #include "tensor.h"

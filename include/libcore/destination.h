@@ -42,7 +42,8 @@ typedef struct core_gradient_destination {
      * It must not require grad, be read-only, share memory with another
      * destination, or overlap itself (expanded). */
     core_tensor *buffer;
-    core_destination_result result; /* set by the call */
+    core_destination_result result; /* set by the call, unless it refuses an
+                                       argument */
     uint32_t reserved;
     /* Called once, when the gradient in the buffer is final and `result` is
      * set, while the rest of the backward goes on; NULL: not called.  It comes

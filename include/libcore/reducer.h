@@ -37,8 +37,8 @@
  * On a device with streams a collective may fail after core_reducer_backward
  * has returned; the next call reports that, and core_comm_synchronize of
  * core_reducer_comm waits for it.  If the backward itself fails on one rank, the
- * others get an error as soon as the engine can notify them, or after the
- * timeout.
+ * others get an error that names it; so they do if it cannot start one and calls
+ * core_reducer_cancel.
  *
  * Threads.  One thread at a time may use a reducer; it communicates on its own
  * communicator, so that other threads may use the one of core_reducer_create
@@ -93,6 +93,11 @@ typedef struct core_reducer_counts {
     uint64_t early;    /* of these, begun before the end of the backward */
     uint64_t in_place; /* gradients computed in their bucket, without a copy */
     uint64_t copied;   /* gradients copied into it or added to it */
+    /* On a device without streams, in nanoseconds: in collectives of buckets;
+     * and, of these, after the end of the backward, which waits for them.  The
+     * rest was hidden by the backward. */
+    uint64_t communicated_ns;
+    uint64_t waited_ns;
 } core_reducer_counts;
 
 /* Creates a reducer for leaves that require grad, on the communicator's device;
@@ -124,14 +129,24 @@ void core_reducer_release(core_reducer *reducer);
  * a sum that is not averaged yet.  They must not use the grads of other
  * parameters.
  *
- * After an error before any gradient was computed, such as a wrong argument, the
- * call can be repeated.  After an error in the middle of the backward, also of a
- * NO_SYNC one, the grads of the parameters may have been changed in part: remove
- * them before another call.  The other ranks get an error as soon as this rank
- * has had a gradient of its own, and otherwise wait until the timeout. */
+ * After an argument was refused, which changes nothing, the call can be
+ * repeated.  So can one with NO_SYNC after any error: the grads are as before
+ * it.  Therefore a backward that adds to gradients without averaging them first
+ * copies its buckets.  After another error the reducer has failed, and the grads
+ * may have been changed in part.  The other ranks get an error that names this
+ * rank at their next collective, for which this call waits, at most for the
+ * timeout; with CORE_COMM_UNCHECKED they get one as soon as the engine can
+ * notify them, or after the timeout. */
 core_status core_reducer_backward(core_reducer *reducer,
                                   core_tensor *const *tensors, size_t count,
                                   core_tensor *const *grads, uint32_t flags);
+
+/* Makes a reducer fail with the thread's error, or CANCELLED if there is none,
+ * for a rank that cannot make the next call of core_reducer_backward, for
+ * example because its forward has failed.  The other ranks, which make that
+ * call, get an error that names this rank; it waits for them as that function
+ * does after an error.  Returns the error.  BUSY: the reducer is in use. */
+core_status core_reducer_cancel(core_reducer *reducer);
 
 /* Copies the buffers of rank 0 to the other ranks; all ranks call it. */
 core_status core_reducer_broadcast_buffers(core_reducer *reducer);

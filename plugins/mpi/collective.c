@@ -136,29 +136,43 @@ static void divide(core_dtype dtype, void *data, uint64_t count, int by)
             ((float *)data)[i] /= (float)by;
 }
 
+/* Begins with a part of the elements. */
+static int begin_reduction(mpi_comm *comm, const core_collective *call,
+                           const void *from, void *to, int count,
+                           MPI_Request *request)
+{
+    MPI_Datatype type = number_type(call->dtype);
+    MPI_Op op = operation(call->reduction);
+    int root = (int)call->peer;
+
+    if (call->kind == CORE_COLLECTIVE_REDUCE_SCATTER)
+        return mpi.Ireduce_scatter_block(from, to, count, type, op, comm->data,
+                                         request);
+    if (call->kind == CORE_COLLECTIVE_ALL_REDUCE)
+        return mpi.Iallreduce(from == to ? MPI_IN_PLACE : from, to, count, type,
+                              op, comm->data, request);
+    if (comm->rank != root)
+        to = NULL;
+    return mpi.Ireduce(from == to ? MPI_IN_PLACE : from, to, count, type, op,
+                       root, comm->data, request);
+}
+
 static core_status reduce_numbers(mpi_comm *comm, const core_collective *call,
                                   const void *input, void *output)
 {
-    bool scatter = call->kind == CORE_COLLECTIVE_REDUCE_SCATTER;
-    MPI_Datatype type = number_type(call->dtype);
     uint64_t bytes = is_half(call->dtype) ? 4 : item_size(call->dtype);
 
     for (uint64_t done = 0; done < call->count; done += COUNT_MOST) {
         uint64_t left = call->count - done;
         int count = (int)(left < COUNT_MOST ? left : COUNT_MOST);
         const char *from = (const char *)input + done * bytes;
-        char *to = (char *)output + done * bytes;
+        char *to = output != NULL ? (char *)output + done * bytes : NULL;
         MPI_Request request = mpi.REQUEST_NULL;
         core_status status;
         int code;
 
         mpi_lock();
-        code = scatter ? mpi.Ireduce_scatter_block(from, to, count, type,
-                                                   operation(call->reduction),
-                                                   comm->data, &request)
-                       : mpi.Iallreduce(from == to ? MPI_IN_PLACE : from, to,
-                                        count, type, operation(call->reduction),
-                                        comm->data, &request);
+        code = begin_reduction(comm, call, from, to, count, &request);
         mpi_unlock();
         status = finish(comm, code, &request, call->timeout_ns);
         if (status != CORE_OK)
@@ -189,6 +203,8 @@ static core_status reduce(mpi_comm *comm, const core_collective *call)
         output = scatter ? (float *)wide + parts * call->count : wide;
     }
     status = reduce_numbers(comm, call, input, output);
+    if (call->output == NULL) /* the root has the result */
+        return status;
     if (status == CORE_OK && call->reduction == CORE_REDUCE_AVG)
         divide(call->dtype, output, call->count, comm->size);
     if (status == CORE_OK && is_half(call->dtype))
@@ -272,16 +288,55 @@ static core_status move(mpi_comm *comm, const core_collective *call)
     return CORE_OK;
 }
 
+/* Counts of one kind and their sums; false: one does not fit int. */
+static bool place_parts(const uint64_t *counts, int size, int *parts)
+{
+    uint64_t at = 0;
+
+    for (int r = 0; r < size; r++) {
+        if (counts[r] > INT_MAX || at > INT_MAX)
+            return false;
+        parts[r] = (int)counts[r];
+        parts[size + r] = (int)at;
+        at += counts[r];
+    }
+    return true;
+}
+
+static core_status move_parts(mpi_comm *comm, const core_collective *call)
+{
+    MPI_Datatype type = item_type(call->dtype);
+    int size = comm->size, code, *out = comm->parts, *in = out + 2 * size;
+    MPI_Request request = mpi.REQUEST_NULL;
+
+    if (!place_parts(call->input_counts, size, out) ||
+        !place_parts(call->output_counts, size, in))
+        return core_sdk_error(mpi_host, CORE_ERROR_UNSUPPORTED, MPI_TITLE,
+                              "an all_to_all of more than %d elements",
+                              INT_MAX);
+    mpi_lock();
+    code = mpi.Ialltoallv(call->input, out, out + size, type, call->output, in,
+                          in + size, type, comm->data, &request);
+    mpi_unlock();
+    return finish(comm, code, &request, call->timeout_ns);
+}
+
 core_status mpi_run(void *handle, const core_collective *call)
 {
     mpi_comm *comm = handle;
 
-    if (call->kind < CORE_COLLECTIVE_ALL_REDUCE ||
-        call->kind > CORE_COLLECTIVE_BARRIER)
+    switch (call->kind) {
+    case CORE_COLLECTIVE_ALL_REDUCE:
+    case CORE_COLLECTIVE_REDUCE_SCATTER:
+    case CORE_COLLECTIVE_REDUCE:
+        return reduce(comm, call);
+    case CORE_COLLECTIVE_ALL_TO_ALL_COUNTS:
+        return move_parts(comm, call);
+    default:
+        if (call->kind >= CORE_COLLECTIVE_ALL_REDUCE &&
+            call->kind <= CORE_COLLECTIVE_BARRIER)
+            return move(comm, call);
         return core_sdk_error(mpi_host, CORE_ERROR_UNSUPPORTED, MPI_TITLE,
                               "collective %u", call->kind);
-    if (call->kind == CORE_COLLECTIVE_ALL_REDUCE ||
-        call->kind == CORE_COLLECTIVE_REDUCE_SCATTER)
-        return reduce(comm, call);
-    return move(comm, call);
+    }
 }

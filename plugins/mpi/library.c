@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -59,6 +60,23 @@ static core_status missing(const char *name)
                           "the library has no %s", name);
 }
 
+#ifdef MPICH_VERSION
+/* With the device ch4 of MPICH 4.0, MPIX_Comm_revoke fails an assertion, which
+ * ends the process; ch3 has the function. */
+static void find_revoke(void)
+{
+    char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+    void *symbol;
+
+    if (mpi.Get_library_version(text, &length) != MPI_SUCCESS ||
+        strstr(text, "ch3") == NULL)
+        return;
+    symbol = dlsym(library, "MPIX_Comm_revoke");
+    memcpy(&mpi.Comm_revoke, &symbol, sizeof symbol);
+}
+#endif
+
 /* Variables are looked up in the whole process: a program that uses Open MPI
  * itself may have a copy of them, which the library then uses, too. */
 static core_status find_symbols(void)
@@ -83,10 +101,7 @@ static core_status find_symbols(void)
     MPI_HANDLES(FIND)
 #undef FIND
 #ifdef MPICH_VERSION
-    symbol = dlsym(library, "MPIX_Comm_shrink");
-    memcpy(&mpi.Comm_shrink, &symbol, sizeof symbol);
-    symbol = dlsym(library, "MPIX_Comm_revoke");
-    memcpy(&mpi.Comm_revoke, &symbol, sizeof symbol);
+    find_revoke();
 #endif
     return CORE_OK;
 }

@@ -33,6 +33,8 @@
         X(Comm_free) X(Comm_set_errhandler) X(Isend) X(Irecv) X(Test) \
             X(Testall) X(Iallreduce) X(Ibcast) X(Iallgather)          \
                 X(Ireduce_scatter_block) X(Ialltoall) X(Ibarrier)     \
+    X(Ireduce)                                                        \
+    X(Ialltoallv)                                                     \
                     X(Error_string) X(Get_library_version)
 
 /* The handles of MPI that it uses, with their names in Open MPI, where they
@@ -62,8 +64,7 @@ typedef struct mpi_library {
     MPI_HANDLES(MEMBER)
 #undef MEMBER
 #ifdef MPICH_VERSION
-    int (*Comm_shrink)(MPI_Comm, MPI_Comm *); /* MPIX_; NULL: not there */
-    int (*Comm_revoke)(MPI_Comm);
+    int (*Comm_revoke)(MPI_Comm); /* MPIX_; NULL: it cannot be used */
 #endif
 } mpi_library;
 
@@ -96,6 +97,7 @@ typedef struct mpi_comm {
     /* Of exchange; kept after a failure, because messages may be unfinished. */
     char *inbox;
     char outbox[MPI_EXCHANGE_MOST];
+    int *parts; /* counts and places of the parts of an all_to_all, 4 * size */
     void *scratch; /* f16 and bf16 as f32 */
     size_t scratch_size;
 } mpi_comm;

@@ -46,6 +46,7 @@ static void comm_free(mpi_comm *comm)
     free(comm->requests);
     free(comm->statuses);
     free(comm->inbox);
+    free(comm->parts);
     free(comm->scratch);
     free(comm);
 }
@@ -78,7 +79,9 @@ static mpi_comm *comm_new(int rank, int size)
     comm->requests = calloc(2 * (size_t)size, sizeof(MPI_Request));
     comm->statuses = calloc(2 * (size_t)size, sizeof(MPI_Status));
     comm->inbox = calloc((size_t)size, MPI_EXCHANGE_MOST);
-    if (comm->requests != NULL && comm->statuses != NULL && comm->inbox != NULL)
+    comm->parts = calloc(4 * (size_t)size, sizeof(int));
+    if (comm->requests != NULL && comm->statuses != NULL &&
+        comm->inbox != NULL && comm->parts != NULL)
         return comm;
     comm_free(comm);
     return NULL;
@@ -199,6 +202,8 @@ const core_collectives_interface mpi_collectives = {
         CORE_REDUCE_MASK(CORE_REDUCE_SUM) | CORE_REDUCE_MASK(CORE_REDUCE_PROD) |
         CORE_REDUCE_MASK(CORE_REDUCE_MIN) | CORE_REDUCE_MASK(CORE_REDUCE_MAX) |
         CORE_REDUCE_MASK(CORE_REDUCE_AVG),
+    .kinds = CORE_COLLECTIVE_MASK(CORE_COLLECTIVE_REDUCE) |
+             CORE_COLLECTIVE_MASK(CORE_COLLECTIVE_ALL_TO_ALL_COUNTS),
     .engine = {"mpi", 3},
     .probe = mpi_probe,
     .world = world,

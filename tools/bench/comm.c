@@ -205,6 +205,20 @@ static void release_model(model *m)
     core_tensor_release(m->flat);
 }
 
+/* Of each step of the reducer: in collectives, and after the backward. */
+static void print_overlap(const model *m)
+{
+    core_reducer_counts counts = {.struct_size = sizeof counts};
+
+    must(core_reducer_get_counts(m->reducer, &counts));
+    if (counts.steps == 0 || counts.communicated_ns == 0)
+        return; /* the device has streams */
+    print("step_reducer_32MB_communication", "",
+          (double)counts.communicated_ns / (double)counts.steps * 1e-9);
+    print("step_reducer_32MB_waiting", "",
+          (double)counts.waited_ns / (double)counts.steps * 1e-9);
+}
+
 static void data_parallel(void)
 {
     double seconds[2], local[2];
@@ -217,6 +231,7 @@ static void data_parallel(void)
     compare_rows((bench_row[]){local_row, NULL}, (void *[]){&m, NULL}, 2,
                  local);
     print("step_reducer_32MB", "", seconds[0]);
+    print_overlap(&m);
     print("step_flat_all_reduce_32MB", "", seconds[1]);
     print("step_alone", "", local[0]);
     release_model(&m);

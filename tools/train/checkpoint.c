@@ -9,7 +9,8 @@
  *     progress.loss_sum, progress.correct   of the epoch in progress
  *     quantizers.…             of --amp fp8, see fp8.c
  *
- * and metadata: the options, the progress, and the states of the random
+ * With --shard, the optimizer's state is in other files, shard.c, which the text
+ * "shards" names.  And metadata: the options, the progress, and the states of the random
  * generator and of the gradient scaler.  The order of the samples follows
  * from seed and epoch. */
 
@@ -145,11 +146,13 @@ static void collect_texts(contents *c, const trainer *t)
     add_text(c, "position", "%lld", (long long)t->position);
     add_text(c, "generator.seed", "%llu", (unsigned long long)seed);
     add_text(c, "generator.offset", "%llu", (unsigned long long)offset);
+    if (t->shard)
+        add_text(c, "shards", "%s", t->shard_suffix);
     if (t->text.count)
         collect_characters(c, &t->text);
 }
 
-static core_status collect_tensors(contents *c, const trainer *t)
+static core_status collect_optimizer(contents *c, const trainer *t)
 {
     int64_t *steps, count = (int64_t)t->model.count;
     core_device *cpu = NULL;
@@ -162,7 +165,6 @@ static core_status collect_tensors(contents *c, const trainer *t)
     for (size_t i = 0; i < t->model.count; i++) {
         const char *slot;
 
-        add_tensor(c, t->model.parameters[i], "model.%s", t->model.names[i]);
         steps[i] = (int64_t)core_optimizer_steps(t->optimizer, i);
         for (size_t k = 0;
              (slot = core_optimizer_state_name(t->optimizer, k)) != NULL; k++)
@@ -170,8 +172,6 @@ static core_status collect_tensors(contents *c, const trainer *t)
                 add_tensor(c, core_optimizer_state(t->optimizer, i, k),
                            "optimizer.%s.%s", t->model.names[i], slot);
     }
-    add_tensor(c, t->loss_sum, "progress.loss_sum");
-    add_tensor(c, t->correct, "progress.correct");
     status = core_device_find("cpu", &cpu);
     if (status == CORE_OK)
         status =
@@ -179,6 +179,19 @@ static core_status collect_tensors(contents *c, const trainer *t)
     if (status == CORE_OK)
         add_tensor(c, c->steps, "optimizer.steps");
     free(steps);
+    return status;
+}
+
+static core_status collect_tensors(contents *c, const trainer *t)
+{
+    core_status status = CORE_OK;
+
+    for (size_t i = 0; i < t->model.count; i++)
+        add_tensor(c, t->model.parameters[i], "model.%s", t->model.names[i]);
+    add_tensor(c, t->loss_sum, "progress.loss_sum");
+    add_tensor(c, t->correct, "progress.correct");
+    if (!t->shard)
+        status = collect_optimizer(c, t);
     if (status == CORE_OK && t->model.fp8)
         status = train_fp8_save(t->model.fp8, c->quantizers);
     for (int i = 0; i < TRAIN_FP8_TENSORS; i++)
@@ -400,6 +413,8 @@ core_status checkpoint_options(const core_safetensors *file, const char *path,
     CORE_TRY(take_names(file, path, options));
     CORE_TRY(take_amp(file, path, options));
     CORE_TRY(take_schedule(file, path, options));
+    if (core_safetensors_text(file, "shards"))
+        options->shards = true;
     return take_options(file, path, options);
 }
 
@@ -481,6 +496,26 @@ static core_status load_optimizer(const core_safetensors *file,
     }
     free(steps);
     return status;
+}
+
+/* --shard is an option of a whole run, because of where its state is. */
+static core_status load_any_optimizer(const core_safetensors *file,
+                                      const char *path, trainer *t)
+{
+    const char *shards = core_safetensors_text(file, "shards");
+
+    if (!t->shard)
+        return load_optimizer(file, path, t);
+    if (!shards)
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s was made without --shard and cannot be resumed "
+                           "with it",
+                           path);
+    if (strlen(shards) >= TRAIN_SUFFIX || strchr(shards, '/'))
+        return train_error(CORE_ERROR_CORRUPT,
+                           "%s is damaged: entry \"shards\" is \"%.40s\"", path,
+                           shards);
+    return train_shard_load(t, path, shards);
 }
 
 /* Weights of one text's characters mean nothing for another text. */
@@ -585,7 +620,7 @@ core_status checkpoint_load(const core_safetensors *file, const char *path,
             core_safetensors_load_into(file, name, t->model.parameters[i]));
         CORE_TRY(check_finite(path, t->model.parameters[i], name));
     }
-    CORE_TRY(load_optimizer(file, path, t));
+    CORE_TRY(load_any_optimizer(file, path, t));
     CORE_TRY(load_scaler(file, path, t));
     CORE_TRY(load_quantizers(file, path, t));
     return load_progress(file, path, t);

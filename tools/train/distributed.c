@@ -19,6 +19,7 @@ core_status train_distributed_connect(trainer *t)
     CORE_TRY(core_comm_create(t->device, &chosen, &t->comm));
     t->rank = core_comm_rank(t->comm);
     t->ranks = core_comm_size(t->comm);
+    t->shard_save = options->save;
     if (t->rank > 0) {
         options->save = options->profile = options->plot = NULL;
         options->json = false;
@@ -45,6 +46,8 @@ core_status train_distributed_create(trainer *t)
         CORE_TRY(core_zero_(t->loss_sum));
         CORE_TRY(core_zero_(t->correct));
     }
+    if (t->shard)
+        return train_shard_share(t);
     return core_reducer_create(t->comm, t->model.parameters, t->model.count,
                                NULL, &t->reducer);
 }
@@ -134,12 +137,17 @@ void train_distributed_abort(trainer *t)
     core_error_detach(&error);
     if (t->reducer)
         core_comm_abort(core_reducer_comm(t->reducer));
+    if (t->shard)
+        core_comm_abort(core_reducer_comm(core_shard_reducer(t->shard)));
     core_comm_abort(t->comm);
     core_error_raise(error);
 }
 
 core_status train_distributed_backward(trainer *t, core_tensor *loss)
 {
+    if (t->shard)
+        return core_shard_backward(t->shard, loss ? &loss : NULL, loss != NULL,
+                                   NULL, 0);
     if (!t->reducer)
         return core_backward(&loss, 1, NULL, 0);
     return core_reducer_backward(t->reducer, loss ? &loss : NULL, loss != NULL,

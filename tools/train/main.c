@@ -126,6 +126,8 @@ static core_status set_up(trainer *t)
                                    t->devices, t->ndevices);
     }
     if (status == CORE_OK)
+        status = train_shard_create(t);
+    if (status == CORE_OK)
         status = trainer_create_optimizer(t);
     if (status == CORE_OK)
         status = train_amp_create(t);
@@ -146,7 +148,12 @@ static core_status set_up(trainer *t)
 static core_status save(trainer *t)
 {
     CORE_TRY(train_distributed_collect(t));
-    return t->options.save ? checkpoint_save(t, t->options.save) : CORE_OK;
+    CORE_TRY(train_shard_save(t));
+    if (!t->options.save)
+        return CORE_OK;
+    CORE_TRY(checkpoint_save(t, t->options.save));
+    train_shard_remove(t);
+    return CORE_OK;
 }
 
 static bool stops(const trainer *t)

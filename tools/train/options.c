@@ -80,6 +80,11 @@ static const char help[] =
     "                        --devices, --compile or --amp fp8\n"
     "  --verify              after each step, checks that all ranks have the\n"
     "                        same weights\n"
+    "  --shard[=LEVEL]       with --distributed: each rank has a part of the\n"
+    "                        optimizer's state, which it saves beside the\n"
+    "                        checkpoint; not with --amp fp16.  LEVEL: states, "
+    "or\n"
+    "                        gradients: of these, too [states]\n"
     "  --seed N              for weights, dropout and order of samples [0]\n"
     "  --save FILE           writes a checkpoint after every epoch, and when\n"
     "                        interrupted (Ctrl-C)\n"
@@ -136,6 +141,7 @@ enum {
     OPTION_COMPILE,
     OPTION_DISTRIBUTED,
     OPTION_VERIFY,
+    OPTION_SHARD,
     OPTION_LOG,
     OPTION_TEXT,
     OPTION_CONTEXT,
@@ -180,6 +186,7 @@ static const struct option names[] = {
     {"compile", optional_argument, NULL, OPTION_COMPILE},
     {"distributed", required_argument, NULL, OPTION_DISTRIBUTED},
     {"verify", no_argument, NULL, OPTION_VERIFY},
+    {"shard", optional_argument, NULL, OPTION_SHARD},
     {"log", required_argument, NULL, OPTION_LOG},
     {"text", required_argument, NULL, OPTION_TEXT},
     {"context", required_argument, NULL, OPTION_CONTEXT},
@@ -265,6 +272,23 @@ static core_status parse_number(int option, const char *text, bool or_zero,
     return wrong(option, text,
                  or_zero ? "must be a number of at least 0"
                          : "must be a number above 0");
+}
+
+/* The names of core_shard_options.level. */
+static core_status parse_shard(const char *text, uint32_t *out_level)
+{
+    static const char *const levels[] = {"states", "gradients"};
+
+    for (uint32_t i = 0; text && i < sizeof levels / sizeof *levels; i++)
+        if (strcmp(text, levels[i]) == 0) {
+            *out_level = i;
+            return CORE_OK;
+        }
+    return text
+               ? train_error(CORE_ERROR_INVALID_ARGUMENT,
+                             "--shard=%.40s: accepted are states and gradients",
+                             text)
+               : CORE_OK;
 }
 
 static core_status parse_optimizer(const char *text, uint32_t *out_optimizer)
@@ -426,6 +450,9 @@ static core_status take(train_options *options, int option, const char *text)
     case OPTION_DISTRIBUTED:
         options->distributed = text;
         return CORE_OK;
+    case OPTION_SHARD:
+        options->shards = true;
+        return parse_shard(text, &options->shard_level);
     case OPTION_VERIFY:
         options->verifies = true;
         return CORE_OK;
@@ -510,6 +537,19 @@ void train_options_complete(train_options *options)
         options->dropout = usual->dropout;
 }
 
+static core_status check_shard(const train_options *options)
+{
+    if (options->shards && !options->distributed)
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "--shard, and a checkpoint that was made with it, "
+                           "require --distributed");
+    if (options->shards && options->amp == TRAIN_AMP_FP16)
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "--shard does not support --amp fp16, because ranks "
+                           "would skip different steps");
+    return CORE_OK;
+}
+
 static core_status check_distributed(const train_options *options)
 {
     if (options->verifies && !options->distributed)
@@ -537,6 +577,7 @@ core_status train_options_check(const train_options *options)
     bool text = train_model_find(options->model)->task == &train_text_task;
 
     CORE_TRY(check_distributed(options));
+    CORE_TRY(check_shard(options));
     if ((options->given & TRAIN_GAVE_MOMENTUM) &&
         options->optimizer != TRAIN_SGD)
         return train_error(CORE_ERROR_INVALID_ARGUMENT,

@@ -154,7 +154,7 @@ void report_batch(report *r, const trainer *t)
 
 void report_step(report *r, const trainer *t)
 {
-    double lr = core_optimizer_learning_rate(t->optimizer);
+    double lr = t->optimizer ? core_optimizer_learning_rate(t->optimizer) : 0;
     core__json json;
 
     report_clear(r);
@@ -337,6 +337,25 @@ static void draw_confusion(report *r, const train_confusion *confusion)
     fputc('\n', r->text);
 }
 
+/* Of collectives, how much the backward did not have to wait for. */
+static void overlap_text(FILE *text, const trainer *t)
+{
+    core_reducer *reducer =
+        t->shard ? core_shard_reducer(t->shard) : t->reducer;
+    core_reducer_counts counts = {.struct_size = sizeof counts};
+    double all, hidden;
+
+    if (!reducer || core_reducer_get_counts(reducer, &counts) != CORE_OK ||
+        counts.communicated_ns == 0)
+        return;
+    all = (double)counts.communicated_ns;
+    hidden = all - (double)counts.waited_ns;
+    fprintf(text,
+            "overlap %.1f s of averages of gradients, %.0f %% during the "
+            "backward\n",
+            all * 1e-9, hidden > 0 ? 100 * hidden / all : 0);
+}
+
 core_status report_result(report *r, const trainer *t, const train_score *train,
                           const train_score *test,
                           const train_confusion *confusion, const char *sample)
@@ -359,6 +378,7 @@ core_status report_result(report *r, const trainer *t, const train_score *train,
             (long long)t->epoch, t->epoch == 1 ? "" : "s");
     fprintf(r->text, "; %s\nweights %s\n", duration((char[32]){0}, 32, seconds),
             text);
+    overlap_text(r->text, t);
     if (t->compiled)
         compile_text(r->text, &compile);
     if (t->options.save)

@@ -16,6 +16,7 @@
 #include <libcore/optim.h>
 #include <libcore/profiler.h>
 #include <libcore/reducer.h>
+#include <libcore/shard.h>
 #include <libcore/safetensors.h>
 
 #include <stdbool.h>
@@ -115,7 +116,9 @@ typedef struct train_options {
     uint32_t amp;
     uint32_t compile; /* the mode, if compiles */
     bool compiles;
-    bool verifies; /* that the ranks have equal weights */
+    bool verifies;        /* that the ranks have equal weights */
+    bool shards;          /* each rank has a part of the optimizer's state */
+    uint32_t shard_level; /* CORE_SHARD_… */
     bool json;
 } train_options;
 
@@ -268,6 +271,9 @@ typedef struct train_confusion {
     int64_t count[TRAIN_CLASSES][TRAIN_CLASSES]; /* [actual][predicted] */
 } train_confusion;
 
+/* Bytes of the end of a file's name. */
+enum { TRAIN_SUFFIX = 32 };
+
 typedef struct trainer {
     train_options options;               /* a checkpoint's options where it has
                                           * some */
@@ -283,14 +289,20 @@ typedef struct trainer {
     core_compiled *compiled;  /* the step, with --compile, else NULL */
     core_grad_scaler *scaler; /* with --amp fp16, else NULL */
     core_comm *comm;          /* with --distributed, else NULL */
-    core_reducer *reducer;    /* likewise */
-    uint32_t rank, ranks;     /* 0 and 1 in one process */
-    int64_t skipped;          /* steps with non-finite gradients */
-    int64_t epoch;            /* complete ones */
-    int64_t position;         /* completed samples of the next epoch */
-    core_tensor *loss_sum;    /* over those of this rank; f32 */
-    core_tensor *correct;     /* i64 */
-    double last_loss;         /* of the batch, if requested */
+    core_reducer *reducer;    /* likewise, without --shard */
+    core_shard *shard;        /* with --shard, else NULL */
+    core_tensor **pieces;     /* of it, borrowed */
+    const char *shard_save;   /* --save, on every rank; NULL: none */
+    /* What follows it in the names of the shard's last files, and of those
+     * before, which rank 0 removes; "": none. */
+    char shard_suffix[TRAIN_SUFFIX], shard_before[TRAIN_SUFFIX];
+    uint32_t rank, ranks;  /* 0 and 1 in one process */
+    int64_t skipped;       /* steps with non-finite gradients */
+    int64_t epoch;         /* complete ones */
+    int64_t position;      /* completed samples of the next epoch */
+    core_tensor *loss_sum; /* over those of this rank; f32 */
+    core_tensor *correct;  /* i64 */
+    double last_loss;      /* of the batch, if requested */
     int64_t *order;
     core_tensor *order_on_device;
     core_profiler *profiler; /* while --profile is active */
@@ -408,6 +420,23 @@ core_status train_distributed_verify(const trainer *t);
 void train_distributed_abort(trainer *t);
 /* core_backward, with averages over the ranks.  loss NULL: no samples. */
 core_status train_distributed_backward(trainer *t, core_tensor *loss);
+
+/* ------------------------------------------------------------- sharding -- */
+
+/* With --shard, before the optimizer is created. */
+core_status train_shard_create(trainer *t);
+/* Copies the parameters of rank 0, after a checkpoint was loaded. */
+core_status train_shard_share(trainer *t);
+/* Returns how many tensors this rank's optimizer updates, and which. */
+size_t train_shard_optimized(const trainer *t,
+                             core_tensor *const **out_tensors);
+/* Saves the optimizer's state; all ranks call it.  The checkpoint that names it
+ * is saved next, by rank 0, which then removes the files of the last one. */
+core_status train_shard_save(trainer *t);
+void train_shard_remove(trainer *t);
+/* Loads the state that belongs to a checkpoint. */
+core_status train_shard_load(trainer *t, const char *checkpoint,
+                             const char *suffix);
 
 /* ------------------------------------------------------------- compiling -- */
 

@@ -29,6 +29,8 @@ core_status trainer_create_optimizer(trainer *t)
         .epsilon = 1e-8,
         .weight_decay = options->weight_decay,
     };
+    core_tensor *const *tensors;
+    size_t count = train_shard_optimized(t, &tensors);
     const core_sgd_options sgd = {
         .struct_size = sizeof sgd,
         .learning_rate = options->lr,
@@ -36,11 +38,11 @@ core_status trainer_create_optimizer(trainer *t)
         .weight_decay = options->weight_decay,
     };
 
+    if (count == 0) /* this rank's part is empty */
+        return CORE_OK;
     if (options->optimizer != TRAIN_SGD)
-        return core_adam_create(t->model.parameters, t->model.count, &adam,
-                                &t->optimizer);
-    return core_sgd_create(t->model.parameters, t->model.count, &sgd,
-                           &t->optimizer);
+        return core_adam_create(tensors, count, &adam, &t->optimizer);
+    return core_sgd_create(tensors, count, &sgd, &t->optimizer);
 }
 
 /* ---------------------------------------------------------------- steps -- */
@@ -89,7 +91,8 @@ static core_status set_rate(trainer *t)
             lr *= options->lr_decay;
         lr = core_schedule_warmup(lr, warmup, step);
     }
-    return core_optimizer_set_learning_rate(t->optimizer, lr);
+    return t->optimizer ? core_optimizer_set_learning_rate(t->optimizer, lr)
+                        : CORE_OK;
 }
 
 /* Backward and optimizer step. */
@@ -101,10 +104,14 @@ static core_status update_parameters(trainer *t, core_tensor *loss)
         core_optimizer_zero_grad(t->optimizer);
         CORE_TRY(train_amp_backward(t, loss));
     }
-    if (t->options.clip > 0)
+    if (t->options.clip > 0 && t->shard)
+        CORE_TRY(core_shard_clip_grad_norm(t->shard, t->options.clip, NULL));
+    else if (t->options.clip > 0)
         CORE_TRY(core_clip_grad_norm(t->model.parameters, t->model.count,
                                      t->options.clip, 2, false, NULL));
-    return train_amp_step(t);
+    if (t->optimizer)
+        CORE_TRY(train_amp_step(t));
+    return t->shard ? core_shard_gather(t->shard) : CORE_OK;
 }
 
 /* Reports what to do, and that the last checkpoint is intact. */
@@ -259,14 +266,12 @@ core_status trainer_epoch_score(trainer *t, train_score *out_score)
     return read_score(t, t->loss_sum, t->correct, t->position, out_score);
 }
 
-static core_status check_parameter(const trainer *t, size_t index)
+/* Of one parameter, or, with --shard, of a piece of one. */
+static core_status check_state(const trainer *t, size_t index)
 {
     const core_optimizer *optimizer = t->optimizer;
     bool finite;
 
-    CORE_TRY(train_tensor_finite(t->model.parameters[index], &finite));
-    if (!finite)
-        return diverged(t, "weight ", t->model.names[index]);
     if (core_optimizer_steps(optimizer, index) == 0)
         return CORE_OK;
     for (size_t k = 0; core_optimizer_state_name(optimizer, k); k++) {
@@ -274,9 +279,17 @@ static core_status check_parameter(const trainer *t, size_t index)
                                      &finite));
         if (!finite)
             return diverged(t, "the optimizer's state of ",
-                            t->model.names[index]);
+                            t->shard ? "a piece" : t->model.names[index]);
     }
     return CORE_OK;
+}
+
+static core_status check_parameter(const trainer *t, size_t index)
+{
+    bool finite;
+
+    CORE_TRY(train_tensor_finite(t->model.parameters[index], &finite));
+    return finite ? CORE_OK : diverged(t, "weight ", t->model.names[index]);
 }
 
 core_status trainer_check(const trainer *t, bool loss)
@@ -288,6 +301,10 @@ core_status trainer_check(const trainer *t, bool loss)
         return diverged(t, "the loss", "");
     for (size_t i = 0; !loss && i < t->model.count; i++)
         CORE_TRY(check_parameter(t, i));
+    if (loss || !t->optimizer)
+        return CORE_OK;
+    for (size_t i = 0; i < core_optimizer_parameter_count(t->optimizer); i++)
+        CORE_TRY(check_state(t, i));
     return CORE_OK;
 }
 
@@ -355,6 +372,8 @@ void trainer_release(trainer *t)
     core_profiler_release(t->profiler);
     core_compiled_release(t->compiled);
     core_reducer_release(t->reducer);
+    core_shard_release(t->shard);
+    free(t->pieces);
     core_comm_release(t->comm);
     free(t->points);
     core_grad_scaler_release(t->scaler);

@@ -20,15 +20,66 @@
 
 #include <string.h>
 
+/* ---------------------------------------------------------------- lookup -- */
+
+static size_t hash(const core_node *node)
+{
+    return (size_t)(((uintptr_t)node >> 4) * UINT64_C(0x9e3779b97f4a7c15) >>
+                    32);
+}
+
 core__destination *core__destination_of(const core__destinations *destinations,
                                         const core_node *node, uint32_t input)
 {
-    for (size_t i = 0; i < destinations->count; i++)
-        if (destinations->items[i].node == node &&
-            destinations->items[i].input == input)
-            return &destinations->items[i];
-    return NULL;
+    size_t mask = destinations->table_size - 1;
+
+    if (!node)
+        return NULL;
+    for (size_t at = hash(node);; at++) {
+        uint32_t index = destinations->table[at & mask];
+        core__destination *item;
+
+        if (index == 0)
+            return NULL;
+        item = &destinations->items[index - 1];
+        if (item->node == node && item->input == input)
+            return item;
+    }
 }
+
+/* Inserts the last item. */
+static void insert(core__destinations *destinations)
+{
+    const core_node *node = destinations->items[destinations->count - 1].node;
+    size_t mask = destinations->table_size - 1, at = hash(node);
+
+    if (!node)
+        return;
+    while (destinations->table[at & mask] != 0)
+        at++;
+    destinations->table[at & mask] = (uint32_t)destinations->count;
+}
+
+/* Twice as large as the items. */
+static core_status allocate(core__destinations *destinations, size_t count)
+{
+    size_t entries = 4, size;
+
+    if (count >= UINT32_MAX / 2)
+        return core__error_memory(SIZE_MAX);
+    while (entries < 2 * count)
+        entries *= 2;
+    size = count * sizeof *destinations->items +
+           entries * sizeof *destinations->table;
+    destinations->items = core__alloc_zero(size);
+    if (!destinations->items)
+        return core__error_memory(size);
+    destinations->table = (void *)(destinations->items + count);
+    destinations->table_size = entries;
+    return CORE_OK;
+}
+
+/* --------------------------------------------------------------- gradients -- */
 
 static bool is_buffer(const core_tensor *grad, const core_tensor *buffer)
 {
@@ -225,20 +276,6 @@ core_status core__destination_write_formula(core__destinations *destinations,
 
 /* ------------------------------------------------------ public interface -- */
 
-/* Usually all buffers are views of one bucket, so the common cases are decided
- * quickly. */
-static bool share_memory(const core_tensor *a, const core_tensor *b)
-{
-    if (core__likely(a->storage != b->storage))
-        return false;
-    if (core__likely(a->dtype == b->dtype &&
-                     a->flags & b->flags & CORE__TENSOR_DENSE &&
-                     (a->offset + a->numel <= b->offset ||
-                      b->offset + b->numel <= a->offset)))
-        return false;
-    return core__layout_overlap(a, b) != CORE__OVERLAP_NONE;
-}
-
 static core_status check_buffer(const char *name, size_t index,
                                 const core_tensor *input,
                                 const core_tensor *buffer)
@@ -282,27 +319,10 @@ static core_status check_buffer(const char *name, size_t index,
                            "%s: several elements of destination %zu share "
                            "memory, as in an expanded tensor",
                            name, index);
-    if (share_memory(buffer, input))
+    if (core__destination_shares_memory(buffer, input))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "%s: destination %zu shares memory with its input",
                            name, index);
-    return CORE_OK;
-}
-
-static core_status check_pair(const char *name, size_t a,
-                              const core_gradient_destination *given_a,
-                              size_t b,
-                              const core_gradient_destination *given_b)
-{
-    if (given_a->input == given_b->input)
-        return core__error(
-            CORE_ERROR_INVALID_ARGUMENT,
-            "%s: destinations %zu and %zu are for the same input", name, a, b);
-    if (share_memory(given_a->buffer, given_b->buffer))
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "%s: destinations %zu and %zu share memory; each "
-                           "gradient needs its own",
-                           name, a, b);
     return CORE_OK;
 }
 
@@ -370,14 +390,8 @@ static core_status begin_one(core__destinations *destinations,
                                 .buffer = given->buffer,
                                 .given = given};
     destinations->count++;
+    insert(destinations);
     return CORE_OK;
-}
-
-/* The program's structs may be smaller or larger than those of this header. */
-static core_gradient_destination *given_at(core_gradient_destination *given,
-                                           size_t index)
-{
-    return (void *)((char *)given + index * given->struct_size);
 }
 
 static core_status check_all(const char *name, core_gradient_destination *given,
@@ -386,13 +400,11 @@ static core_status check_all(const char *name, core_gradient_destination *given,
     uint32_t stride = given->struct_size;
 
     for (size_t i = 0; i < count; i++)
-        CORE_TRY(check(name, i, stride, given_at(given, i), leaves));
-    for (size_t i = 0; i < count; i++) {
-        given_at(given, i)->result = CORE_DESTINATION_UNUSED;
-        for (size_t j = 0; j < i; j++)
-            CORE_TRY(
-                check_pair(name, j, given_at(given, j), i, given_at(given, i)));
-    }
+        CORE_TRY(
+            check(name, i, stride, core__destination_given(given, i), leaves));
+    CORE_TRY(core__destinations_check_pairs(name, given, count));
+    for (size_t i = 0; i < count; i++)
+        core__destination_given(given, i)->result = CORE_DESTINATION_UNUSED;
     return CORE_OK;
 }
 
@@ -401,19 +413,15 @@ core_status core__destinations_begin(const char *name,
                                      size_t count, bool leaves,
                                      core__destinations *destinations)
 {
-    size_t size = count * sizeof *destinations->items;
-
     *destinations = (core__destinations){0};
     if (!given || !count)
         return core__error(
             CORE_ERROR_INVALID_ARGUMENT,
             "%s: the number of destinations is 0; it must be at least 1", name);
     CORE_TRY(check_all(name, given, count, leaves));
-    destinations->items = core__alloc(size);
-    if (!destinations->items)
-        return core__error_memory(size);
+    CORE_TRY(allocate(destinations, count));
     for (size_t i = 0; i < count; i++)
-        CORE_TRY(begin_one(destinations, given_at(given, i)));
+        CORE_TRY(begin_one(destinations, core__destination_given(given, i)));
     return CORE_OK;
 }
 

@@ -25,6 +25,9 @@ typedef struct core__destination {
 struct core__destinations {
     size_t count;
     core__destination *items;
+    /* By node: index of the item + 1; 0: none.  Of a power of 2. */
+    uint32_t *table;
+    size_t table_size;
 };
 
 /* The destination of this input of a node; NULL: none. */
@@ -57,6 +60,21 @@ core_status core__destination_write_formula(core__destinations *destinations,
 core_tensor *core__destination_buffer(const core_node *node, uint32_t input,
                                       bool *out_accumulate);
 void core__destination_written(const core_node *node, uint32_t input);
+
+/* The program's structs may be smaller or larger than those of this header. */
+static inline core_gradient_destination *core__destination_given(
+    core_gradient_destination *given, size_t index)
+{
+    return (void *)((char *)given + index * given->struct_size);
+}
+
+bool core__destination_shares_memory(const core_tensor *a,
+                                     const core_tensor *b);
+/* destination_pairs.c: no two have the same input, or buffers that share
+ * memory. */
+core_status core__destinations_check_pairs(const char *name,
+                                           core_gradient_destination *given,
+                                           size_t count);
 
 /* Convert to and from the program's array; the destinations of a nested call
  * are separate. */

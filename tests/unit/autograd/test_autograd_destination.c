@@ -204,6 +204,47 @@ START_TEST(unsuitable_destinations_are_refused)
 }
 END_TEST
 
+enum { MANY = 40 };
+
+/* The destinations are in another order than the memory of their buffers. */
+static core_tensor *many_destinations(core_gradient_destination *to,
+                                      core_tensor *bucket)
+{
+    core_tensor *y = NULL;
+
+    for (int i = 0; i < MANY; i++) {
+        core_tensor *x = leaf(VECTOR(1, 1));
+        core_tensor *scaled = CALL(mul_scalar, x, core_float(i + 1));
+
+        to[i] = destination_for(x, CALL(narrow, bucket, 0, i * 7 % MANY, 1), 0);
+        y = y ? add(y, sum(scaled)) : sum(scaled);
+    }
+    return y;
+}
+
+START_TEST(many_destinations_are_told_apart)
+{
+    core_gradient_destination to[MANY];
+    core_tensor *bucket = buffer_of(MANY), *y = many_destinations(to, bucket);
+    core_tensor *before = to[11].buffer, *input = to[11].input;
+    double found[MANY];
+
+    to[11].buffer = to[29].buffer;
+    FAILS(core_backward_into(&y, 1, NULL, 0, to, MANY),
+          CORE_ERROR_INVALID_ARGUMENT, "destinations 11 and 29 share memory");
+    to[11].buffer = before;
+    to[11].input = to[38].input;
+    FAILS(core_backward_into(&y, 1, NULL, 0, to, MANY),
+          CORE_ERROR_INVALID_ARGUMENT,
+          "destinations 11 and 38 are for the same input");
+    to[11].input = input;
+    OK(core_backward_into(&y, 1, NULL, 0, to, MANY));
+    OK(core_tensor_read(bucket, found, sizeof found));
+    for (int i = 0; i < MANY; i++)
+        ck_assert(found[i * 7 % MANY] == i + 1);
+}
+END_TEST
+
 /* A read-only tensor of two numbers, imported through DLPack. */
 static core_tensor *read_only(void)
 {

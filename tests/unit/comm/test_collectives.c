@@ -50,6 +50,50 @@ static void move_parts(core_comm *comm)
     core_tensor_release(exchanged);
 }
 
+static void reduce_to(core_comm *comm)
+{
+    bool root = core_comm_rank(comm) == 1;
+    core_tensor *input = rank_numbers(comm, 2), *sum, *average;
+
+    OK(core_reduce(comm, input, CORE_REDUCE_SUM, 1, &sum));
+    OK(core_reduce(comm, input, CORE_REDUCE_AVG, 1, &average));
+    rank_expect(sum, root ? (float[]){6, 12} : (float[]){0, 0}, 2);
+    rank_expect(average, root ? (float[]){2, 4} : (float[]){0, 0}, 2);
+    core_tensor_release(input);
+    core_tensor_release(sum);
+    core_tensor_release(average);
+}
+
+/* Rank a sends a rows to each rank b, and one more to itself. */
+static void row_counts(core_comm *comm, int64_t *send, int64_t *receive)
+{
+    int64_t rank = core_comm_rank(comm);
+
+    for (int64_t r = 0; r < 3; r++) {
+        send[r] = rank + (r == rank);
+        receive[r] = r + (r == rank);
+    }
+}
+
+static void move_rows(core_comm *comm)
+{
+    uint32_t rank = core_comm_rank(comm);
+    int64_t send[3], receive[3];
+    core_tensor *input, *output;
+
+    row_counts(comm, send, receive);
+    input = rank_numbers(comm, 3 * rank + 1);
+    OK(core_all_to_all_rows(comm, input, send, receive, &output));
+    if (rank == 0)
+        rank_expect(output, (float[]){1, 2, 3, 6}, 4);
+    if (rank == 1)
+        rank_expect(output, (float[]){4, 6, 9, 12}, 4);
+    if (rank == 2)
+        rank_expect(output, (float[]){8, 15, 18, 21}, 4);
+    core_tensor_release(input);
+    core_tensor_release(output);
+}
+
 /* A token goes around the ranks. */
 static void pass_on(core_comm *comm)
 {
@@ -118,8 +162,18 @@ START_TEST(collectives_compute_what_they_say)
     rank_device = devices[_i];
     on_ranks(3, reduce_all);
     on_ranks(3, move_parts);
+    on_ranks(3, reduce_to);
+    on_ranks(3, move_rows);
     on_ranks(3, pass_on);
     on_ranks(3, nothing_to_move);
+}
+END_TEST
+
+START_TEST(calls_that_are_not_compared_compute_the_same)
+{
+    rank_flags = CORE_COMM_UNCHECKED;
+    on_ranks(3, reduce_to);
+    on_ranks(3, move_rows);
 }
 END_TEST
 
@@ -209,6 +263,63 @@ static void differentiate_twice(core_comm *comm)
     core_tensor_release(second);
 }
 
+static void differentiate_roots(core_comm *comm)
+{
+    core_tensor *x = rank_numbers(comm, 3), *y, *g;
+
+    OK(core_tensor_set_requires_grad(x, true));
+    OK(core_reduce(comm, x, CORE_REDUCE_SUM, 1, &y));
+    rank_expect(g = gradient_of(comm, x, y), (float[]){2, 2, 2}, 3);
+    core_tensor_release(g);
+    OK(core_reduce(comm, x, CORE_REDUCE_AVG, 2, &y));
+    rank_expect(g = gradient_of(comm, x, y), (float[]){1, 1, 1}, 3);
+    core_tensor_release(g);
+    core_tensor_release(x);
+}
+
+/* The weight is that of the rank that receives the row. */
+static void differentiate_rows(core_comm *comm)
+{
+    uint32_t rank = core_comm_rank(comm);
+    int64_t send[3], receive[3];
+    core_tensor *x = rank_numbers(comm, 3 * rank + 1), *y, *g;
+
+    row_counts(comm, send, receive);
+    OK(core_tensor_set_requires_grad(x, true));
+    OK(core_all_to_all_rows(comm, x, send, receive, &y));
+    memset(send, 0, sizeof send); /* not kept */
+    g = gradient_of(comm, x, y);
+    if (rank == 0)
+        rank_expect(g, (float[]){1}, 1);
+    if (rank == 1)
+        rank_expect(g, (float[]){1, 2, 2, 3}, 4);
+    if (rank == 2)
+        rank_expect(g, (float[]){1, 1, 2, 2, 3, 3, 3}, 7);
+    core_tensor_release(g);
+    core_tensor_release(x);
+}
+
+/* d/dx of (reduce(x))^2 at the root, twice. */
+static void differentiate_reduce_twice(core_comm *comm)
+{
+    core_tensor *x = rank_numbers(comm, 1), *y, *square, *loss, *first, *second;
+
+    OK(core_tensor_set_requires_grad(x, true));
+    OK(core_reduce(comm, x, CORE_REDUCE_SUM, 0, &y));
+    OK(core_mul(y, y, &square));
+    OK(core_sum(square, CORE_DTYPE_NONE, &loss));
+    OK(core_grad(&loss, 1, NULL, &x, 1, CORE_CREATE_GRAPH, &first));
+    rank_expect(first, (float[]){12}, 1); /* 2 * 6 */
+    OK(core_grad(&first, 1, NULL, &x, 1, 0, &second));
+    rank_expect(second, (float[]){6}, 1); /* of the sum of 3 ranks' */
+    core_tensor_release(x);
+    core_tensor_release(y);
+    core_tensor_release(square);
+    core_tensor_release(loss);
+    core_tensor_release(first);
+    core_tensor_release(second);
+}
+
 static void gather_scalars(core_comm *comm)
 {
     float value = (float)core_comm_rank(comm);
@@ -231,18 +342,22 @@ START_TEST(gradients_are_those_of_the_sum_of_all_losses)
     rank_device = devices[_i];
     on_ranks(3, differentiate);
     on_ranks(3, gather_scalars);
+    on_ranks(3, differentiate_roots);
+    on_ranks(3, differentiate_rows);
 }
 END_TEST
 
 START_TEST(gradients_of_gradients_communicate_too)
 {
     on_ranks(3, differentiate_twice);
+    on_ranks(3, differentiate_reduce_twice);
 }
 END_TEST
 
 int main(void)
 {
     const TTest *const tests[] = {
+        calls_that_are_not_compared_compute_the_same,
         halves_are_summed_in_f32,
         gradients_of_gradients_communicate_too,
     };

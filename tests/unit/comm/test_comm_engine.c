@@ -140,6 +140,29 @@ START_TEST(engines_are_described)
 }
 END_TEST
 
+/* An engine of an earlier version of libcore has the first eight. */
+START_TEST(missing_collective_is_an_error_that_says_so)
+{
+    const int64_t one = 1;
+    core_comm *comm;
+    core_tensor *x, *y;
+
+    OK(load("the first collectives", NULL));
+    OK(create(&comm));
+    x = rank_numbers(comm, 1);
+    ck_assert_int_eq(core_reduce(comm, x, CORE_REDUCE_SUM, 0, &y),
+                     CORE_ERROR_UNSUPPORTED);
+    MESSAGE("core_reduce: the engine \"sockets\" does not have this "
+            "collective");
+    ck_assert_int_eq(core_all_to_all_rows(comm, x, &one, &one, &y),
+                     CORE_ERROR_UNSUPPORTED);
+    OK(core_all_gather(comm, x, &y));
+    core_tensor_release(x);
+    core_tensor_release(y);
+    core_comm_release(comm);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -148,6 +171,7 @@ int main(void)
         plugin_that_needs_a_later_minor_is_refused,
         engine_ends_with_its_plugin,
         engines_are_described,
+        missing_collective_is_an_error_that_says_so,
     };
     const suite_loop loops[] = {
         {wrong_interface_is_refused, 0, sizeof refused / sizeof *refused},

@@ -150,6 +150,33 @@ static void roots_differ(core_comm *comm)
     core_tensor_release(x);
 }
 
+static void reduce_roots_differ(core_comm *comm)
+{
+    core_tensor *x = rank_numbers(comm, 1), *y;
+
+    expect_failure(
+        comm,
+        core_reduce(comm, x, CORE_REDUCE_SUM, core_comm_rank(comm) == 2, &y),
+        CORE_ERROR_INVALID_ARGUMENT);
+    MESSAGE("to rank 0 (collective 1), rank 2 reduce(sum) of 1 f32 to rank 1");
+    core_tensor_release(x);
+}
+
+/* Rank 1 expects two rows of rank 0, which sends one. */
+static void rows_differ(core_comm *comm)
+{
+    int64_t send[3] = {1, 1, 1}, receive[3] = {1, 1, 1};
+    core_tensor *x = rank_numbers(comm, 3), *y;
+
+    if (core_comm_rank(comm) == 1)
+        receive[0] = 2;
+    expect_failure(comm, core_all_to_all_rows(comm, x, send, receive, &y),
+                   CORE_ERROR_INVALID_ARGUMENT);
+    MESSAGE("all_to_all_rows of rows of 1 f32 (collective 1): rank 0 sends 1 "
+            "rows to rank 1, which expects 2");
+    core_tensor_release(x);
+}
+
 static void pair_differs(core_comm *comm)
 {
     core_tensor *x = rank_numbers(comm, 2), *y = rank_numbers(comm, 3);
@@ -174,6 +201,8 @@ START_TEST(different_calls_are_an_error_on_every_rank)
     on_ranks(3, dtypes_differ);
     on_ranks(3, orders_differ);
     on_ranks(3, roots_differ);
+    on_ranks(3, reduce_roots_differ);
+    on_ranks(3, rows_differ);
     on_ranks(2, pair_differs);
 }
 END_TEST
@@ -204,6 +233,29 @@ START_TEST(abort_ends_the_calls_of_all_ranks)
 END_TEST
 
 /* ----------------------------------------------------- wrong arguments -- */
+
+/* x: of sizes [2, 3]. */
+static void refuse_roots_and_rows(core_comm *comm, core_tensor *x)
+{
+    const int64_t two[3] = {1, 1, 0}, three[3] = {1, 1, 1};
+    const int64_t negative[3] = {3, -1, 0};
+    core_tensor *out;
+
+    ck_assert_int_eq(core_reduce(comm, x, CORE_REDUCE_SUM, 3, &out),
+                     CORE_ERROR_INVALID_ARGUMENT);
+    MESSAGE("core_reduce: rank 3; accepted: 0 to 2");
+    ck_assert_int_eq(core_reduce(comm, x, 0, 0, &out),
+                     CORE_ERROR_INVALID_ARGUMENT);
+    ck_assert_int_eq(core_all_to_all_rows(comm, x, three, two, &out),
+                     CORE_ERROR_SHAPE);
+    MESSAGE("core_all_to_all_rows: input has sizes [2, 3]; dimension 0 must be "
+            "the sum of send_rows, 3");
+    ck_assert_int_eq(core_all_to_all_rows(comm, x, two, negative, &out),
+                     CORE_ERROR_SHAPE);
+    MESSAGE("receive_rows[1] is -1");
+    ck_assert_int_eq(core_all_to_all_rows(comm, x, two, NULL, &out),
+                     CORE_ERROR_INVALID_ARGUMENT);
+}
 
 static void refuse(core_comm *comm)
 {
@@ -250,6 +302,7 @@ static void refuse(core_comm *comm)
     MESSAGE("input has sizes [2, 3]; dimension 0 must be a multiple of the "
             "number of ranks, 3");
     ck_assert_int_eq(core_all_to_all(comm, x, &out), CORE_ERROR_SHAPE);
+    refuse_roots_and_rows(comm, x);
     /* None of them has failed the communicator. */
     OK(core_all_reduce_(comm, x, CORE_REDUCE_SUM));
     OK(core_comm_synchronize(comm));

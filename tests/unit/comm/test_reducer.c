@@ -198,6 +198,8 @@ static void average(core_comm *comm)
     }
     ck_assert_uint_eq(counts_of(&m).in_place, 16);
     ck_assert_uint_eq(counts_of(&m).steps, 4);
+    ck_assert((counts_of(&m).communicated_ns > 0) ==
+              (strcmp(rank_device, "cpu") == 0));
     end(&m);
 }
 

@@ -212,10 +212,102 @@ static void first_rank_fails(core_comm *comm)
     end(&m);
 }
 
+/* No gradient of this rank is ready: the node of the loss fails. */
+static void first_rank_fails_early(core_comm *comm)
+{
+    model m = begin(comm);
+    core_tensor *loss, *twice;
+    uint64_t last = core_comm_sequence(core_reducer_comm(m.reducer));
+    char expected[200];
+    core_status status;
+
+    OK(core_mul(m.parameters[0], m.parameters[1], &loss));
+    OK(core_mul_scalar(loss, core_float(2), &twice));
+    if (core_comm_rank(comm) == 1)
+        OK(core_tensor_register_hook(loss, failing_hook, NULL, NULL, NULL));
+    status = core_reducer_backward(m.reducer, &twice, 1, NULL, 0);
+    if (status == CORE_OK)
+        status = core_comm_synchronize(core_reducer_comm(m.reducer));
+    if (core_comm_rank(comm) == 1) {
+        ck_assert_int_eq(status, CORE_ERROR_UNSUPPORTED);
+        MESSAGE("no more of this");
+    } else {
+        ck_assert_int_eq(status, CORE_ERROR_IO);
+        snprintf(expected, sizeof expected,
+                 "all_reduce(avg) of 17 f32 (collective %u): rank 1 has failed "
+                 "(CORE_ERROR_UNSUPPORTED) and does not take part",
+                 (unsigned)last + 1);
+        MESSAGE(expected);
+    }
+    core_tensor_release(loss);
+    core_tensor_release(twice);
+    end(&m);
+}
+
+/* As after an error of its forward. */
+static void last_rank_cancels(core_comm *comm)
+{
+    model m = begin(comm);
+    core_status status;
+
+    finish_step(&m);
+    if (core_comm_rank(comm) == 2) {
+        core_error_clear();
+        ck_assert_int_eq(core_reducer_cancel(m.reducer), CORE_ERROR_CANCELLED);
+        MESSAGE("core_reducer_cancel: rank 2 cancels the step");
+        ck_assert_int_eq(backward(&m, 0), CORE_ERROR_CANCELLED);
+    } else {
+        status = backward(&m, 0);
+        if (status == CORE_OK)
+            status = core_comm_synchronize(core_reducer_comm(m.reducer));
+        ck_assert_int_eq(status, CORE_ERROR_IO);
+        MESSAGE("rank 2 has failed (CORE_ERROR_CANCELLED) and does not take "
+                "part");
+    }
+    end(&m);
+}
+
+/* A backward without averages that fails after it has added a gradient. */
+static void failed_sum_is_repeated(core_comm *comm)
+{
+    model m = begin(comm);
+    core_tensor *twice, *loss;
+    core_hook *hook;
+
+    OK(backward(&m, CORE_REDUCER_NO_SYNC));
+    OK(core_mul_scalar(m.parameters[0], core_float(2), &twice));
+    OK(core_mul(twice, m.parameters[1], &loss));
+    OK(core_tensor_register_hook(m.parameters[0], failing_hook, NULL, NULL,
+                                 &hook));
+    ck_assert_int_eq(
+        core_reducer_backward(m.reducer, &loss, 1, NULL, CORE_REDUCER_NO_SYNC),
+        CORE_ERROR_UNSUPPORTED);
+    rank_expect(core_tensor_grad(m.parameters[0]), (float[]){1}, 1);
+    rank_expect(core_tensor_grad(m.parameters[1]), (float[]){1}, 1);
+    core_hook_remove(hook);
+    core_tensor_release(loss);
+    OK(core_mul(twice, m.parameters[1], &loss));
+    OK(core_reducer_backward(m.reducer, &loss, 1, NULL, 0));
+    rank_expect(core_tensor_grad(m.parameters[0]), (float[]){3}, 1);
+    rank_expect(core_tensor_grad(m.parameters[1]), (float[]){3}, 1);
+    core_tensor_release(twice);
+    core_tensor_release(loss);
+    end(&m);
+}
+
+START_TEST(backward_without_averages_can_be_repeated_after_an_error)
+{
+    rank_device = devices[_i];
+    on_ranks(2, failed_sum_is_repeated);
+}
+END_TEST
+
 START_TEST(backward_that_fails_is_an_error_on_all_ranks)
 {
     rank_device = devices[_i];
     on_ranks(2, first_rank_fails);
+    on_ranks(3, first_rank_fails_early);
+    on_ranks(3, last_rank_cancels);
 }
 END_TEST
 
@@ -513,6 +605,7 @@ int main(void)
         {rank_that_ends_is_an_error_on_the_others, 0, 2},
         {rank_that_does_not_average_is_an_error_after_the_timeout, 0, 2},
         {backward_that_fails_is_an_error_on_all_ranks, 0, 2},
+        {backward_without_averages_can_be_repeated_after_an_error, 0, 2},
         {wrong_arguments_of_a_backward_fail_nothing, 0, 2},
         {models_that_differ_are_an_error_on_every_rank, 0, 2},
         {wrong_arguments_of_creation_are_refused, 0, 2},

@@ -760,8 +760,14 @@ enum {
     CORE_COLLECTIVE_ALL_TO_ALL = 5,     /* part r of the input goes to rank r */
     CORE_COLLECTIVE_SEND = 6,           /* input goes to the peer */
     CORE_COLLECTIVE_RECV = 7,           /* output comes from the peer */
-    CORE_COLLECTIVE_BARRIER = 8         /* no data */
+    CORE_COLLECTIVE_BARRIER = 8,        /* no data */
+    CORE_COLLECTIVE_REDUCE = 9,         /* output of the peer = reduction of all
+                                           inputs; the others have no output */
+    /* Part r of the input goes to rank r; the parts have their own sizes. */
+    CORE_COLLECTIVE_ALL_TO_ALL_COUNTS = 10
 };
+/* The bit of a collective in a mask of collectives. */
+#define CORE_COLLECTIVE_MASK(kind) (UINT32_C(1) << (kind))
 
 /* How a collective combines the elements of all ranks. */
 enum {
@@ -785,19 +791,29 @@ typedef struct core_collective {
     uint32_t kind; /* CORE_COLLECTIVE_… */
     core_dtype dtype;
     uint32_t reduction; /* CORE_REDUCE_…; 0 where nothing is reduced */
-    uint32_t peer;      /* root of BROADCAST, the other rank of SEND and RECV */
+    uint32_t peer; /* root of BROADCAST and REDUCE, the other rank of SEND and
+                      RECV */
     uint32_t reserved;
     /* How many elements a part has.  The output of ALL_GATHER, the input of
      * REDUCE_SCATTER, and both of ALL_TO_ALL have one part for each rank, in
-     * the order of ranks; any other input or output is one part. */
+     * the order of ranks; any other input or output is one part.  For
+     * ALL_TO_ALL_COUNTS, the elements of a row, of which all parts are
+     * multiples. */
     uint64_t count;
     uint64_t sequence; /* number of the call, equal on all ranks; 0 for SEND
                           and RECV */
     const void *input; /* NULL: there is none */
     void *output;      /* NULL: there is none */
     int64_t timeout_ns;
+    /* Of ALL_TO_ALL_COUNTS: how many elements the part for, or from, each rank
+     * has, in the order of ranks, in which the parts are stored without gaps.
+     * What one rank sends is what the other receives.  Valid until the call
+     * returns; NULL for other collectives. */
+    const uint64_t *input_counts;
+    const uint64_t *output_counts;
 } core_collective;
-CORE_STATIC_ASSERT(sizeof(core_collective) == 64, "core_collective");
+CORE_STATIC_ASSERT(sizeof(core_collective) == 64 + 2 * sizeof(void *),
+                   "core_collective");
 
 /* "core.collectives": collectives among processes, on host memory; the core
  * copies the memory of devices.  A plugin registers it with register_interface.
@@ -817,8 +833,10 @@ typedef struct core_collectives_interface {
                             Collectives without a reduction move elements of
                             every dtype */
     uint32_t reductions; /* mask (CORE_REDUCE_MASK) */
-    uint32_t reserved;
-    core_string engine; /* a name such as "mpi", of 1 to 31 bytes.  Of several
+    uint32_t kinds;      /* mask (CORE_COLLECTIVE_MASK) of the collectives
+                            after CORE_COLLECTIVE_BARRIER that the engine has;
+                            every engine has the first eight */
+    core_string engine;  /* a name such as "mpi", of 1 to 31 bytes.  Of several
                            plugins with the same, the first whose probe
                            succeeds is used */
 
