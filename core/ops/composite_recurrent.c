@@ -10,13 +10,21 @@
 #include "base/memory.h"
 #include "dispatch/structured.h"
 #include "ops/expression.h"
+#include "ops/recurrent.h"
 #include "ops/shape.h"
+#include "ops_ids.h"
+#include "tensor/batched.h"
 #include "tensor/dtype.h"
 #include "tensor/tensor.h"
 
 #include <string.h>
 
-typedef enum kind { LSTM, GRU, TANH, RELU } kind;
+typedef enum kind {
+    RELU = CORE__RECURRENT_RELU,
+    TANH = CORE__RECURRENT_TANH,
+    LSTM = CORE__RECURRENT_LSTM,
+    GRU = CORE__RECURRENT_GRU
+} kind;
 
 /* The weights of one layer in one direction. */
 typedef struct weights {
@@ -34,6 +42,7 @@ typedef struct network {
     int64_t layers;
     double dropout;
     const int64_t *sizes; /* samples of each step */
+    bool uneven;          /* they differ */
     int64_t steps;
     core_tensor *hidden, *cell; /* at the beginning: [layers, batch, n] */
 } network;
@@ -369,12 +378,17 @@ static core_status last_states(states *s, int which, int64_t steps,
     return status;
 }
 
-/* One layer in one direction: rows [sum of sizes, n], and the last states. */
-static core_status run_direction(const network *net, core_tensor *rows,
-                                 const weights *w, int64_t index,
-                                 core_tensor *out[3])
+static bool is_backward(const network *net, int64_t index)
 {
-    bool backward = net->bidirectional && index % 2;
+    return net->bidirectional && index % 2;
+}
+
+/* With operators. */
+static core_status composed(const network *net, core_tensor *rows,
+                            const weights *w, int64_t index,
+                            core_tensor *out[3])
+{
+    bool backward = is_backward(net, index);
     core_tensor *gates = NULL;
     states s;
     core_status status =
@@ -396,6 +410,73 @@ static core_status run_direction(const network *net, core_tensor *rows,
     if (s.in)
         states_release(&s, net->steps);
     return status;
+}
+
+/* Shorter sequences do not pay for packing the weight. */
+enum { STEPS_FUSED = 4 };
+
+/* Whether the device's kernel computes the layer.  The sizes are checked. */
+static bool fused(const network *net, core_tensor *rows, const weights *w)
+{
+    core_tensor *tensors[] = {rows,    net->hidden, net->cell, w->w_hh,
+                              w->b_hh, w->w_ih,     w->b_ih};
+    core_dtype sums = rows->dtype == CORE_F64 ? CORE_F64 : CORE_F32;
+    core_dtype results[4] = {rows->dtype, rows->dtype, rows->dtype, sums};
+    core_value values[8] = {{0}};
+
+    if (net->steps < STEPS_FUSED || w->w_hr || rows->numel == 0 ||
+        net->hidden->numel == 0 || !core__dtype_is_floating(rows->dtype))
+        return false;
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+        if (tensors[i] && (tensors[i]->dtype != rows->dtype ||
+                           core__tensor_is_batched(tensors[i])))
+            return false;
+        if (i < 5)
+            values[i] = core_pack_tensor(tensors[i]);
+    }
+    values[6] = core_int(net->kind);
+    values[7] = core_bool(false);
+    return core__kernel_exists(&core__operators[CORE_OP_RECURRENT_LAYER],
+                               values, 8, results, 4);
+}
+
+/* With the device's kernel.  The biases of a GRU's new gate are not added to
+ * each other. */
+static core_status fuse(const network *net, core_tensor *rows, const weights *w,
+                        int64_t index, core_tensor *out[3])
+{
+    core_tensor *bias = w->b_ih, *hidden = w->b_hh, *cell = NULL;
+    core_tensor *cy = NULL, *saved = NULL;
+    size_t count = net->uneven ? (size_t)net->steps : 0;
+    core__scope s;
+
+    core__scope_begin(&s);
+    if (bias && net->kind != GRU) {
+        bias = core__x_add(&s, bias, hidden);
+        hidden = NULL;
+    }
+    if (net->cell)
+        cell = CORE__DO(&s, core_select, net->cell, 0, index);
+    rows = CORE__DO(&s, core_linear, rows, w->w_ih, bias);
+    CORE__RUN(&s, core_recurrent_layer(
+                      rows, CORE__DO(&s, core_select, net->hidden, 0, index),
+                      cell, w->w_hh, hidden, net->sizes, count, net->kind,
+                      is_backward(net, index), &out[0], &out[1], &cy, &saved));
+    core__tensor_release(saved);
+    if (net->cell)
+        out[2] = cy;
+    else
+        core__tensor_release(cy);
+    return core__scope_end(&s);
+}
+
+/* One layer in one direction: rows [sum of sizes, n], and the last states. */
+static core_status run_direction(const network *net, core_tensor *rows,
+                                 const weights *w, int64_t index,
+                                 core_tensor *out[3])
+{
+    return fused(net, rows, w) ? fuse(net, rows, w, index, out)
+                               : composed(net, rows, w, index, out);
 }
 
 /* --------------------------------------------------------------- layers -- */
@@ -675,6 +756,7 @@ static core_status packed(core_call *call, const core_value *args, kind kind,
                               data->ndim);
     CORE_TRY(sizes_read(call->op, args[1].u.tensor, data->sizes[0], &sizes));
     net.sizes = sizes;
+    net.uneven = true;
     net.steps = args[1].u.tensor->numel;
     status = check_states(&net);
     if (status == CORE_OK)
