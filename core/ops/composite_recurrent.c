@@ -657,7 +657,7 @@ static core_status padded(core_call *call, const core_value *args, kind kind,
         return core__op_error(
             CORE_ERROR_SHAPE, call->op,
             "input has %u dimensions and %lld steps; it must "
-            "have 3, and at least one step",
+            "have 3, or 2 without a batch, and at least one step",
             input->ndim,
             input->ndim == 3 ? (long long)input->sizes[batch_first] : 0);
     core__scope_begin(&scope);
@@ -766,32 +766,83 @@ static core_status packed(core_call *call, const core_value *args, kind kind,
     return status;
 }
 
-static core_status recurrent(core_call *call, const core_value *args, kind kind,
+/* Gives a state the dimension of one sample. */
+static core_status add_batch(core__scope *scope, const core_operator *op,
+                             core_tensor **state)
+{
+    if (*state && (*state)->ndim != 2)
+        return core__op_error(CORE_ERROR_SHAPE, op,
+                              "hx has %u dimensions; without a batch it has 2, "
+                              "as input has",
+                              (*state)->ndim);
+    if (*state)
+        *state = core__x_unsqueeze(scope, *state, 1);
+    return scope->status;
+}
+
+/* As `padded`, with an input [steps, size] and states [layers, n]. */
+static core_status one_sample(core__scope *scope, core_call *call,
+                              const core_value *args, kind kind,
+                              core_value *results)
+{
+    uint32_t nresults = kind == LSTM ? 3 : 2, nstates = nresults - 1;
+    core_tensor *states[2] = {NULL, NULL};
+    core_value own[9];
+
+    memcpy(own, args, sizeof own);
+    if (kind == LSTM && args[1].count == nstates) {
+        memcpy(states, args[1].u.tensors, sizeof states);
+        own[1].u.tensors = states;
+    } else if (kind != LSTM) {
+        states[0] = args[1].u.tensor;
+    }
+    for (uint32_t i = 0; i < nstates; i++)
+        CORE_TRY(add_batch(scope, call->op, &states[i]));
+    if (kind != LSTM)
+        own[1].u.tensor = states[0];
+    own[0].u.tensor = core__x_unsqueeze(scope, args[0].u.tensor, 1);
+    own[8].u.i = false;
+    CORE_TRY(scope->status);
+    CORE_TRY(padded(call, own, kind, results));
+    for (uint32_t i = 0; i < nresults; i++) {
+        core_tensor *whole = core__scope_keep(scope, results[i].u.tensor);
+
+        results[i] = (core_value){0};
+        CORE_TRY(core__scope_result(
+            scope, CORE__DO(scope, core_squeeze_dim, whole, 1), &results[i]));
+    }
+    return CORE_OK;
+}
+
+static core_status recurrent(core__scope *scope, core_call *call,
+                             const core_value *args, kind kind,
                              core_value *results)
 {
     const char *overload = strchr(call->op->data->name, '.');
 
-    return overload && strcmp(overload, ".data") == 0
-               ? packed(call, args, kind, results)
+    if (overload && strcmp(overload, ".data") == 0)
+        return packed(call, args, kind, results);
+    return args[0].u.tensor->ndim == 2
+               ? one_sample(scope, call, args, kind, results)
                : padded(call, args, kind, results);
 }
 
 CORE__COMPOSITE(lstm)
 {
-    return recurrent(call, args, LSTM, results);
+    return recurrent(scope, call, args, LSTM, results);
 }
 
 CORE__COMPOSITE(gru)
 {
-    return recurrent(call, args, GRU, results);
+    return recurrent(scope, call, args, GRU, results);
 }
 
 CORE__COMPOSITE(rnn_tanh)
 {
-    return recurrent(call, args, TANH, results);
+    return recurrent(scope, call, args, TANH, results);
 }
 
 CORE__COMPOSITE(rnn_relu)
 {
-    return recurrent(call, args, RELU, results);
+    return recurrent(scope, call, args, RELU, results);
 }

@@ -400,7 +400,9 @@ typedef struct core_nn_recurrent_options {
  * Inputs: a sequence [L, N, input_size], and the first states: hidden
  * [layers * D, N, H], and for an LSTM cell [layers * D, N, hidden_size].
  * Without states, they are 0.  Outputs: a sequence [L, N, D * H], then the last
- * states; those that the capacity of outputs excludes are not returned.
+ * states; those that the capacity of outputs excludes are not returned.  One
+ * sample may be given without the dimension N, which the states and the outputs
+ * then lack too.
  *
  * Parameters of layer 0: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0
  * unless no_bias, and weight_hr_l0 with a projection; those of the backward

@@ -169,6 +169,14 @@ START_TEST(dropout_depends_on_training)
 }
 END_TEST
 
+static void expect_equal(core_tensor *got, core_tensor *want)
+{
+    bool same = false;
+
+    OK(core_allclose(got, want, 1e-12, 1e-12, false, &same));
+    ck_assert(same);
+}
+
 START_TEST(recurrent_layers)
 {
     core_nn_recurrent_options o = {.struct_size = sizeof o,
@@ -213,6 +221,16 @@ START_TEST(recurrent_layers)
     OK(core_equal(keep(out[0]), y, &same));
     ck_assert(same);
     core_module_release(other);
+    /* One sample without a batch, with and without states. */
+    for (size_t i = 0; i < 3; i++)
+        states[i] = CALL(select, states[i], i > 0, 0);
+    for (size_t given = 1; given <= 3; given += 2) {
+        count = 3;
+        OK(core_module_forward(m, states, given, out, &count));
+        expect_equal(keep(out[0]), CALL(select, y, 0, 0));
+        ck_assert_uint_eq(core_tensor_ndim(keep(out[1])), 2);
+        ck_assert_uint_eq(core_tensor_ndim(keep(out[2])), 2);
+    }
     FAILS(core_module_forward(m, states, 2, out, &count),
           CORE_ERROR_INVALID_ARGUMENT, "and optionally 2 states");
     core_module_tensors_free(&list);
