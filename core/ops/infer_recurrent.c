@@ -3,6 +3,7 @@
 
 /* Inference for a recurrent layer in one direction. */
 
+#include "dispatch/structured.h"
 #include "ops/functions.h"
 #include "ops/recurrent.h"
 #include "ops/shape.h"
