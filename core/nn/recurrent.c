@@ -124,8 +124,8 @@ static core_status zero_states(const recurrent *r, core_tensor *x,
     if (last == 2)
         sizes[1] = x->sizes[r->batch_first ? 0 : 1];
     sizes[last] = output_size(r);
-    CORE_TRY(core_new_zeros(x, sizes, x->ndim, CORE_DTYPE_NONE, NULL,
-                            &states[0]));
+    CORE_TRY(
+        core_new_zeros(x, sizes, x->ndim, CORE_DTYPE_NONE, NULL, &states[0]));
     if (r->kind != CORE_NN_LSTM)
         return CORE_OK;
     sizes[last] = r->hidden_size;

@@ -33,11 +33,10 @@ static core_status check_dtypes(const core__inference *infer, uint32_t tensors,
         core_dtype want = workspaces >> i & 1 ? sums : dtype;
 
         if (tensor && tensor->dtype != want)
-            return core__op_error(CORE_ERROR_DTYPE, infer->op,
-                                  "%s is %s; it must be %s",
-                                  core__argument_name(infer->op, i),
-                                  core__dtype_name(tensor->dtype),
-                                  core__dtype_name(want));
+            return core__op_error(
+                CORE_ERROR_DTYPE, infer->op, "%s is %s; it must be %s",
+                core__argument_name(infer->op, i),
+                core__dtype_name(tensor->dtype), core__dtype_name(want));
     }
     return CORE_OK;
 }
@@ -100,13 +99,11 @@ static core_status shape_of(const core__inference *infer, const places *at,
     s->batch = s->hx->sizes[0];
     s->n = s->hx->sizes[1];
     s->rows = rows->sizes[0];
+    CORE_TRY(core__sizes_check_equal(infer->op, "cx", cx, 2, s->hx->sizes));
+    CORE_TRY(core__sizes_check_equal(infer->op, "w_hh", s->weight, 2,
+                                     (const int64_t[]){s->gates * s->n, s->n}));
     CORE_TRY(
-        core__sizes_check_equal(infer->op, "cx", cx, 2, s->hx->sizes));
-    CORE_TRY(core__sizes_check_equal(
-        infer->op, "w_hh", s->weight, 2,
-        (const int64_t[]){s->gates * s->n, s->n}));
-    CORE_TRY(core__sizes_check(infer->op, 2,
-                               (const int64_t[]){s->rows, 5 * s->n}));
+        core__sizes_check(infer->op, 2, (const int64_t[]){s->rows, 5 * s->n}));
     return check_sizes(infer, s, &infer->args[at->sizes]);
 }
 
@@ -152,9 +149,10 @@ CORE__INFER(recurrent_layer_backward)
     CORE_TRY(check_dtypes(infer, 9, 1u << 3 | 1u << 8, s.hx->dtype));
     for (uint32_t i = 0; i < 9; i++) {
         bool lstm = s.mode == CORE__RECURRENT_LSTM;
-        const int64_t sizes[2] = {
-            i == 1 || i == 2 ? s.batch : s.rows,
-            i == 3 || i == 8 ? s.saved * s.n : i == 2 && !lstm ? 0 : s.n};
+        const int64_t sizes[2] = {i == 1 || i == 2 ? s.batch : s.rows,
+                                  i == 3 || i == 8  ? s.saved * s.n
+                                  : i == 2 && !lstm ? 0
+                                                    : s.n};
 
         if (i < 5 || i == 8)
             CORE_TRY(core__sizes_check_equal(

@@ -73,10 +73,9 @@ static int64_t step_at(const layer *a, int64_t iteration)
 /* How many samples of the step of an iteration also have the one before. */
 static int64_t continued(const layer *a, int64_t iteration)
 {
-    return iteration > 0
-               ? smaller(count_at(a, step_at(a, iteration)),
-                         count_at(a, step_at(a, iteration - 1)))
-               : 0;
+    return iteration > 0 ? smaller(count_at(a, step_at(a, iteration)),
+                                   count_at(a, step_at(a, iteration - 1)))
+                         : 0;
 }
 
 /* Where the product for a gate is in a row of saved numbers: a GRU's hidden
@@ -156,8 +155,8 @@ static void multiply_panel(const layer *a, const float *from, int64_t distance,
 /* -------------------------------------------------------------- threads -- */
 
 enum {
-    FEW = 8,                /* samples of a task without panels */
-    WORK_SHARED = 1 << 18   /* operations of a step that are worth a barrier */
+    FEW = 8,              /* samples of a task without panels */
+    WORK_SHARED = 1 << 18 /* operations of a step that are worth a barrier */
 };
 
 /* Divides the samples; the bits do not depend on how, if panels are used. */
@@ -193,8 +192,8 @@ static void run(layer *a, int64_t iterations, cpu_task all, cpu_task one)
 
 static part part_of(const layer *a, int64_t group)
 {
-    return (part){group * a->lines,
-                  smaller(a->batch, (group + 1) * a->lines), 0, a->n};
+    return (part){group * a->lines, smaller(a->batch, (group + 1) * a->lines),
+                  0, a->n};
 }
 
 static part block_of(const layer *a, int64_t task)
@@ -206,42 +205,40 @@ static part block_of(const layer *a, int64_t task)
     return p;
 }
 
-#define TASKS(TYPE)                                                           \
-    static void forward_all_##TYPE(void *context, int64_t begin, int64_t end) \
-    {                                                                         \
-        const layer *a = context;                                             \
-        for (; begin < end; begin++) {                                        \
-            part p = part_of(a, begin);                                       \
-            for (int64_t i = 0; i < a->steps; i++)                            \
-                forward_##TYPE(a, i, &p);                                     \
-        }                                                                     \
-    }                                                                         \
-    static void forward_one_##TYPE(void *context, int64_t begin, int64_t end) \
-    {                                                                         \
-        const layer *a = context;                                             \
-        for (; begin < end; begin++) {                                        \
-            part p = block_of(a, begin);                                      \
-            forward_##TYPE(a, a->at, &p);                                     \
-        }                                                                     \
-    }                                                                         \
-    static void backward_all_##TYPE(void *context, int64_t begin,             \
-                                    int64_t end)                              \
-    {                                                                         \
-        const layer *a = context;                                             \
-        for (; begin < end; begin++) {                                        \
-            part p = part_of(a, begin);                                       \
-            for (int64_t i = 0; i <= a->steps; i++)                           \
-                backward_##TYPE(a, i, &p);                                    \
-        }                                                                     \
-    }                                                                         \
-    static void backward_one_##TYPE(void *context, int64_t begin,             \
-                                    int64_t end)                              \
-    {                                                                         \
-        const layer *a = context;                                             \
-        for (; begin < end; begin++) {                                        \
-            part p = block_of(a, begin);                                      \
-            backward_##TYPE(a, a->at, &p);                                    \
-        }                                                                     \
+#define TASKS(TYPE)                                                            \
+    static void forward_all_##TYPE(void *context, int64_t begin, int64_t end)  \
+    {                                                                          \
+        const layer *a = context;                                              \
+        for (; begin < end; begin++) {                                         \
+            part p = part_of(a, begin);                                        \
+            for (int64_t i = 0; i < a->steps; i++)                             \
+                forward_##TYPE(a, i, &p);                                      \
+        }                                                                      \
+    }                                                                          \
+    static void forward_one_##TYPE(void *context, int64_t begin, int64_t end)  \
+    {                                                                          \
+        const layer *a = context;                                              \
+        for (; begin < end; begin++) {                                         \
+            part p = block_of(a, begin);                                       \
+            forward_##TYPE(a, a->at, &p);                                      \
+        }                                                                      \
+    }                                                                          \
+    static void backward_all_##TYPE(void *context, int64_t begin, int64_t end) \
+    {                                                                          \
+        const layer *a = context;                                              \
+        for (; begin < end; begin++) {                                         \
+            part p = part_of(a, begin);                                        \
+            for (int64_t i = 0; i <= a->steps; i++)                            \
+                backward_##TYPE(a, i, &p);                                     \
+        }                                                                      \
+    }                                                                          \
+    static void backward_one_##TYPE(void *context, int64_t begin, int64_t end) \
+    {                                                                          \
+        const layer *a = context;                                              \
+        for (; begin < end; begin++) {                                         \
+            part p = block_of(a, begin);                                       \
+            backward_##TYPE(a, a->at, &p);                                     \
+        }                                                                      \
     }
 TASKS(f32)
 TASKS(f64)
@@ -267,17 +264,16 @@ static core_status open_steps(layer *a, const core_value *sizes)
 {
     bool given = sizes->tag == CORE_VALUE_INT_LIST && sizes->count > 0;
 
-    a->steps = given               ? (int64_t)sizes->count
+    a->steps = given                          ? (int64_t)sizes->count
                : sizes->tag == CORE_VALUE_INT ? 1
-               : a->batch > 0      ? a->rows / a->batch
-                                   : 0;
+               : a->batch > 0                 ? a->rows / a->batch
+                                              : 0;
     a->starts = cpu_allocate(a->steps + 1, sizeof *a->starts);
     if (!a->starts)
         return CORE_ERROR_OUT_OF_MEMORY;
     a->starts[0] = 0;
     for (int64_t i = 0; i < a->steps; i++)
-        a->starts[i + 1] =
-            a->starts[i] + (given ? sizes->u.ints[i] : a->batch);
+        a->starts[i + 1] = a->starts[i] + (given ? sizes->u.ints[i] : a->batch);
     return CORE_OK;
 }
 

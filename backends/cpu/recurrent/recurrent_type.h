@@ -99,8 +99,8 @@ static void T(plain_cell)(kind kind, int64_t begin, int64_t end, TYPE *h)
             h[u] = h[u] < 0 ? 0 : h[u];
     else
         MATH_LOOP
-        for (int64_t u = begin; u < end; u++)
-            h[u] = L(tanh)(h[u]);
+    for (int64_t u = begin; u < end; u++)
+        h[u] = L(tanh)(h[u]);
 }
 
 /* row: of a sample at this step; before: at the step before, or -1. */
@@ -110,9 +110,9 @@ static void T(cell)(const layer *a, int64_t sample, int64_t row, int64_t before,
     int64_t n = a->n, begin = p->unit, end = p->unit_end;
     TYPE *saved = (TYPE *)a->workspace + row * a->saved * n;
     TYPE *h = (TYPE *)a->output + row * n;
-    const TYPE *c = before < 0 ? (const TYPE *)a->cx + sample * n
-                               : (const TYPE *)a->workspace +
-                                     before * a->saved * n + 4 * n;
+    const TYPE *c =
+        before < 0 ? (const TYPE *)a->cx + sample * n
+                   : (const TYPE *)a->workspace + before * a->saved * n + 4 * n;
     const TYPE *hidden = before < 0 ? (const TYPE *)a->hx + sample * n
                                     : (const TYPE *)a->output + before * n;
 
@@ -259,8 +259,8 @@ static void T(plain_gradient)(kind kind, int64_t begin, int64_t end,
                               const TYPE *h, TYPE *dh, TYPE *to)
 {
     for (int64_t u = begin; u < end; u++) {
-        to[u] = kind == RELU ? (h[u] > 0 ? dh[u] : 0)
-                             : dh[u] * (1 - h[u] * h[u]);
+        to[u] =
+            kind == RELU ? (h[u] > 0 ? dh[u] : 0) : dh[u] * (1 - h[u] * h[u]);
         dh[u] = 0;
     }
 }
@@ -271,9 +271,8 @@ static void T(gradient)(const layer *a, int64_t sample, int64_t row,
 {
     int64_t n = a->n, begin = p->unit, end = p->unit_end;
     const TYPE *s = (const TYPE *)a->workspace + row * a->saved * n;
-    const TYPE *w = a->grad_saved
-                        ? (const TYPE *)a->grad_saved + row * a->saved * n
-                        : NULL;
+    const TYPE *w =
+        a->grad_saved ? (const TYPE *)a->grad_saved + row * a->saved * n : NULL;
     const TYPE *grad = a->grad_output;
     TYPE *dh = (TYPE *)a->to_hx + sample * n;
     TYPE *to = (TYPE *)a->to_input + row * a->gates * n;
@@ -287,11 +286,10 @@ static void T(gradient)(const layer *a, int64_t sample, int64_t row,
                 : (const TYPE *)a->workspace + (before * 5 + 4) * n,
      w, dh, (TYPE *)a->to_cx + sample * n, to);
     else if (a->kind == GRU)
-        T(gru_gradient)
-    (n, begin, end, s,
-     before < 0 ? (const TYPE *)a->hx + sample * n
-                : (const TYPE *)a->output + before * n,
-     w, dh, to, (TYPE *)a->to_hidden + row * 3 * n);
+        T(gru_gradient)(n, begin, end, s,
+                        before < 0 ? (const TYPE *)a->hx + sample * n
+                                   : (const TYPE *)a->output + before * n,
+                        w, dh, to, (TYPE *)a->to_hidden + row * 3 * n);
     else T(plain_gradient)(a->kind, begin, end,
                            (const TYPE *)a->output + row * n, dh, to);
 }

@@ -64,8 +64,8 @@ static rows *rows_of(const layer *a)
         if (before < 0 || before == a->steps)
             continue;
         all[t].past = all[before].first;
-        all[t].known = all[before].count < all[t].count ? all[before].count
-                                                        : all[t].count;
+        all[t].known =
+            all[before].count < all[t].count ? all[before].count : all[t].count;
     }
     return all;
 }
@@ -110,8 +110,7 @@ static core_tensor *through_sigmoid(core__scope *s, core_tensor *x,
 
 static core_tensor *through_tanh(core__scope *s, core_tensor *x, core_tensor *y)
 {
-    return core__x_mul(s, x,
-                       core__x_rsub_scalar(s, 1, core__x_mul(s, y, y)));
+    return core__x_mul(s, x, core__x_rsub_scalar(s, 1, core__x_mul(s, y, y)));
 }
 
 static void saved_parts(core__scope *s, const layer *a, const rows *r,
@@ -155,8 +154,8 @@ static core_tensor *gru_gates(core__scope *s, const layer *a, const rows *r,
     core_tensor *p[4], *gates[3], *h = before(s, r, a->output, a->hx), *x;
 
     saved_parts(s, a, r, 4, p);
-    gates[1] = with_saved(
-        s, a, r, 1, core__x_mul(s, *dh, core__x_sub(s, h, p[2])));
+    gates[1] =
+        with_saved(s, a, r, 1, core__x_mul(s, *dh, core__x_sub(s, h, p[2])));
     gates[1] = through_sigmoid(s, gates[1], p[1]);
     x = core__x_mul(s, *dh, core__x_rsub_scalar(s, 1, p[1]));
     x = through_tanh(s, with_saved(s, a, r, 2, x), p[2]);
@@ -178,8 +177,8 @@ static core_tensor *plain_gates(core__scope *s, const layer *a, const rows *r,
     if (a->mode == CORE__RECURRENT_TANH)
         return through_tanh(s, dh, h);
     return core__x_mul(
-        s, dh, core__x_cast(s, CORE__DO(s, core_gt_scalar, h, core_int(0)),
-                            h->dtype));
+        s, dh,
+        core__x_cast(s, CORE__DO(s, core_gt_scalar, h, core_int(0)), h->dtype));
 }
 
 /* Replaces the first `count` rows of *state, which is owned. */
@@ -189,8 +188,7 @@ static void replace(core__scope *s, core_tensor **state, int64_t count,
     core_tensor *parts[2] = {x, NULL};
 
     if (s->status == CORE_OK && count < (*state)->sizes[0]) {
-        parts[1] =
-            core__x_slice(s, *state, 0, count, (*state)->sizes[0]);
+        parts[1] = core__x_slice(s, *state, 0, count, (*state)->sizes[0]);
         x = CORE__DO(s, core_cat, parts, 2, 0);
     }
     if (s->status != CORE_OK)
@@ -237,8 +235,9 @@ static core_status first_gradient(core_tensor *given, core_tensor *like,
                                   core_tensor **out)
 {
     *out = core__formula_same(given);
-    return given || !like ? CORE_OK
-                          : core_zeros_like(like, CORE_DTYPE_NONE, NULL, -1, out);
+    return given || !like
+               ? CORE_OK
+               : core_zeros_like(like, CORE_DTYPE_NONE, NULL, -1, out);
 }
 
 static core_status recorded_steps(const layer *a, const rows *all,
@@ -341,8 +340,8 @@ static core_status of_parameters(const layer *a, const rows *all,
 
     core__scope_begin(&s);
     if (mask[4])
-        *out_bias = core__formula_same(
-            core__x_sum_dim(&s, gates, &dim, 1, false));
+        *out_bias =
+            core__formula_same(core__x_sum_dim(&s, gates, &dim, 1, false));
     if (mask[3] && a->rows == 0)
         *out_weight = core__formula_same(core__x_zeros_like(&s, a->weight));
     else if (mask[3]) {
@@ -350,8 +349,8 @@ static core_status of_parameters(const layer *a, const rows *all,
         states = core__scope_keep(&s, states);
         if (s.status == CORE_OK)
             states = core__x_cast(&s, states, gates->dtype);
-        *out_weight = core__formula_same(
-            core__x_mm(&s, core__x_t(&s, gates), states));
+        *out_weight =
+            core__formula_same(core__x_mm(&s, core__x_t(&s, gates), states));
     }
     return core__scope_end(&s);
 }
@@ -365,7 +364,8 @@ core_status core__formula_recurrent_grad(
     core_tensor **out0, core_tensor **out1, core_tensor **out2,
     core_tensor **out3, core_tensor **out4)
 {
-    const bool saves = mode == CORE__RECURRENT_LSTM || mode == CORE__RECURRENT_GRU;
+    const bool saves =
+        mode == CORE__RECURRENT_LSTM || mode == CORE__RECURRENT_GRU;
     layer a = {.grad_output = grad_output,
                .grad_hy = grad_hy,
                .grad_cy = mode == CORE__RECURRENT_LSTM ? grad_cy : NULL,
@@ -386,9 +386,9 @@ core_status core__formula_recurrent_grad(
     rows *all;
 
     (void)output_mask_count;
-    a.steps = a.sizes     ? (int64_t)batch_sizes_count
-              : a.batch   ? a.rows / a.batch
-                          : 0;
+    a.steps = a.sizes   ? (int64_t)batch_sizes_count
+              : a.batch ? a.rows / a.batch
+                        : 0;
     all = rows_of(&a);
     if (!all)
         return core__error_memory((size_t)a.steps * sizeof *all);

@@ -45,26 +45,37 @@ static core_status call(const layer *l, run *r)
         value_ints(l->packed ? (uint32_t)l->steps : 0, r->sizes);
     const core_value mode = {.tag = CORE_VALUE_INT, .u.i = l->kind};
     tensor **t = r->t;
-    const core_value args[] = {
-        value_view(t[0]),       value_view(t[1]), value_view(t[2]),
-        value_view(t[3]),       value_view(t[4]), steps, mode,
-        value_bool(l->reverse)};
+    const core_value args[] = {value_view(t[0]),
+                               value_view(t[1]),
+                               value_view(t[2]),
+                               value_view(t[3]),
+                               value_view(t[4]),
+                               steps,
+                               mode,
+                               value_bool(l->reverse)};
     core_value results[] = {value_view(t[8]), value_view(t[9]),
                             value_view(t[10]), value_view(t[11])};
-    const core_value back[] = {
-        value_view(t[5]),  value_view(t[6]), value_view(t[7]),
-        value_view(NULL),  value_view(t[8]), value_view(t[1]),
-        value_view(t[2]),  value_view(t[3]), value_view(t[11]),
-        steps,             mode,             value_bool(l->reverse)};
+    const core_value back[] = {value_view(t[5]),
+                               value_view(t[6]),
+                               value_view(t[7]),
+                               value_view(NULL),
+                               value_view(t[8]),
+                               value_view(t[1]),
+                               value_view(t[2]),
+                               value_view(t[3]),
+                               value_view(t[11]),
+                               steps,
+                               mode,
+                               value_bool(l->reverse)};
     core_value grads[] = {
-        value_view(r->out[0]),
-        value_view(l->kind == GRU ? r->out[1] : NULL), value_view(r->out[2]),
-        value_view(l->kind == LSTM ? r->out[3] : NULL)};
+        value_view(r->out[0]), value_view(l->kind == GRU ? r->out[1] : NULL),
+        value_view(r->out[2]), value_view(l->kind == LSTM ? r->out[3] : NULL)};
     core_status status;
 
     status = view_launch("_recurrent_layer", args, 8, results, 4);
-    return status ? status
-                  : view_launch("_recurrent_layer_backward", back, 12, grads, 4);
+    return status
+               ? status
+               : view_launch("_recurrent_layer_backward", back, 12, grads, 4);
 }
 
 /* Runs the layer with the same numbers in any dtype. */
@@ -75,11 +86,18 @@ static run run_layer(const layer *l, core_dtype dtype, bool turned)
     int64_t saved = saved_of[l->kind] * n, lstm = l->kind == LSTM;
     run r = {.t = {NULL}};
     int64_t rows = rows_of(l, r.sizes);
-    const int64_t sizes[][2] = {
-        {rows, gates},   {l->batch, n}, {l->batch, n}, {gates, n}, {gates, 1},
-        {rows, n},       {l->batch, n}, {l->batch, lstm ? n : 0},
-        {rows, n},       {l->batch, n}, {l->batch, lstm ? n : 0},
-        {rows, saved}};
+    const int64_t sizes[][2] = {{rows, gates},
+                                {l->batch, n},
+                                {l->batch, n},
+                                {gates, n},
+                                {gates, 1},
+                                {rows, n},
+                                {l->batch, n},
+                                {l->batch, lstm ? n : 0},
+                                {rows, n},
+                                {l->batch, n},
+                                {l->batch, lstm ? n : 0},
+                                {rows, saved}};
 
     for (uint32_t i = 0; i < 12; i++) {
         tensor *x = tensor_new(dtype, i == 4 ? 1 : 2, sizes[i]);

@@ -199,10 +199,10 @@ static void run_cells(const layer *l, core_tensor *out[3])
             keep(h);
             keep(c);
         } else {
-            OK((l->kind == GRU    ? core_gru_cell
-                : l->kind == TANH ? core_rnn_tanh_cell
-                                  : core_rnn_relu_cell)(x, h, w[0], w[1], w[2],
-                                                        w[3], &h));
+            OK((l->kind == GRU ? core_gru_cell
+                : l->kind == TANH
+                    ? core_rnn_tanh_cell
+                    : core_rnn_relu_cell)(x, h, w[0], w[1], w[2], w[3], &h));
             keep(h);
         }
         y[i] = h;
@@ -385,8 +385,9 @@ END_TEST
 
 SUITE("ops/recurrent", a_layer_is_its_cells,
       the_second_direction_reads_the_sequence_backward,
-      a_packed_sequence_is_its_samples,
-      input_may_lack_a_batch, batch_first_does_not_matter_without_a_batch,
-      a_batch_without_samples_has_gradients_of_zero, lengths_that_cannot_be_counted_are_refused,
+      a_packed_sequence_is_its_samples, input_may_lack_a_batch,
+      batch_first_does_not_matter_without_a_batch,
+      a_batch_without_samples_has_gradients_of_zero,
+      lengths_that_cannot_be_counted_are_refused,
       a_training_step_costs_in_proportion_to_the_sequence,
       bad_input_is_refused_by_name)
