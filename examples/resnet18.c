@@ -37,27 +37,15 @@ static core_status add_conv(core_module *m, const char *conv, const char *norm,
         &part);
 }
 
-static core_tensor *part(core_module *m, const char *name, core_tensor *x)
+static core_tensor *block_forward(core_module *m, core_tensor *x)
 {
-    return core_x_module(core_module_child(m, name), x);
-}
+    core_tensor *y =
+        core_x_relu(core_x_child(m, "bn1", core_x_child(m, "conv1", x)));
 
-static core_status block_forward(core_module *m, void *context,
-                                 core_tensor *const *inputs, size_t ninputs,
-                                 core_tensor **outputs, size_t *noutputs)
-{
-    core_scope scope = core_scope_begin();
-    core_tensor *x = inputs[0], *y;
-
-    (void)context;
-    (void)ninputs;
-    *noutputs = 1;
-    y = core_x_relu(part(m, "bn1", part(m, "conv1", x)));
-    y = part(m, "bn2", part(m, "conv2", y));
+    y = core_x_child(m, "bn2", core_x_child(m, "conv2", y));
     if (core_module_child(m, "downsample"))
-        x = part(m, "downsample", x);
-    return core_scope_end_with(scope, core_x_relu(core_x_add(y, x)),
-                               &outputs[0]);
+        x = core_x_child(m, "downsample", x);
+    return core_x_relu(core_x_add(y, x));
 }
 
 static core_status add_block(core_module *layer, const char *name, int64_t in,
@@ -67,8 +55,7 @@ static core_status add_block(core_module *layer, const char *name, int64_t in,
     core_module *block, *shortcut;
 
     CORE_TRY(core_module_take_child(
-        layer, name,
-        core_module_create("BasicBlock", block_forward, NULL, NULL, &block),
+        layer, name, core_nn_expression("BasicBlock", block_forward, &block),
         &block));
     block = core_module_child(layer, name);
     CORE_TRY(add_conv(block, "conv1", "bn1", in, out, 3, stride, options));
@@ -102,11 +89,11 @@ static core_status add_parts(core_module *m, const core_nn_options *options)
 
 static core_tensor *forward(core_module *m, core_tensor *x)
 {
-    x = core_x_relu(part(m, "bn1", part(m, "conv1", x)));
+    x = core_x_relu(core_x_child(m, "bn1", core_x_child(m, "conv1", x)));
     x = core_x_max_pool2d(x, CORE_SIZES(3), CORE_SIZES(2), CORE_SIZES(1));
-    x = part(m, "layer2", part(m, "layer1", x));
-    x = part(m, "layer4", part(m, "layer3", x));
-    return part(m, "fc", core_x_mean_dim(x, CORE_SIZES(2, 3)));
+    x = core_x_child(m, "layer2", core_x_child(m, "layer1", x));
+    x = core_x_child(m, "layer4", core_x_child(m, "layer3", x));
+    return core_x_child(m, "fc", core_x_mean_dim(x, CORE_SIZES(2, 3)));
 }
 
 static core_status train(core_module *m, core_device *device, int steps)

@@ -127,13 +127,13 @@ calls_residual() { # file
     cat <<'END'
 int main(void)
 {
-    core_module *module = NULL, *inner = NULL;
+    core_scope scope = core_scope_begin();
+    core_module *module = NULL;
     core_tensor *x = NULL, *y = NULL;
 
-    core_module_create("Residual", residual, NULL, NULL, &module);
-    core_nn_linear(3, 3, true, NULL, &inner);
-    core_module_add_child(module, "inner", inner);
-    core_module_release(inner);
+    core_nn_expression("Residual", residual, &module);
+    CORE_MODULE_CHILD(module, "inner", core_nn_linear, 3, 3, true, NULL);
+    core_scope_end(scope);
     core_ones((const int64_t[]){2, 3}, 2, CORE_F32, NULL, &x);
     if (core_module_call(module, x, &y) != CORE_OK)
         puts(core_error_message());

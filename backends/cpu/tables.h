@@ -47,6 +47,7 @@
     X(reduce)             \
     X(softmax)            \
     X(attention)          \
+    X(recurrent)          \
     X(norm)               \
     X(batchnorm)
 

@@ -238,6 +238,37 @@ core_status core_nn_function(core_status (*function)(core_tensor *input,
                                sizeof function, out_module);
 }
 
+typedef core_tensor *(*expression)(core_module *module, core_tensor *input);
+
+static core_status expression_forward(core_module *module, void *context,
+                                      core_tensor *const *inputs,
+                                      size_t ninputs, core_tensor **outputs,
+                                      size_t *noutputs)
+{
+    const expression *function = context;
+    core_tensor *x, *y = NULL;
+    core_scope scope;
+
+    CORE_TRY(core__module_one_input(module, inputs, ninputs, &x));
+    scope = core_scope_begin();
+    return core__module_one_output(
+        core_scope_end_with(scope, (*function)(module, x), &y), &y, outputs,
+        noutputs);
+}
+
+core_status core_nn_expression(const char *type,
+                               core_tensor *(*function)(core_module *module,
+                                                        core_tensor *input),
+                               core_module **out_module)
+{
+    CORE__NOT_NULL(out_module);
+    *out_module = NULL;
+    CORE__NOT_NULL(type);
+    CORE__NOT_NULL(function);
+    return core__module_create(type, expression_forward, &function,
+                               sizeof function, out_module);
+}
+
 /* -------------------------------------------------------------- sequence -- */
 
 static core_status sequential_forward(core_module *module, void *context,

@@ -114,18 +114,22 @@ static core_status check(const recurrent *r)
 
 /* ---------------------------------------------------------------- calls -- */
 
-/* States of zeros for a sequence. */
+/* States of zeros for a sequence: [layers, batch, size], or without a batch. */
 static core_status zero_states(const recurrent *r, core_tensor *x,
                                core_tensor *states[2])
 {
-    int64_t sizes[3] = {r->layers * (r->bidirectional ? 2 : 1),
-                        x->sizes[r->batch_first ? 0 : 1], output_size(r)};
+    int64_t sizes[3] = {r->layers * (r->bidirectional ? 2 : 1)};
+    uint32_t last = x->ndim - 1;
 
-    CORE_TRY(core_new_zeros(x, sizes, 3, CORE_DTYPE_NONE, NULL, &states[0]));
+    if (last == 2)
+        sizes[1] = x->sizes[r->batch_first ? 0 : 1];
+    sizes[last] = output_size(r);
+    CORE_TRY(
+        core_new_zeros(x, sizes, x->ndim, CORE_DTYPE_NONE, NULL, &states[0]));
     if (r->kind != CORE_NN_LSTM)
         return CORE_OK;
-    sizes[2] = r->hidden_size;
-    return core_new_zeros(x, sizes, 3, CORE_DTYPE_NONE, NULL, &states[1]);
+    sizes[last] = r->hidden_size;
+    return core_new_zeros(x, sizes, x->ndim, CORE_DTYPE_NONE, NULL, &states[1]);
 }
 
 static core_status run(const core_module *module, const recurrent *r,
@@ -185,11 +189,11 @@ static core_status recurrent_forward(core_module *module, void *context,
     while (given < ninputs && inputs[given])
         given++;
     if (given != ninputs || (ninputs != 1 && ninputs != 1 + nstates) ||
-        inputs[0]->ndim != 3)
+        inputs[0]->ndim < 2 || inputs[0]->ndim > 3)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "a %s was called with %zu inputs; it accepts a "
-                           "sequence of 3 dimensions, and optionally %zu "
-                           "state%s",
+                           "sequence of 3 dimensions, or 2 without a batch, "
+                           "and optionally %zu state%s",
                            module->type, ninputs, nstates,
                            nstates == 1 ? "" : "s");
     status = ninputs == 1 ? zero_states(r, inputs[0], zeros) : CORE_OK;

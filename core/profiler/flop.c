@@ -149,6 +149,29 @@ static uint64_t attention_backward(const core_value *args, uint32_t nargs,
            (inner * (1 + query + key) + outer * ((query | key) + value));
 }
 
+/* The product of each row with the weight. */
+static uint64_t recurrent_at(const core_value *args, uint32_t nargs,
+                             uint32_t weight, uint32_t rows)
+{
+    return nargs <= weight ? 0
+                           : 2 * elements(tensor_at(args, weight)) *
+                                 size_at(tensor_at(args, rows), 2);
+}
+
+static uint64_t recurrent(const core_value *args, uint32_t nargs,
+                          const core_value *results)
+{
+    (void)results;
+    return recurrent_at(args, nargs, 3, 0);
+}
+
+static uint64_t recurrent_backward(const core_value *args, uint32_t nargs,
+                                   const core_value *results)
+{
+    (void)results;
+    return recurrent_at(args, nargs, 7, 4);
+}
+
 /* By the name of the functional variant. */
 static const struct {
     const char *name;
@@ -168,6 +191,8 @@ static const struct {
     {"addr", outer_product},
     {"convolution", convolution},
     {"convolution_backward", convolution_backward},
+    {"_recurrent_layer", recurrent},
+    {"_recurrent_layer_backward", recurrent_backward},
     {"_scaled_dot_product_efficient_attention", attention},
     {"_scaled_dot_product_efficient_attention_backward", attention_backward},
 };

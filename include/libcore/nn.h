@@ -135,6 +135,27 @@ core_status core_module_call(core_module *module, core_tensor *input,
 core_tensor *core_x_module_at(const char *where, core_module *module,
                               core_tensor *input);
 
+/* The same for a child of a module, by its name or path.  NOT_FOUND: there is
+ * none.  INVALID_ARGUMENT: module is NULL. */
+#define core_x_child(module, path, input) \
+    core_x_child_at(CORE_HERE, module, path, input)
+core_tensor *core_x_child_at(const char *where, core_module *module,
+                             const char *path, core_tensor *input);
+
+/* Creates a child by a function whose last parameter is out_module, with the
+ * arguments before it:
+ *
+ *     CORE_MODULE_CHILD(module, "fc", core_nn_linear, 256, 10, true, NULL);
+ *
+ * A statement.  An error becomes that of the innermost scope, as with
+ * CORE_CHECK. */
+#define CORE_MODULE_CHILD(module, name, create, ...)               \
+    do {                                                           \
+        core_module *child_ = NULL;                                \
+        (void)CORE_CHECK(core_module_take_child(                   \
+            module, name, create(__VA_ARGS__, &child_), &child_)); \
+    } while (0)
+
 /* Sets whether a module and its descendants are in training, as new modules
  * are.  Dropout and batch normalization depend on it.  Accepts NULL. */
 void core_module_set_training(core_module *module, bool training);
@@ -365,6 +386,20 @@ core_status core_nn_function(core_status (*function)(core_tensor *input,
                                                      core_tensor **out),
                              core_module **out_module);
 
+/* Creates a module with one input, whose output a function computes as an
+ * expression (expressions.h), usually of the module's children:
+ *
+ *     static core_tensor *residual(core_module *module, core_tensor *x)
+ *     {
+ *         return core_x_add(x, core_x_child(module, "inner", x));
+ *     }
+ *
+ * Each call has a scope.  type: the module's name in error messages; copied. */
+core_status core_nn_expression(const char *type,
+                               core_tensor *(*function)(core_module *module,
+                                                        core_tensor *input),
+                               core_module **out_module);
+
 /* Creates a module that passes the output of each module to the next one.  They
  * become its children "0", "1", and so on.  It takes over the caller's
  * references to them, also if it fails.  INVALID_ARGUMENT: one of them is NULL,
@@ -400,7 +435,9 @@ typedef struct core_nn_recurrent_options {
  * Inputs: a sequence [L, N, input_size], and the first states: hidden
  * [layers * D, N, H], and for an LSTM cell [layers * D, N, hidden_size].
  * Without states, they are 0.  Outputs: a sequence [L, N, D * H], then the last
- * states; those that the capacity of outputs excludes are not returned.
+ * states; those that the capacity of outputs excludes are not returned.  One
+ * sample may be given without the dimension N, which the states and the outputs
+ * then lack too.
  *
  * Parameters of layer 0: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0
  * unless no_bias, and weight_hr_l0 with a projection; those of the backward

@@ -242,6 +242,15 @@ static inline void core_list_unpack_at(const char *where, core_list list,
 #define CORE_NO_FLOATS core_floats_from(NULL, 0)
 #define CORE_NO_LIST core_list_from(NULL, 0)
 
+/* Options of a function, for C: the address of a struct whose struct_size is
+ * set, with the given fields, at least one; the others are 0:
+ *
+ *     CORE_OPTIONS(core_sgd_options, .learning_rate = 0.1, .momentum = 0.9)
+ *
+ * The struct exists until the end of the block. */
+#define CORE_OPTIONS(type, ...) \
+    (&(const type){.struct_size = sizeof(type), __VA_ARGS__})
+
 /* Lists of at least one item: CORE_SIZES(2, 3), CORE_LIST(a, b, c).  In C the
  * items live until the end of the block, in C++ until the end of the
  * statement. */

@@ -9,93 +9,92 @@
 #include "layers.h"
 
 #include <math.h>
+#include <string.h>
 
-/* Indices of the parameters. */
-enum { TOKENS = 0, PLACES = 1, BLOCKS = 2 };
-enum {
-    NORM1,
-    NORM1_BIAS,
-    QKV,
-    QKV_BIAS,
-    PROJECTION,
-    PROJECTION_BIAS,
-    NORM2,
-    NORM2_BIAS,
-    WIDEN,
-    WIDEN_BIAS,
-    NARROW,
-    NARROW_BIAS,
-    BLOCK
-};
+/* Parameters, and the children of a block. */
+enum { TOKENS, PLACES };
+static const char *const children[] = {"norm1", "qkv",   "projection",
+                                       "norm2", "widen", "narrow"};
+enum { NORM1, QKV, PROJECTION, NORM2, WIDEN, NARROW, CHILDREN };
 
 /* A uniform distribution with the standard deviation of 0.02 that is usual for
  * these networks. */
 #define SPREAD (0.02 * 1.7320508075688772)
 
-static core_status add_norm(train_model *model, core_device *device,
-                            const char *name)
+static core_status make_norm(int64_t width, core_module **out)
 {
-    char full[48];
-
-    snprintf(full, sizeof full, "%s.weight", name);
-    CORE_TRY(train_model_add(model, device, 0, full, &model->width, 1, 1, 0));
-    snprintf(full, sizeof full, "%s.bias", name);
-    return train_model_add(model, device, 0, full, &model->width, 1, 0, 0);
+    return core_nn_layer_norm(&width, 1, 1e-5, true, &train_on_host, out);
 }
 
-static core_status add_linear(train_model *model, core_device *device,
-                              uint64_t seed, const char *name, int64_t outputs,
-                              int64_t inputs, double bound)
+static core_status add_children(core_module *block, int64_t width)
 {
-    const int64_t sizes[2] = {outputs, inputs};
-    char full[48];
+    static const int8_t outputs[CHILDREN] = {0, 3, 1, 0, 4, 1};
+    core_module *child;
 
-    snprintf(full, sizeof full, "%s.weight", name);
-    CORE_TRY(train_model_add(model, device, seed, full, sizes, 2, 0, bound));
-    snprintf(full, sizeof full, "%s.bias", name);
-    return train_model_add(model, device, seed, full, sizes, 1, 0, 0);
+    for (int i = 0; i < CHILDREN; i++)
+        CORE_TRY(core_module_take_child(
+            block, children[i],
+            outputs[i] == 0 ? make_norm(width, &child)
+                            : core_nn_linear(width * (i == NARROW ? 4 : 1),
+                                             width * outputs[i], true,
+                                             &train_on_host, &child),
+            &child));
+    return CORE_OK;
 }
 
-static core_status add_block(train_model *model, core_device *device,
-                             uint64_t seed, int64_t number)
+static core_status make_block(int64_t width, core_module **out)
 {
-    /* The residual sum grows with the number of blocks. */
-    double less = SPREAD / sqrt(2.0 * (double)model->layers);
+    core_status status;
+
+    CORE_TRY(core_module_create("Block", NULL, NULL, NULL, out));
+    status = add_children(*out, width);
+    if (status != CORE_OK) {
+        core_module_release(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+static core_status gpt_build(train_model *model)
+{
     int64_t width = model->width;
-    char name[40];
+    core_module *part;
+    char name[32];
 
-    snprintf(name, sizeof name, "block%lld.norm1", (long long)number);
-    CORE_TRY(add_norm(model, device, name));
-    snprintf(name, sizeof name, "block%lld.qkv", (long long)number);
-    CORE_TRY(add_linear(model, device, seed, name, 3 * width, width, SPREAD));
-    snprintf(name, sizeof name, "block%lld.projection", (long long)number);
-    CORE_TRY(add_linear(model, device, seed, name, width, width, less));
-    snprintf(name, sizeof name, "block%lld.norm2", (long long)number);
-    CORE_TRY(add_norm(model, device, name));
-    snprintf(name, sizeof name, "block%lld.widen", (long long)number);
-    CORE_TRY(add_linear(model, device, seed, name, 4 * width, width, SPREAD));
-    snprintf(name, sizeof name, "block%lld.narrow", (long long)number);
-    return add_linear(model, device, seed, name, width, 4 * width, less);
+    CORE_TRY(train_model_parameter(
+        model, "characters", (const int64_t[]){model->classes, width}, 2));
+    CORE_TRY(train_model_parameter(
+        model, "places", (const int64_t[]){model->context, width}, 2));
+    for (int64_t i = 0; i < model->layers; i++) {
+        snprintf(name, sizeof name, "block%lld", (long long)i + 1);
+        CORE_TRY(train_model_take(model, name, i, model->layers,
+                                  make_block(width, &part), &part));
+    }
+    return train_model_take(model, "norm", 0, 1, make_norm(width, &part),
+                            &part);
 }
 
-static core_status gpt_build(train_model *model, uint64_t seed)
+/* Normalizations begin as the identity, and biases with 0. */
+static void gpt_range(const train_model *model, size_t parameter,
+                      double *out_centre, double *out_bound)
 {
-    const int64_t tokens[2] = {model->classes, model->width};
-    const int64_t places[2] = {model->context, model->width};
-    core_device *device = train_model_place(model, 0, 1);
+    const char *name = model->names[parameter];
+    bool bias = strstr(name, ".bias"), norm = strstr(name, "norm");
 
-    CORE_TRY(train_model_add(model, device, seed, "characters", tokens, 2, 0,
-                             SPREAD));
-    CORE_TRY(
-        train_model_add(model, device, seed, "places", places, 2, 0, SPREAD));
-    for (int64_t i = 0; i < model->layers; i++)
-        CORE_TRY(add_block(model, train_model_place(model, i, model->layers),
-                           seed, i + 1));
-    return add_norm(model, device, "norm");
+    *out_centre = norm && !bias ? 1 : 0;
+    *out_bound = norm || bias ? 0 : SPREAD;
+    /* The residual sum grows with the number of blocks. */
+    if (strstr(name, "projection.weight") || strstr(name, "narrow.weight"))
+        *out_bound /= sqrt(2.0 * (double)model->layers);
+}
+
+static core_module *child_of(core_module *block, int child)
+{
+    return core_module_child(block, children[child]);
 }
 
 /* x + projection(attention(norm(x))); x: [n, length, width]. */
-static core_tensor *attention(const train_model *model, core_tensor *const *w,
+static core_tensor *attention(const train_model *model, core_module *block,
                               core_tensor *x, bool training)
 {
     int64_t n = core_x_size(x, 0), length = core_x_size(x, 1);
@@ -103,8 +102,8 @@ static core_tensor *attention(const train_model *model, core_tensor *const *w,
     double dropout = training ? model->dropout : 0;
     core_tensor *y, *qkv;
 
-    y = train_norm(x, w[NORM1], w[NORM1_BIAS]);
-    qkv = train_linear(model, y, w[QKV], w[QKV_BIAS]);
+    y = train_layer(child_of(block, NORM1), x);
+    qkv = train_linear(model, child_of(block, QKV), y);
     qkv = core_x_reshape(qkv, CORE_SIZES(n, length, 3, heads, width / heads));
     qkv = core_x_permute(qkv, CORE_SIZES(2, 0, 3, 1, 4));
     y = core_x_scaled_dot_product_attention(
@@ -112,19 +111,19 @@ static core_tensor *attention(const train_model *model, core_tensor *const *w,
         core_x_select(qkv, 0, 2), NULL, dropout, true);
     y = core_x_permute(y, CORE_SIZES(0, 2, 1, 3));
     y = core_x_reshape(y, CORE_SIZES(n, length, width));
-    y = train_linear(model, y, w[PROJECTION], w[PROJECTION_BIAS]);
+    y = train_linear(model, child_of(block, PROJECTION), y);
     y = train_dropout(y, dropout, training);
     return core_x_add(train_beside(x, y), y);
 }
 
 /* x + narrow(gelu(widen(norm(x)))) */
-static core_tensor *network(const train_model *model, core_tensor *const *w,
+static core_tensor *network(const train_model *model, core_module *block,
                             core_tensor *x, bool training)
 {
-    core_tensor *y = train_norm(x, w[NORM2], w[NORM2_BIAS]);
+    core_tensor *y = train_layer(child_of(block, NORM2), x);
 
-    y = core_x_gelu(train_linear(model, y, w[WIDEN], w[WIDEN_BIAS]));
-    y = train_linear(model, y, w[NARROW], w[NARROW_BIAS]);
+    y = core_x_gelu(train_linear(model, child_of(block, WIDEN), y));
+    y = train_linear(model, child_of(block, NARROW), y);
     return core_x_add(train_beside(x, y),
                       train_dropout(y, model->dropout, training));
 }
@@ -143,10 +142,11 @@ static core_tensor *embed(const train_model *model, core_tensor *characters,
 
 static core_tensor *logits_of(const train_model *model, core_tensor *x)
 {
-    core_tensor *const *w = model->parameters + model->count - 2;
+    core_tensor *table = model->parameters[TOKENS];
 
-    x = core_x_reshape(train_norm(x, w[0], w[1]), CORE_SIZES(-1, model->width));
-    return train_linear(model, x, model->parameters[TOKENS], NULL);
+    x = train_layer(model->parts[model->layers], x);
+    x = core_x_reshape(x, CORE_SIZES(-1, model->width));
+    return core_x_linear(train_beside(x, table), table);
 }
 
 /* Each block has a scope, so that its intermediate results are released before
@@ -154,13 +154,14 @@ static core_tensor *logits_of(const train_model *model, core_tensor *x)
 static core_tensor *gpt_forward(const train_model *model,
                                 core_tensor *characters, bool training)
 {
-    core_tensor *const *w = model->parameters + BLOCKS;
     core_tensor *x = embed(model, characters, training);
 
-    for (int64_t i = 0; i < model->layers; i++, w += BLOCK) {
+    for (int64_t i = 0; i < model->layers; i++) {
         core_scope scope = core_scope_begin();
+        core_module *block = model->parts[i];
 
-        x = network(model, w, attention(model, w, x, training), training);
+        x = network(model, block, attention(model, block, x, training),
+                    training);
         x = core_scope_return(scope, x);
     }
     return logits_of(model, x);
@@ -181,5 +182,6 @@ const train_model_kind train_gpt = {
                  .clip = 1,
                  .dropout = 0.1},
     .build = gpt_build,
+    .range = gpt_range,
     .forward = gpt_forward,
 };

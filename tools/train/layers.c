@@ -12,21 +12,23 @@ core_tensor *train_beside(core_tensor *x, const core_tensor *other)
     return core_x_to(x, CORE_DTYPE_NONE, device);
 }
 
-core_tensor *train_linear(const train_model *model, core_tensor *x,
-                          core_tensor *weight, core_tensor *bias)
+core_tensor *train_layer(core_module *layer, core_tensor *x)
 {
-    core_tensor *y = NULL;
-
-    x = train_beside(x, weight);
-    if (!model->fp8)
-        return core_x_linear(x, weight, bias);
-    return core_scope_own(train_fp8_linear(model, x, weight, bias, &y), &y);
+    return core_x_module(layer,
+                         train_beside(x, core_module_tensor(layer, "weight")));
 }
 
-core_tensor *train_norm(core_tensor *x, core_tensor *weight, core_tensor *bias)
+core_tensor *train_linear(const train_model *model, core_module *layer,
+                          core_tensor *x)
 {
-    return core_x_layer_norm(train_beside(x, weight),
-                             CORE_SIZES(core_x_size(weight, 0)), weight, bias);
+    core_tensor *weight = core_module_tensor(layer, "weight"), *y = NULL;
+
+    if (!model->fp8)
+        return train_layer(layer, x);
+    return core_scope_own(
+        train_fp8_linear(model, train_beside(x, weight), weight,
+                         core_module_tensor(layer, "bias"), &y),
+        &y);
 }
 
 core_tensor *train_dropout(core_tensor *x, double p, bool training)

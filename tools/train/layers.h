@@ -15,9 +15,11 @@
 
 /* Moves x to the device of another tensor. */
 core_tensor *train_beside(core_tensor *x, const core_tensor *other);
-core_tensor *train_linear(const train_model *model, core_tensor *x,
-                          core_tensor *weight, core_tensor *bias);
-core_tensor *train_norm(core_tensor *x, core_tensor *weight, core_tensor *bias);
+/* Runs a layer with a weight. */
+core_tensor *train_layer(core_module *layer, core_tensor *x);
+/* The same for a Linear, with --amp fp8 in eight bits. */
+core_tensor *train_linear(const train_model *model, core_module *layer,
+                          core_tensor *x);
 /* Returns x itself if there is nothing to drop. */
 core_tensor *train_dropout(core_tensor *x, double p, bool training);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The common part of all models: a list of named parameters. */
+/* The common part of all models: modules and their parameters. */
 
 #include "train.h"
 
@@ -12,6 +12,8 @@
 const train_model_kind *const train_model_kinds[] = {&train_mlp, &train_cnn,
                                                      &train_gpt, NULL};
 
+core_nn_options train_on_host = {.struct_size = sizeof train_on_host};
+
 const train_model_kind *train_model_find(const char *name)
 {
     for (size_t i = 0; train_model_kinds[i]; i++)
@@ -20,48 +22,50 @@ const train_model_kind *train_model_find(const char *name)
     return NULL;
 }
 
-static core_status reserve(train_model *model)
-{
-    size_t capacity = model->capacity ? 2 * model->capacity : 16;
-    core_tensor **parameters;
-    char(*names)[48];
-
-    if (model->count < model->capacity)
-        return CORE_OK;
-    parameters = realloc(model->parameters, capacity * sizeof *parameters);
-    if (parameters)
-        model->parameters = parameters;
-    names = realloc(model->names, capacity * sizeof *names);
-    if (names)
-        model->names = names;
-    if (!parameters || !names)
-        return train_error(CORE_ERROR_OUT_OF_MEMORY, "no memory for weights");
-    model->capacity = capacity;
-    return CORE_OK;
-}
-
 core_device *train_model_place(const train_model *model, int64_t part,
                                int64_t parts)
 {
     return model->devices[part * (int64_t)model->ndevices / parts];
 }
 
-core_status train_model_add(train_model *model, core_device *device,
-                            uint64_t seed, const char *name,
-                            const int64_t *sizes, size_t ndim, double centre,
-                            double bound)
+core_status train_model_take(train_model *model, const char *name, int64_t part,
+                             int64_t parts, core_status status,
+                             core_module *const *module)
 {
-    size_t index = model->count;
-    int64_t numel = 1;
-    float *data;
+    CORE_TRY(core_module_take_child(model->root, name, status, module));
+    if (model->nparts == TRAIN_PARTS)
+        return train_error(CORE_ERROR_UNSUPPORTED,
+                           "a model has at most %d parts", TRAIN_PARTS);
+    model->parts[model->nparts++] = *module; /* the root's reference */
+    return core_module_to(*module, CORE_DTYPE_NONE,
+                          train_model_place(model, part, parts));
+}
+
+core_status train_model_parameter(train_model *model, const char *name,
+                                  const int64_t *sizes, size_t ndim)
+{
+    core_tensor *tensor;
     core_status status;
 
-    CORE_TRY(reserve(model));
-    for (size_t i = 0; i < ndim; i++)
-        numel *= sizes[i];
-    data = malloc((size_t)numel * sizeof *data);
+    CORE_TRY(core_empty(sizes, ndim, CORE_F32, train_model_place(model, 0, 1),
+                        -1, &tensor));
+    status = core_module_add_parameter(model->root, name, tensor);
+    core_tensor_release(tensor);
+    return status;
+}
+
+/* Parameters are numbered in their order. */
+static core_status draw(train_model *model, size_t index, uint64_t seed)
+{
+    core_tensor *tensor = model->parameters[index];
+    int64_t numel = core_tensor_numel(tensor);
+    double centre = 0, bound = 0;
+    float *data = malloc((size_t)numel * sizeof *data);
+    core_status status;
+
     if (!data)
         return train_error(CORE_ERROR_OUT_OF_MEMORY, "no memory for weights");
+    model->kind->range(model, index, &centre, &bound);
     for (int64_t i = 0; i < numel; i++) {
         uint64_t number = train_random(seed, index, (uint64_t)i);
 
@@ -70,14 +74,33 @@ core_status train_model_add(train_model *model, core_device *device,
 
         data[i] = (float)(centre + uniform * bound);
     }
-    status = core_tensor_from_data(data, CORE_F32, sizes, ndim, device,
-                                   &model->parameters[index]);
+    status = core_tensor_write(tensor, data, (size_t)numel * sizeof *data);
     free(data);
-    if (status != CORE_OK)
-        return status;
-    model->count++;
-    snprintf(model->names[index], sizeof model->names[index], "%s", name);
-    return core_tensor_set_requires_grad(model->parameters[index], true);
+    return status;
+}
+
+static core_status build(train_model *model, uint64_t seed)
+{
+    core_status status;
+    uint64_t random, offset;
+
+    CORE_TRY(core_device_find("cpu", &train_on_host.device));
+    /* The layers' own initialization draws numbers; dropout must not notice. */
+    core_generator_state(NULL, &random, &offset);
+    status =
+        core_module_create(model->kind->name, NULL, NULL, NULL, &model->root);
+    if (status == CORE_OK)
+        status = model->kind->build(model);
+    core_generator_set_state(NULL, random, offset);
+    if (status == CORE_OK)
+        status = core_module_list(model->root, NULL, CORE_MODULE_PARAMETERS,
+                                  &model->all);
+    model->count = model->all.count;
+    model->parameters = model->all.tensors;
+    model->names = model->all.names;
+    for (size_t i = 0; status == CORE_OK && i < model->count; i++)
+        status = draw(model, i, seed);
+    return status;
 }
 
 core_status train_model_build(train_model *model, const train_options *options,
@@ -97,7 +120,7 @@ core_status train_model_build(train_model *model, const train_options *options,
     };
     model->ndevices = ndevices;
     memcpy(model->devices, devices, ndevices * sizeof(core_device *));
-    status = model->kind->build(model, (uint64_t)options->seed);
+    status = build(model, (uint64_t)options->seed);
     if (status != CORE_OK)
         train_model_release(model);
     return status;
@@ -105,15 +128,14 @@ core_status train_model_build(train_model *model, const train_options *options,
 
 void train_model_release(train_model *model)
 {
-    for (size_t i = 0; i < model->count; i++)
-        core_tensor_release(model->parameters[i]);
+    core_module_tensors_free(&model->all);
+    core_module_release(model->root);
     train_fp8_release(model->fp8);
-    free(model->parameters);
-    free(model->names);
     model->fp8 = NULL;
+    model->root = NULL;
     model->parameters = NULL;
     model->names = NULL;
-    model->count = model->capacity = 0;
+    model->count = model->nparts = 0;
 }
 
 int64_t train_model_size(const train_model *model)

@@ -13,6 +13,7 @@
 #include <libcore/core.h>
 #include <libcore/destination.h>
 #include <libcore/grad_scaler.h>
+#include <libcore/nn.h>
 #include <libcore/optim.h>
 #include <libcore/profiler.h>
 #include <libcore/reducer.h>
@@ -194,20 +195,29 @@ typedef struct train_model_kind {
     const train_task *task;
     /* Defaults of options that were not given. */
     train_options defaults;
-    /* Adds the parameters; the shape is already set. */
-    core_status (*build)(train_model *model, uint64_t seed);
+    /* Adds the modules and parameters; the shape is already set. */
+    core_status (*build)(train_model *model);
+    /* Parameters begin uniform in centre ± bound. */
+    void (*range)(const train_model *model, size_t parameter,
+                  double *out_centre, double *out_bound);
     /* Returns the logits, [labels of the batch, classes], on the device of the
      * last step; the innermost scope owns them.  training: dropout is on. */
     core_tensor *(*forward)(const train_model *model, core_tensor *inputs,
                             bool training);
 } train_model_kind;
 
+enum { TRAIN_PARTS = 1001 };
+
 struct train_model {
     const train_model_kind *kind;
+    core_module *root;
+    core_module *parts[TRAIN_PARTS]; /* its children, in order; borrowed */
+    size_t nparts;
+    core_module_tensors all; /* its parameters */
+    /* Those of `all`. */
     size_t count;
-    size_t capacity;
     core_tensor **parameters;
-    char (*names)[48];
+    const char **names;
     /* The devices of its parts; at least one. */
     core_device *devices[TRAIN_DEVICES];
     size_t ndevices;
@@ -238,12 +248,17 @@ core_status train_model_digest(const train_model *model, uint64_t *out_digest);
  * evenly and in order. */
 core_device *train_model_place(const train_model *model, int64_t part,
                                int64_t parts);
-/* For build: adds a parameter with a uniform distribution in centre ± bound;
- * parameters are numbered from 0 in the order of these calls. */
-core_status train_model_add(train_model *model, core_device *device,
-                            uint64_t seed, const char *name,
-                            const int64_t *sizes, size_t ndim, double centre,
-                            double bound);
+/* For build: adds a module that a function has created with a status on the
+ * host, and takes over the reference to it.  It moves to the device of its part
+ * of so many. */
+core_status train_model_take(train_model *model, const char *name, int64_t part,
+                             int64_t parts, core_status status,
+                             core_module *const *module);
+/* For build: adds a parameter on the first device. */
+core_status train_model_parameter(train_model *model, const char *name,
+                                  const int64_t *sizes, size_t ndim);
+/* For build: options of layers on the host. */
+extern core_nn_options train_on_host;
 
 /* ---------------------------------------------------------------- tasks -- */
 

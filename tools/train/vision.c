@@ -7,23 +7,19 @@
 
 #include <math.h>
 
-/* Weight and bias, uniform in ± 1 / sqrt(inputs of an output): Kaiming's
- * initialization with a = sqrt(5), the usual one. */
-static core_status add_layer(train_model *model, core_device *device,
-                             uint64_t seed, const char *name,
-                             const int64_t *sizes, size_t ndim)
+/* Weight and bias of a layer are uniform in ± 1 / sqrt(inputs of an output):
+ * Kaiming's initialization with a = sqrt(5), the usual one.  They are adjacent,
+ * the weight first. */
+static void range(const train_model *model, size_t parameter,
+                  double *out_centre, double *out_bound)
 {
+    const core_tensor *weight = model->parameters[parameter / 2 * 2];
     double inputs = 1;
-    char full[48];
 
-    for (size_t i = 1; i < ndim; i++)
-        inputs *= (double)sizes[i];
-    snprintf(full, sizeof full, "%s.weight", name);
-    CORE_TRY(train_model_add(model, device, seed, full, sizes, ndim, 0,
-                             1 / sqrt(inputs)));
-    snprintf(full, sizeof full, "%s.bias", name);
-    return train_model_add(model, device, seed, full, sizes, 1, 0,
-                           1 / sqrt(inputs));
+    for (uint32_t i = 1; i < core_tensor_ndim(weight); i++)
+        inputs *= (double)core_tensor_size(weight, i);
+    *out_centre = 0;
+    *out_bound = 1 / sqrt(inputs);
 }
 
 /* ------------------------------------------------------------------ mlp -- */
@@ -31,16 +27,17 @@ static core_status add_layer(train_model *model, core_device *device,
 static const int64_t mlp_sizes[] = {TRAIN_PIXELS, 256, 128, 100, TRAIN_CLASSES};
 enum { MLP_LAYERS = sizeof mlp_sizes / sizeof *mlp_sizes - 1 };
 
-static core_status mlp_build(train_model *model, uint64_t seed)
+static core_status mlp_build(train_model *model)
 {
+    core_module *layer;
     char name[24];
 
     for (int i = 0; i < MLP_LAYERS; i++) {
-        const int64_t sizes[2] = {mlp_sizes[i + 1], mlp_sizes[i]};
-
         snprintf(name, sizeof name, "layer%d", i + 1);
-        CORE_TRY(add_layer(model, train_model_place(model, i, MLP_LAYERS), seed,
-                           name, sizes, 2));
+        CORE_TRY(train_model_take(model, name, i, MLP_LAYERS,
+                                  core_nn_linear(mlp_sizes[i], mlp_sizes[i + 1],
+                                                 true, &train_on_host, &layer),
+                                  &layer));
     }
     return CORE_OK;
 }
@@ -48,15 +45,11 @@ static core_status mlp_build(train_model *model, uint64_t seed)
 static core_tensor *mlp_forward(const train_model *model, core_tensor *images,
                                 bool training)
 {
-    core_tensor *const *w = model->parameters;
-    core_tensor *x = images;
+    core_tensor *x = train_linear(model, model->parts[0], images);
 
     (void)training;
-    for (int i = 0; i < MLP_LAYERS; i++, w += 2) {
-        x = train_linear(model, x, w[0], w[1]);
-        if (i + 1 < MLP_LAYERS)
-            x = core_x_relu(x);
-    }
+    for (int i = 1; i < MLP_LAYERS; i++)
+        x = train_linear(model, model->parts[i], core_x_relu(x));
     return x;
 }
 
@@ -70,6 +63,7 @@ const train_model_kind train_mlp = {
                  .lr = 0.0015,
                  .lr_decay = 0.85},
     .build = mlp_build,
+    .range = range,
     .forward = mlp_forward,
 };
 
@@ -83,43 +77,61 @@ enum {
     HIDDEN = 32
 };
 
-static core_status cnn_build(train_model *model, uint64_t seed)
-{
-    const int64_t conv1[4] = {FIRST, 1, 3, 3};
-    const int64_t conv2[4] = {SECOND, FIRST, 3, 3};
-    const int64_t hidden[2] = {HIDDEN, FEATURES};
-    const int64_t output[2] = {TRAIN_CLASSES, HIDDEN};
+enum { CONV1, CONV2, DENSE, OUTPUT, CNN_LAYERS };
 
-    CORE_TRY(add_layer(model, train_model_place(model, 0, 4), seed, "conv1",
-                       conv1, 4));
-    CORE_TRY(add_layer(model, train_model_place(model, 1, 4), seed, "conv2",
-                       conv2, 4));
-    CORE_TRY(add_layer(model, train_model_place(model, 2, 4), seed, "hidden",
-                       hidden, 2));
-    return add_layer(model, train_model_place(model, 3, 4), seed, "output",
-                     output, 2);
+/* A 3 x 3 convolution that keeps the size. */
+static core_status add_conv(train_model *model, const char *name, int64_t part,
+                            int64_t inputs, int64_t outputs)
+{
+    const core_nn_conv_options conv = {.struct_size = sizeof conv,
+                                       .dims = 2,
+                                       .in_channels = inputs,
+                                       .out_channels = outputs,
+                                       .kernel_size = {3},
+                                       .padding = {1}};
+    core_module *layer;
+
+    return train_model_take(model, name, part, CNN_LAYERS,
+                            core_nn_conv(&conv, &train_on_host, &layer),
+                            &layer);
 }
 
-/* A 3 x 3 convolution that keeps the size, and a maximum that halves it. */
-static core_tensor *convolve(core_tensor *x, core_tensor *const *w)
+static core_status add_dense(train_model *model, const char *name, int64_t part,
+                             int64_t inputs, int64_t outputs)
 {
-    x = core_x_conv2d(train_beside(x, w[0]), w[0], w[1], CORE_SIZES(1),
-                      CORE_SIZES(1));
-    return core_x_max_pool2d(core_x_relu(x), CORE_SIZES(2));
+    core_module *layer;
+
+    return train_model_take(
+        model, name, part, CNN_LAYERS,
+        core_nn_linear(inputs, outputs, true, &train_on_host, &layer), &layer);
+}
+
+static core_status cnn_build(train_model *model)
+{
+    CORE_TRY(add_conv(model, "conv1", CONV1, 1, FIRST));
+    CORE_TRY(add_conv(model, "conv2", CONV2, FIRST, SECOND));
+    CORE_TRY(add_dense(model, "hidden", DENSE, FEATURES, HIDDEN));
+    return add_dense(model, "output", OUTPUT, HIDDEN, TRAIN_CLASSES);
+}
+
+/* A convolution, and a maximum that halves the size. */
+static core_tensor *convolve(core_module *layer, core_tensor *x)
+{
+    return core_x_max_pool2d(core_x_relu(train_layer(layer, x)), CORE_SIZES(2));
 }
 
 static core_tensor *cnn_forward(const train_model *model, core_tensor *images,
                                 bool training)
 {
-    core_tensor *const *w = model->parameters;
+    core_module *const *parts = model->parts;
     core_tensor *x = core_x_reshape(images, CORE_SIZES(-1, 1, SIDE, SIDE));
 
-    x = convolve(convolve(x, w), w + 2);
+    x = convolve(parts[CONV2], convolve(parts[CONV1], x));
     x = core_x_reshape(x, CORE_SIZES(-1, FEATURES));
     x = train_dropout(x, model->dropout, training);
-    x = core_x_relu(train_linear(model, x, w[4], w[5]));
+    x = core_x_relu(train_linear(model, parts[DENSE], x));
     x = train_dropout(x, model->dropout, training);
-    return train_linear(model, x, w[6], w[7]);
+    return train_linear(model, parts[OUTPUT], x);
 }
 
 const train_model_kind train_cnn = {
@@ -135,5 +147,6 @@ const train_model_kind train_cnn = {
                  .warmup = 200,
                  .dropout = 0.2},
     .build = cnn_build,
+    .range = range,
     .forward = cnn_forward,
 };

@@ -302,6 +302,14 @@ core_status core__formula_prod_grad(core_tensor *grad, core_tensor *self,
 core_status core__formula_qr_grad(core_tensor *grad_Q, core_tensor *grad_R,
                                   core_tensor *Q, core_tensor *R,
                                   const char *mode, core_tensor **out);
+core_status core__formula_recurrent_grad(
+    core_tensor *grad_output, core_tensor *grad_hy, core_tensor *grad_cy,
+    core_tensor *grad_workspace, core_tensor *output, core_tensor *hx,
+    core_tensor *cx, core_tensor *w_hh, core_tensor *workspace,
+    const int64_t *batch_sizes, size_t batch_sizes_count, int64_t mode,
+    bool reverse, const uint8_t *output_mask, size_t output_mask_count,
+    core_tensor **out0, core_tensor **out1, core_tensor **out2,
+    core_tensor **out3, core_tensor **out4);
 core_status core__formula_refused(core_tensor *grad, const char *op,
                                   const char *argument, core_tensor **out);
 core_status core__formula_scale(core_tensor *grad, core_scalar alpha,

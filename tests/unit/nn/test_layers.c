@@ -169,6 +169,14 @@ START_TEST(dropout_depends_on_training)
 }
 END_TEST
 
+static void expect_equal(core_tensor *got, core_tensor *want)
+{
+    bool same = false;
+
+    OK(core_allclose(got, want, 1e-12, 1e-12, false, &same));
+    ck_assert(same);
+}
+
 START_TEST(recurrent_layers)
 {
     core_nn_recurrent_options o = {.struct_size = sizeof o,
@@ -213,6 +221,16 @@ START_TEST(recurrent_layers)
     OK(core_equal(keep(out[0]), y, &same));
     ck_assert(same);
     core_module_release(other);
+    /* One sample without a batch, with and without states. */
+    for (size_t i = 0; i < 3; i++)
+        states[i] = CALL(select, states[i], i > 0, 0);
+    for (size_t given = 1; given <= 3; given += 2) {
+        count = 3;
+        OK(core_module_forward(m, states, given, out, &count));
+        expect_equal(keep(out[0]), CALL(select, y, 0, 0));
+        ck_assert_uint_eq(core_tensor_ndim(keep(out[1])), 2);
+        ck_assert_uint_eq(core_tensor_ndim(keep(out[2])), 2);
+    }
     FAILS(core_module_forward(m, states, 2, out, &count),
           CORE_ERROR_INVALID_ARGUMENT, "and optionally 2 states");
     core_module_tensors_free(&list);
@@ -231,6 +249,49 @@ START_TEST(recurrent_layers)
     o.projection_size = 2;
     FAILS(core_nn_recurrent(&o, &f64, &m), CORE_ERROR_INVALID_ARGUMENT,
           "an LSTM can have one");
+}
+END_TEST
+
+static core_tensor *twice_and_inner(core_module *module, core_tensor *x)
+{
+    return core_x_child(module, "inner", core_x_child(module, "inner", x));
+}
+
+static core_tensor *of_none(core_module *module, core_tensor *x)
+{
+    return core_x_child(module, "none", x);
+}
+
+START_TEST(a_module_of_an_expression)
+{
+    core_tensor *x = random_of(2, 3, 3), *want = x, *y;
+    core_module *m, *bad;
+    core_scope scope = core_scope_begin();
+
+    OK(core_nn_expression("Twice", twice_and_inner, &m));
+    CORE_MODULE_CHILD(m, "inner", core_nn_linear, 3, 3, true, &f64);
+    ck_assert_int_eq(core_scope_end(scope), CORE_OK);
+    for (int i = 0; i < 2; i++) {
+        OK(core_module_call(core_module_child(m, "inner"), want, &y));
+        want = keep(y);
+    }
+    OK(core_module_call(m, x, &y));
+    expect_equal(keep(y), want);
+    OK(core_nn_expression("Bad", of_none, &bad));
+    FAILS(core_module_call(bad, x, &y), CORE_ERROR_NOT_FOUND,
+          "a Bad has no child \"none\"");
+    core_module_release(bad);
+    scope = core_scope_begin();
+    CORE_MODULE_CHILD(m, "other", core_nn_linear, 0, 3, true, &f64);
+    ck_assert_ptr_null(core_x_child(NULL, "inner", x));
+    FAILS(core_scope_end(scope), CORE_ERROR_INVALID_ARGUMENT,
+          "it must be positive");
+    scope = core_scope_begin();
+    ck_assert_ptr_null(core_x_child(NULL, "inner", x));
+    FAILS(core_scope_end(scope), CORE_ERROR_INVALID_ARGUMENT, "module");
+    FAILS(core_nn_expression("None", NULL, &bad), CORE_ERROR_INVALID_ARGUMENT,
+          "function");
+    core_module_release(m);
 }
 END_TEST
 
@@ -366,6 +427,7 @@ int main(void)
         normalizations,
         dropout_depends_on_training,
         recurrent_layers,
+        a_module_of_an_expression,
         attention,
         initialization_has_the_promised_distribution,
         orthogonal_rows_or_columns,
