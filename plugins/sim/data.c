@@ -24,10 +24,15 @@
 #define ASAN_UNPOISON_MEMORY_REGION(begin, size) ((void)(begin), (void)(size))
 #endif
 
-/* Blocks of these sizes are mapped, in parts. */
+/* Blocks of these sizes are mapped, in parts of the file's size.  A process may
+ * have 65,530 mappings. */
 #define LEAST (UINT64_C(1) << 20)
-#define MOST (UINT64_C(64) << 20)
-enum { PART = 1 << 17 };
+#define MOST (UINT64_C(64) << 30)
+
+static uint64_t part_of(uint64_t size)
+{
+    return size <= UINT64_C(64) << 20 ? 1 << 17 : 1 << 24;
+}
 
 uint64_t sim_data_bytes(uint64_t size)
 {
@@ -61,15 +66,15 @@ static uint64_t mapped_bytes(uint64_t size)
     return (sim_data_bytes(size) + page - 1) / page * page;
 }
 
-/* Returns a file of PART bytes with that value, or -1. */
-static int poison_file(int value)
+/* Returns a file of so many bytes with that value, or -1. */
+static int poison_file(uint64_t size, int value)
 {
     char bytes[1 << 12];
     int file = memfd_create("sim", MFD_CLOEXEC);
     bool written = file >= 0;
 
     memset(bytes, value, sizeof bytes);
-    for (size_t i = 0; written && i < PART / sizeof bytes; i++)
+    for (size_t i = 0; written && i < size / sizeof bytes; i++)
         written = write(file, bytes, sizeof bytes) == sizeof bytes;
     if (written || file < 0)
         return file;
@@ -79,8 +84,10 @@ static int poison_file(int value)
 
 static bool map_parts(int file, char *begin, uint64_t size)
 {
-    for (uint64_t at = 0; at < size; at += PART)
-        if (mmap(begin + at, size - at < PART ? size - at : PART,
+    const uint64_t part = part_of(size);
+
+    for (uint64_t at = 0; at < size; at += part)
+        if (mmap(begin + at, size - at < part ? size - at : part,
                  PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file,
                  0) == MAP_FAILED)
             return false;
@@ -99,7 +106,7 @@ static bool map_and_fill(char *begin, uint64_t size, int value)
 
 static bool map_poison(char *begin, uint64_t size, int value)
 {
-    int file = poison_file(value);
+    int file = poison_file(part_of(size), value);
     bool mapped = file >= 0 && map_parts(file, begin, size);
 
     if (file >= 0)
