@@ -450,6 +450,7 @@ SUITE("autograd/autograd_destination",
       hooks_see_gradients_with_destinations,
       grad_into_runs_only_nodes_up_to_its_inputs,
       unsuitable_destinations_are_refused,
+      many_destinations_are_told_apart,
       next_backward_does_not_use_the_destination,
       zero_copy_packing_stores_both_gradients_in_one_buffer,
       destinations_must_not_share_memory)
