@@ -175,6 +175,81 @@ END
             LIBCORE_PLUGIN_PATH=$path:$work/7 "$work/capture"
 }
 
+# Threads that submit work to one capturing stream: all of it is in the graph.
+threads_capture() {
+    cat >"$work/threads.c" <<'END'
+#include <libcore/capture.h>
+#include <libcore/core.h>
+#include <libcore/ops.h>
+#include <pthread.h>
+#include <stdio.h>
+enum { THREADS = 4, EACH = 5000 };
+static core_stream *stream;
+static core_tensor *one, *sums[THREADS];
+static void *submit(void *sum)
+{
+    const core_scalar alpha = {CORE_VALUE_INT, 0, {.i = 1}};
+    core_stream_guard guard;
+    core_status status = core_stream_guard_enter(stream, &guard);
+    for (int i = 0; i < EACH && status == CORE_OK; i++)
+        status = core_add_(sum, one, alpha);
+    if (status != CORE_OK)
+        printf("%s\n", core_error_message());
+    core_stream_guard_leave(&guard);
+    return NULL;
+}
+#define OK(call)                                                   \
+    do {                                                           \
+        if ((call) != CORE_OK) {                                   \
+            printf("%s: %s\n", #call, core_error_message());       \
+            return 1;                                              \
+        }                                                          \
+    } while (0)
+int main(void)
+{
+    const int64_t size = 1;
+    core_device *device;
+    core_graph *graph;
+    pthread_t threads[THREADS];
+    float got;
+    int lost = 0;
+
+    OK(core_device_find("steps", &device));
+    OK(core_ones(&size, 1, CORE_F32, device, &one));
+    for (int i = 0; i < THREADS; i++)
+        OK(core_zeros(&size, 1, CORE_F32, device, &sums[i]));
+    OK(core_stream_create(device, &stream));
+    OK(core_device_synchronize(device));
+    OK(core_capture_begin(stream, NULL));
+    for (int i = 0; i < THREADS; i++)
+        if (pthread_create(&threads[i], NULL, submit, sums[i]))
+            return printf("no thread\n");
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    OK(core_capture_end(stream, &graph));
+    if (core_graph_size(graph) != THREADS * EACH)
+        lost = printf("size %d\n", (int)core_graph_size(graph));
+    OK(core_graph_launch(graph, stream));
+    OK(core_stream_synchronize(stream));
+    for (int i = 0; i < THREADS; i++) {
+        OK(core_tensor_read(sums[i], &got, sizeof got));
+        if (got != EACH)
+            lost = printf("thread %d: %g\n", i, got);
+        core_tensor_release(sums[i]);
+    }
+    core_graph_release(graph);
+    core_tensor_release(one);
+    core_stream_release(stream);
+    return lost;
+}
+END
+    ${CC:-cc} -std=gnu11 -I"$LIBCORE_SOURCE/include" -I"$LIBCORE_BUILD/include" \
+        -iquote "$LIBCORE_SOURCE/include/libcore" \
+        -iquote "$LIBCORE_BUILD/include/libcore" -o "$work/threads" \
+        "$work/threads.c" -L"$path" -lcore -lpthread -Wl,-rpath,"$path" &&
+        LIBCORE_FALLBACK=copy_ LIBCORE_PLUGIN_PATH=$path:$work/7 "$work/threads"
+}
+
 # A product that step 8 reports and the CPU computes, with its gradient.
 watches() {
     cat >"$work/watch.c" <<'END'
@@ -222,6 +297,94 @@ END
             "$work/watch" >"$work/out" 2>&1 &&
         grep 'steps: a product is too large' "$work/out" &&
         ! grep 'validate:' "$work/out"
+}
+
+# A callback between two events, and indices out of range: in a call, in a graph
+# that is launched on another stream, and after neither of them.
+services() {
+    cat >"$work/services.c" <<'END'
+#include <libcore/capture.h>
+#include <libcore/core.h>
+#include <libcore/ops.h>
+#include <stdio.h>
+#include <string.h>
+#define OK(call)                                                   \
+    do {                                                           \
+        if ((call) != CORE_OK) {                                   \
+            printf("%s: %s\n", #call, core_error_message());       \
+            return 1;                                              \
+        }                                                          \
+    } while (0)
+#define FINDS(call)                                                \
+    do {                                                           \
+        if ((call) != CORE_ERROR_INDEX ||                          \
+            !strstr(core_error_message(), "invalid data, 4"))      \
+            return printf("%s: %s\n", #call, core_error_message()); \
+    } while (0)
+static void set(void *context)
+{
+    *(int *)context = 1;
+}
+int main(void)
+{
+    const float data[4] = {1, 2, 3, 4};
+    const int32_t indices[2] = {-1, 0}, wrong[2] = {1, 4};
+    const int64_t four = 4, two = 2;
+    core_tensor *self, *good, *bad, *out;
+    core_event *start, *end;
+    core_graph *graph;
+    core_device *device;
+    core_stream *stream, *other;
+    double elapsed = -1;
+    float got[2];
+    int called = 0;
+
+    OK(core_device_find("steps", &device));
+    OK(core_tensor_from_data(data, CORE_F32, &four, 1, device, &self));
+    OK(core_tensor_from_data(indices, CORE_I32, &two, 1, device, &good));
+    OK(core_tensor_from_data(wrong, CORE_I32, &two, 1, device, &bad));
+    OK(core_stream_create(device, &stream));
+    OK(core_stream_create(device, &other));
+    OK(core_event_create(device, CORE_EVENT_TIMING, &start));
+    OK(core_event_create(device, CORE_EVENT_TIMING, &end));
+    OK(core_event_record(start, stream));
+    OK(core_stream_callback(stream, set, &called, NULL));
+    OK(core_event_record(end, stream));
+    OK(core_event_synchronize(end));
+    OK(core_event_elapsed(start, end, &elapsed));
+    if (!called || elapsed < 0)
+        return printf("%d, %g ms\n", called, elapsed);
+    OK(core_take(self, bad, &out));
+    FINDS(core_device_synchronize(device));
+    core_tensor_release(out);
+    OK(core_capture_begin(stream, NULL));
+    OK(core_take(self, bad, &out));
+    OK(core_capture_end(stream, &graph));
+    OK(core_graph_launch(graph, other));
+    FINDS(core_stream_synchronize(other));
+    core_graph_release(graph);
+    core_tensor_release(out);
+    OK(core_take(self, good, &out));
+    OK(core_tensor_read(out, got, sizeof got));
+    if (got[0] != 4 || got[1] != 1)
+        return printf("%g %g\n", got[0], got[1]);
+    core_event_release(start);
+    core_event_release(end);
+    core_tensor_release(out);
+    core_tensor_release(good);
+    core_tensor_release(bad);
+    core_tensor_release(self);
+    core_stream_release(other);
+    core_stream_release(stream);
+    return 0;
+}
+END
+    ${CC:-cc} -std=gnu11 -I"$LIBCORE_SOURCE/include" -I"$LIBCORE_BUILD/include" \
+        -iquote "$LIBCORE_SOURCE/include/libcore" \
+        -iquote "$LIBCORE_BUILD/include/libcore" -o "$work/services" \
+        "$work/services.c" -L"$path" -lcore -Wl,-rpath,"$path" &&
+        LIBCORE_FALLBACK=copy_ LIBCORE_INTERPOSERS=validate \
+            LIBCORE_PLUGIN_PATH=$path:$work/9 "$work/services"
 }
 
 cxx() {
@@ -311,7 +474,7 @@ END
         done)
 }
 
-for step in 1 2 3 4 5 6 7 8; do
+for step in 1 2 3 4 5 6 7 8 9; do
     ok "step $step builds without warnings" build_step $step
     ok "step $step is a complete device and passes validate" complete $step
 done
@@ -321,10 +484,12 @@ done
 ok 'the product of step 4 is correct' own_kernel 4 mm
 ok 'the product with a plan of step 5 is correct' own_kernel 5 mm
 ok 'step 7 captures and launches a graph' captures
+ok 'step 7 captures what several threads submit' threads_capture
 ok 'the operator of step 8 has kernels, a shape and a gradient' own_operator
 ok 'the function of step 8 observes products' watches
+ok 'step 9 has callbacks, times and errors in data' services
 # Its devices have all that the earlier steps add.
-ok 'step 8 conforms' both "$work/8/core_steps.so"
+ok 'step 9 conforms' both "$work/9/core_steps.so"
 ok 'quoted code is in the sources' quoted
 rust() {
     mkdir -p "$work/rust" &&

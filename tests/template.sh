@@ -47,11 +47,22 @@ renamed() {
             "$LIBCORE_BUILD/core-info" &&
         [ "$(cd "$work/mine" && echo core_*.so)" = core_mine.so ]
 }
+# The guide's steps by the same Makefile, from a copy of the whole folder.
+steps() {
+    cp -R "$LIBCORE_SOURCE/plugins/template" "$work/copy" &&
+        PKG_CONFIG_PATH=$work/pc make -C "$work/copy/steps" \
+            -f ../Makefile.standalone CPPFLAGS=-DSTEP=1 CFLAGS=-O0 &&
+        LIBCORE_PLUGIN_PATH=$work/copy/steps says '^ *steps ' \
+            "$LIBCORE_BUILD/core-info"
+}
 if command -v pkg-config >/dev/null 2>&1; then
     ok 'the Makefile names the plugin after its device' renamed
+    ok 'the Makefile builds the steps of the guide' steps
 else
-    number=$((number + 1))
-    echo "ok $number - the Makefile names the plugin after its device" \
+    number=$((number + 2))
+    echo "ok $((number - 1)) - the Makefile names the plugin after its device" \
+        '# SKIP no pkg-config'
+    echo "ok $number - the Makefile builds the steps of the guide" \
         '# SKIP no pkg-config'
 fi
 LIBCORE_PLUGIN_PATH=$LIBCORE_BUILD/.libs:$work

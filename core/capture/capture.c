@@ -38,7 +38,7 @@ typedef struct capture {
     core_tensor *counters; /* NULL: the device has no fill */
     uint32_t nsources;
     source *sources;
-    uint64_t size;
+    _Atomic uint64_t size; /* several threads may submit work */
     bool invalid;
     char reason[160];
 } capture;
@@ -101,7 +101,7 @@ void core__capture_count_work(core_stream *stream)
 {
     capture *under_way = stream->capture;
 
-    under_way->size++;
+    atomic_fetch_add_explicit(&under_way->size, 1, memory_order_relaxed);
 }
 
 static core_status source_of(core_stream *stream, core_generator *generator,
@@ -271,7 +271,7 @@ static core_status graph_make(core_stream *stream, capture *ended, void *impl,
     graph->stream = core_stream_retain(stream);
     graph->impl = impl;
     graph->sources = ended->sources;
-    graph->size = ended->size;
+    graph->size = atomic_load(&ended->size);
     ended->sources = NULL;
     return CORE_OK;
 }

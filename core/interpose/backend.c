@@ -228,8 +228,6 @@ static core_status alloc(void *handle, uint64_t size, core_memory *out_memory)
                 &call, "returns %p + %llu, which is not aligned to %llu",
                 out_memory->handle, BYTES(out_memory->offset),
                 BYTES(device->base_alignment));
-        if (device->flags & CORE_DEVICE_FLAT && address == 0)
-            interposer_violation(&call, "returns the address 0");
     }
     return interposer_leave(&call, status, "%p, %llu -> %p + %llu",
                             device->impl, BYTES(size), out_memory->handle,

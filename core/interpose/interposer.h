@@ -207,7 +207,8 @@ static inline bool interposer_validates(const core__interposers *interposers)
 
 /* ------------------------------------------------------------- objects -- */
 
-/* Records a created object.  A violation if it already exists. */
+/* Records a created object.  A violation if its handle is NULL, or if it
+ * already exists. */
 void interposer_created(interposer_call *call, interposer_object_kind kind,
                         const void *owner, const void *handle, uint64_t offset,
                         uint64_t size);

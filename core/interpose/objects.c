@@ -90,6 +90,11 @@ void interposer_created(interposer_call *call, interposer_object_kind kind,
 
     if (!interposer_validates(interposers))
         return;
+    if (!handle) {
+        interposer_violation(call, "returns NULL as the handle of %s",
+                             kind_texts[kind]);
+        return; /* interposer_leave fails the call */
+    }
     object = core__alloc_zero(sizeof *object);
     if (!object)
         return; /* then it is unknown, and not checked */

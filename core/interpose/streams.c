@@ -12,18 +12,6 @@ static core_status enter(interposer_call *call, const interposer_device *device,
                             device->backend->type, slot, kind);
 }
 
-/* Records a created object: not NULL, and not already in use. */
-static void track_created(interposer_call *call, interposer_object_kind kind,
-                          const interposer_device *device, void *handle)
-{
-    if (!interposer_validates(call->interposers))
-        return;
-    if (!handle)
-        interposer_violation(call, "returns NULL");
-    else
-        interposer_created(call, kind, device, handle, 0, 0);
-}
-
 /* ------------------------------------------------------------- streams -- */
 
 static core_status stream_create(void *handle, uint32_t flags,
@@ -37,7 +25,8 @@ static core_status stream_create(void *handle, uint32_t flags,
     CORE_TRY(enter(&call, device, "stream_create", INTERPOSER_STREAM));
     status = device->backend->streams.create(device->impl, flags, out_stream);
     if (status == CORE_OK)
-        track_created(&call, INTERPOSER_STREAM_OBJECT, device, *out_stream);
+        interposer_created(&call, INTERPOSER_STREAM_OBJECT, device, *out_stream,
+                           0, 0);
     return interposer_leave(&call, status, "%p, 0x%x -> %p", device->impl,
                             flags, *out_stream);
 }
@@ -134,7 +123,8 @@ static core_status event_create(void *handle, uint32_t flags, void **out_event)
     CORE_TRY(enter(&call, device, "event_create", INTERPOSER_EVENT));
     status = device->backend->events.create(device->impl, flags, out_event);
     if (status == CORE_OK)
-        track_created(&call, INTERPOSER_EVENT_OBJECT, device, *out_event);
+        interposer_created(&call, INTERPOSER_EVENT_OBJECT, device, *out_event,
+                           0, 0);
     return interposer_leave(&call, status, "%p, 0x%x -> %p", device->impl,
                             flags, *out_event);
 }

@@ -15,7 +15,10 @@
  *
  * Handles.  `backend` is core_backend.user.  `device`, `stream`, `event` and
  * `graph` are the pointers that the plugin returned when it created the
- * object; the core does not dereference them. */
+ * object; the core does not dereference them.  None of the four is NULL, and
+ * neither is the handle of memory that a plugin allocates: a NULL stream is
+ * that of a synchronous device, and NULL memory that of a tensor without
+ * elements.  A plugin whose handles are numbers counts from 1. */
 
 #ifndef LIBCORE_BACKEND_H
 #define LIBCORE_BACKEND_H
@@ -298,7 +301,7 @@ typedef struct core_host_callback_interface {
      * plugin's when the stream reaches it, and later work of the stream waits
      * for it.  Exactly one of function and drop is called, once: drop if the
      * stream is poisoned or ends before, and if enqueue fails.  Of libcore, the
-     * two may call only release functions. */
+     * two may call only release functions.  The stream is not capturing. */
     core_status (*enqueue)(void *device, void *stream,
                            void (*function)(void *context), void *context,
                            void (*drop)(void *context));
@@ -408,7 +411,16 @@ typedef struct core_peer_interface {
  * any number of times.  Work of other streams runs as usual and is not part of
  * the graph.  Kernels see CORE_CALL_CAPTURING.  A launch uses the memory that
  * the captured work used.  The core refuses waits for a capturing stream and
- * for events recorded on it; the plugin never sees them. */
+ * for events recorded on it; the plugin never sees them.
+ *
+ * Launches on another stream.  A kernel is called once, while its stream
+ * captures.  So call->stream, in copies of the call too, is the stream that was
+ * captured, on whichever stream of the device the graph runs.
+ *
+ * Errors.  Work of a graph that fails poisons the stream on which the graph was
+ * launched.  An error in its data (core.stream_error) may be set on that stream
+ * or on the one that was captured: after a wait for the launch the core takes
+ * the errors of both. */
 typedef struct core_graph_capture_interface {
     uint32_t struct_size;
     uint32_t reserved;
@@ -443,7 +455,8 @@ typedef struct core_device_reset_interface {
 typedef struct core_stream_error {
     uint32_t struct_size;
     core_status code; /* CORE_OK: none */
-    uint64_t call_id; /* core_call.id of the first kernel that set it */
+    uint64_t call_id; /* core_call.id of the first kernel that set it; in a
+                         graph the id of the captured call */
     int64_t index;    /* the bad value; INT64_MIN, which the core stores before
                          the call: unknown, or only in text */
     core_string text; /* may be empty; valid until the next take */
@@ -537,8 +550,10 @@ typedef struct core_fork_safe_interface {
 /* "core.allocator": a device with streams that caches freed memory itself.  The
  * core then caches nothing: it calls alloc for each tensor's memory, and free
  * as soon as the memory is released, in the order of streams.  Any thread may
- * call both, also while others enqueue work on the stream.  The core does not
- * use this interface on a device without streams. */
+ * call both, also while others enqueue work on the stream.  `stream` is never
+ * one that is capturing: memory that is released meanwhile is freed after the
+ * capture.  The core does not use this interface on a device without
+ * streams. */
 typedef struct core_allocator_interface {
     uint32_t struct_size;
     uint32_t reserved;

@@ -307,9 +307,10 @@ typedef struct core_sdk_reduction {
 } core_sdk_reduction;
 
 /* Computes a reduction loop: for each output element `begin`, `row` for each
- * row of the elements that are reduced to it, and `end`.  `row` is not called
- * if a reduced dimension is empty; `end` then writes the identity.  The
- * conditions and the error are those of core_sdk_loop_rows. */
+ * row of the elements that are reduced to it, and `end`.  Rows come in the order
+ * of the loop, the innermost dimension first, so that argmax can count.  `row`
+ * is not called if a reduced dimension is empty; `end` then writes the
+ * identity.  The conditions and the error are those of core_sdk_loop_rows. */
 static inline core_status core_sdk_loop_reduce(
     const core_loop *loop, const core_sdk_reduction *reduction, void *context)
 {
@@ -438,9 +439,12 @@ typedef struct core_sdk_member {
 } core_sdk_member;
 
 /* Registers launch as a kernel for each member and each dtype of the mask, with
- * all operands of that dtype.  backend: a device type of this plugin.
- * dtypes: a mask (CORE_DTYPE_MASK).  requirements: CORE_REQUIRE_….  Call it in
- * init.  Stops at the first error and returns it. */
+ * all operands of that dtype.  Operators whose results or operands differ in
+ * dtype (comparisons, where.self, sums of integers, argmax: core_loop in
+ * kernel.h) are registered with register_kernels.  backend: a device type of
+ * this plugin.  dtypes: a mask (CORE_DTYPE_MASK).  requirements:
+ * CORE_REQUIRE_….  Call it in init.  Stops at the first error and returns
+ * it. */
 static inline core_status core_sdk_register_family(
     const core_host *host, core_registry *registry, core_string backend,
     core_function launch, uint32_t dtypes, uint32_t requirements,

@@ -22,7 +22,7 @@
 
 static struct {
     core_status status; /* of the following calls */
-    bool silent, rounds, twice, odd;
+    bool silent, rounds, twice, odd, null;
     int frees, copies, launches, destroys;
     int produces;      /* how often launch_after calls its function */
     void (*act)(void); /* called by each function */
@@ -83,6 +83,8 @@ static core_status alloc(void *device, uint64_t size, core_memory *out)
         (core_memory){block + (behaviour.twice ? 0 : 1024 * (turn++ % 4)), 0};
     if (behaviour.odd)
         out->offset = 4;
+    if (behaviour.null)
+        out->handle = NULL;
     return respond();
 }
 

@@ -22,6 +22,10 @@ section_install() {
         LD_LIBRARY_PATH=$library_path '$prefix/bin/core-conformance' \
             --golden '$prefix/share/libcore/golden/current' --device cpu \
             --filter mul.Tensor | grep '^[1-9][0-9]* passed, 0 failed'"
+    for program in core-info core-conformance core-train core-bench; do
+        try "the page of $program is installed" \
+            test -f "$prefix/share/man/man1/$program.1"
+    done
     grep -o 'docs/[a-z-]*\.md' README.md >"$logs/named.txt"
     while IFS= read -r name; do
         try "README's $name is installed" \

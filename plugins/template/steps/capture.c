@@ -29,21 +29,11 @@ static void graph_release(void *context)
     free(g);
 }
 
-core_status graph_add(graph *to, job work)
+/* With the lock of the stream that captures. */
+void graph_add(graph *to, job *work)
 {
-    job *node = malloc(sizeof *node);
-
-    if (node == NULL) {
-        if (work.drop != NULL)
-            work.drop(work.context);
-        return core_sdk_error(host, CORE_ERROR_OUT_OF_MEMORY, "steps",
-                              "no host memory for a part of a graph");
-    }
-    *node = work;
-    node->next = NULL;
-    *to->last = node;
-    to->last = &node->next;
-    return CORE_OK;
+    *to->last = work;
+    to->last = &work->next;
 }
 
 static core_status graph_run(void *context)
@@ -62,20 +52,19 @@ static core_status begin(void *device, void *on)
 
     (void)device;
     if (recorded == NULL)
-        return core_sdk_error(host, CORE_ERROR_OUT_OF_MEMORY, "steps",
+        return core_sdk_error(host, CORE_ERROR_OUT_OF_MEMORY, NAME,
                               "no host memory for a graph");
     recorded->references = 1;
     recorded->last = &recorded->first;
-    *stream_capture(on) = recorded;
+    stream_set_capture(on, recorded);
     return CORE_OK;
 }
 
 static core_status end(void *device, void *on, void **out_graph)
 {
-    graph *recorded = *stream_capture(on);
+    graph *recorded = stream_set_capture(on, NULL);
 
     (void)device;
-    *stream_capture(on) = NULL;
     if (out_graph != NULL)
         *out_graph = recorded;
     else

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT-0
  * Copyright The libcore authors */
 
-/* device.h: a device that grows in eight steps, explained in
+/* device.h: a device that grows in nine steps, explained in
  * docs/plugin-guide.md.  -DSTEP=N builds it as it is after N of them. */
 
 #ifndef STEPS_DEVICE_H
@@ -15,8 +15,11 @@
 #include <stdlib.h>
 
 #ifndef STEP
-#define STEP 8
+#define STEP 9
 #endif
+
+/* The plugin's name and device type; Makefile.standalone reads it. */
+#define NAME "steps" /* [a-z][a-z0-9]* */
 
 extern const core_host *host;
 
@@ -68,12 +71,22 @@ core_status launch_later(core_function compute, core_call *call,
                          core_value *results, uint32_t nresults,
                          void (*release)(void *held), void *held);
 
-/* Step 7, capture.c: where a capturing stream stores its work. */
-core_status graph_add(graph *to, job work);
-graph **stream_capture(stream *of);
+/* Step 7, capture.c: a graph is a list of jobs, which a capturing stream
+ * fills.  graph_add takes the job over. */
+void graph_add(graph *to, job *work);
+graph *stream_set_capture(stream *of, graph *begun);
 extern const core_graph_capture_interface capture_table;
 
 /* Step 8, operator.c. */
 core_status operator_register(core_registry *registry);
+
+/* Step 9, stream_services.c and take.c. */
+int64_t event_time(void *event);
+void stream_error_set(uint64_t call_id, int64_t index);
+core_stream_error stream_error_clear(stream *of);
+extern const core_host_callback_interface callback_table;
+extern const core_timing_interface timing_table;
+extern const core_stream_error_interface stream_error_table;
+core_status take_register(core_registry *registry);
 
 #endif

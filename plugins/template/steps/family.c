@@ -40,7 +40,7 @@ core_status launch_later(core_function compute, core_call *call,
     if (l == NULL && release != NULL)
         release(held);
     if (l == NULL)
-        return core_sdk_error(host, CORE_ERROR_OUT_OF_MEMORY, "steps",
+        return core_sdk_error(host, CORE_ERROR_OUT_OF_MEMORY, NAME,
                               "no host memory for a launch");
     l->compute = compute;
     l->nargs = nargs;
@@ -192,7 +192,7 @@ static core_status copies_register(core_registry *registry)
 
     for (core_dtype dtype = CORE_F64; dtype <= CORE_BOOL; dtype++)
         dtypes |= CORE_DTYPE_MASK(dtype);
-    return core_sdk_register_family(host, registry, core_sdk_string("steps"),
+    return core_sdk_register_family(host, registry, core_sdk_string(NAME),
                                     launch_copy, dtypes, 0, copy, 1);
 }
 #endif
@@ -205,7 +205,7 @@ core_status family_register(core_registry *registry)
         {"mul.Tensor", 2, MUL}, {"div.Tensor", 2, DIV}};
 
     core_status status = core_sdk_register_family(
-        host, registry, core_sdk_string("steps"), launch_family,
+        host, registry, core_sdk_string(NAME), launch_family,
         CORE_DTYPE_MASK(CORE_F32) | CORE_DTYPE_MASK(CORE_F64), 0, members,
         (uint32_t)(sizeof members / sizeof *members));
 

@@ -29,7 +29,7 @@ static block *block_make(uint64_t size)
 
 static core_status no_memory(uint64_t size)
 {
-    return core_sdk_error(host, CORE_ERROR_OUT_OF_MEMORY, "steps",
+    return core_sdk_error(host, CORE_ERROR_OUT_OF_MEMORY, NAME,
                           "no memory for %llu bytes", (unsigned long long)size);
 }
 
@@ -159,6 +159,7 @@ static core_status own_alloc(void *device, void *on, uint64_t size,
     return device_alloc(device, size, out_memory);
 }
 
+/* The stream never captures, or each launch of the graph would free again. */
 static void own_free(void *device, void *on, core_memory memory, uint64_t size)
 {
     leaving *freed;

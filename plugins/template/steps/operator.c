@@ -8,7 +8,7 @@
 
 #if STEP >= 8
 
-#define OPERATOR "steps::weighted_sum"
+#define OPERATOR NAME "::weighted_sum"
 
 /* Checks the arguments, and sets dtype and sizes of the result. */
 static core_status shape(void *user, const core_value *args, uint32_t nargs,
@@ -94,7 +94,7 @@ static core_status setup(core_function_context *context, void *user,
     (void)results;
     (void)nresults;
     if (by == NULL)
-        return core_sdk_error(host, CORE_ERROR_OUT_OF_MEMORY, "steps",
+        return core_sdk_error(host, CORE_ERROR_OUT_OF_MEMORY, NAME,
                               "no host memory for a call");
     *by = core_sdk_double(&args[2], 1);
     status = host->context_set_state(context, by, free);
@@ -155,7 +155,7 @@ core_status operator_register(core_registry *registry)
         status = host->register_shape(registry, name, shape, NULL);
     if (status == CORE_OK)
         status =
-            host->register_kernels(registry, core_sdk_string("steps"), &one, 1);
+            host->register_kernels(registry, core_sdk_string(NAME), &one, 1);
     if (status == CORE_OK)
         status = host->register_function(registry, name, CORE_KEY_BACKEND,
                                          core_sdk_string("cpu"), on_cpu, NULL);

@@ -9,8 +9,8 @@
  * entry. */
 #define OLDEST_MINOR (STEP >= 2 ? 2 : 1)
 
-CORE_SDK_NOTE_SINCE(OLDEST_MINOR, "steps", "The libcore authors", "0.1",
-                    "Apache-2.0 OR MIT-0", "steps", "");
+CORE_SDK_NOTE_SINCE(OLDEST_MINOR, NAME, "The libcore authors", "0.1",
+                    "Apache-2.0 OR MIT-0", NAME, "");
 
 const core_host *host;
 
@@ -54,7 +54,7 @@ static core_status host_alloc(void *device, uint64_t size, void **out_data)
     *out_data = aligned_alloc(64, (size + 63) / 64 * 64);
     return *out_data != NULL
                ? CORE_OK
-               : core_sdk_error(host, CORE_ERROR_OUT_OF_MEMORY, "steps",
+               : core_sdk_error(host, CORE_ERROR_OUT_OF_MEMORY, NAME,
                                 "no host memory for %llu bytes",
                                 (unsigned long long)size);
 }
@@ -89,12 +89,20 @@ static const void *get_interface(void *backend, core_string name,
     if (version == 1 && core_sdk_string_equal(name, "core.graph_capture"))
         return &capture_table;
 #endif
+#if STEP >= 9
+    if (version == 1 && core_sdk_string_equal(name, "core.host_callback"))
+        return &callback_table;
+    if (version == 1 && core_sdk_string_equal(name, "core.timing"))
+        return &timing_table;
+    if (version == 1 && core_sdk_string_equal(name, "core.stream_error"))
+        return &stream_error_table;
+#endif
     return NULL;
 }
 
 static core_backend backend = {
     .struct_size = sizeof(core_backend),
-    .device_type = {"steps", 5},
+    .device_type = {NAME, sizeof(NAME) - 1},
     .user = &backend,
     .enumerate = enumerate,
     .device_open = device_open,
@@ -127,6 +135,10 @@ static core_status init(const core_host *given, core_registry *registry,
 #if STEP >= 8
     if (status == CORE_OK)
         status = operator_register(registry);
+#endif
+#if STEP >= 9
+    if (status == CORE_OK)
+        status = take_register(registry);
 #endif
     return status;
 }

@@ -38,7 +38,7 @@ static core_status supports(const core_call *call, const core_value *args,
     for (uint32_t i = 0; i < nargs && i < 2; i++)
         for (uint32_t d = 0; d < 2; d++)
             if (args[i].u.view->sizes[d] > LARGEST)
-                return core_sdk_error(host, CORE_ERROR_UNSUPPORTED, "steps",
+                return core_sdk_error(host, CORE_ERROR_UNSUPPORTED, NAME,
                                       "mm of more than %d rows or columns",
                                       LARGEST);
     return CORE_OK;
@@ -101,7 +101,7 @@ static core_status prepare(core_call *call, const core_value *args,
     (void)nresults;
     *out_plan = p;
     if (p == NULL)
-        return core_sdk_error(host, CORE_ERROR_OUT_OF_MEMORY, "steps",
+        return core_sdk_error(host, CORE_ERROR_OUT_OF_MEMORY, NAME,
                               "no host memory for a plan");
     p->references = 1;
     shape_of(p, args);
@@ -140,7 +140,7 @@ static core_status watch_product(core_call *call, const core_value *args,
             for (uint32_t d = 0; d < view.ndim; d++)
                 large = large || view.sizes[d] > LARGEST;
     if (large)
-        host->log(CORE_LOG_WARNING, core_sdk_string("steps"),
+        host->log(CORE_LOG_WARNING, core_sdk_string(NAME),
                   core_sdk_string("a product is too large for the unit"));
     return core_sdk_displaced(host, call, args, nargs, results, nresults);
 }
@@ -162,13 +162,12 @@ core_status product_register(core_registry *registry)
     kernel.prepare = prepare;
     kernel.plan_destroy = plan_destroy;
 #endif
-    status =
-        host->register_kernels(registry, core_sdk_string("steps"), &one, 1);
+    status = host->register_kernels(registry, core_sdk_string(NAME), &one, 1);
 #if STEP >= 8
     if (status == CORE_OK && host->abi_minor >= 6)
-        status = host->register_function(
-            registry, kernel.name, CORE_KEY_AUTOGRAD, core_sdk_string("steps"),
-            watch_product, NULL);
+        status =
+            host->register_function(registry, kernel.name, CORE_KEY_AUTOGRAD,
+                                    core_sdk_string(NAME), watch_product, NULL);
 #endif
     return status;
 }

@@ -8,6 +8,7 @@
 
 #if STEP >= 2
 #include <signal.h>
+#include <time.h>
 
 struct stream {
     job *first, **last;
@@ -15,7 +16,8 @@ struct stream {
     bool ends;           /* ends when its work is done */
     core_status failure; /* it is poisoned */
     char reason[160];
-    graph *capture; /* step 7 */
+    graph *capture;          /* step 7 */
+    core_stream_error found; /* step 9: code is CORE_OK if there is none */
 };
 
 /* A place in a stream's work.  Recording an event again creates a new one, so
@@ -25,6 +27,7 @@ typedef struct mark {
     bool reached;
     core_status failure;
     stream *in;
+    int64_t time_ns; /* step 9: when it was reached */
 } mark;
 
 typedef struct event {
@@ -37,25 +40,25 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
 static core_status no_memory(void)
 {
-    return core_sdk_error(host, CORE_ERROR_OUT_OF_MEMORY, "steps",
+    return core_sdk_error(host, CORE_ERROR_OUT_OF_MEMORY, NAME,
                           "no host memory");
 }
 
 /* ----------------------------------------------------------- the queue -- */
 
-/* Keeps this thread's message with the stream, for later waiters. */
+/* Keeps this thread's message with the stream, for later waiters.  A message
+ * with another code is that of an earlier error: this one has none. */
 static void poison(stream *s, core_status status)
 {
-    core_error_info last;
+    core_error_info last = {.struct_size = sizeof last};
 
-    memset(&last, 0, sizeof last);
-    last.struct_size = sizeof last;
-    if (host->abi_minor >= 2)
-        host->error_last(&last);
+    host->error_last(&last);
+    if (last.code != status)
+        last.text = core_sdk_string("it returned an error without a message");
     s->failure = status;
     snprintf(s->reason, sizeof s->reason, "%.*s",
              (int)(last.text.size < 150 ? last.text.size : 150),
-             last.text.data != NULL ? last.text.data : "");
+             last.text.data);
 }
 
 static core_status poisoned(const stream *s)
@@ -63,14 +66,18 @@ static core_status poisoned(const stream *s)
     if (s->failure == CORE_OK)
         return CORE_OK;
     return core_sdk_error_severe(host, s->failure,
-                                 CORE_SEVERITY_STREAM_POISONED, "steps",
+                                 CORE_SEVERITY_STREAM_POISONED, NAME,
                                  "work on the stream failed: %s", s->reason);
 }
+
+/* The stream whose work this thread runs. */
+static _Thread_local stream *running;
 
 static void *run_jobs(void *context)
 {
     stream *s = context;
 
+    running = s;
     pthread_mutex_lock(&lock);
     for (;;) {
         job *next = s->first;
@@ -104,15 +111,20 @@ static void *run_jobs(void *context)
     return NULL;
 }
 
+/* With the lock. */
+static void append(stream *to, job *given)
+{
+    *to->last = given;
+    to->last = &given->next;
+    to->given++;
+    pthread_cond_broadcast(&changed);
+}
+
+/* Several threads may submit to one stream at once, also while it captures. */
 core_status stream_submit(stream *to, job work)
 {
-    job *given;
+    job *given = malloc(sizeof *given);
 
-#if STEP >= 7
-    if (to->capture != NULL)
-        return graph_add(to->capture, work);
-#endif
-    given = malloc(sizeof *given);
     if (given == NULL) {
         if (work.drop != NULL)
             work.drop(work.context);
@@ -121,10 +133,12 @@ core_status stream_submit(stream *to, job work)
     *given = work;
     given->next = NULL;
     pthread_mutex_lock(&lock);
-    *to->last = given;
-    to->last = &given->next;
-    to->given++;
-    pthread_cond_broadcast(&changed);
+#if STEP >= 7
+    if (to->capture != NULL)
+        graph_add(to->capture, given);
+    else
+#endif
+        append(to, given);
     pthread_mutex_unlock(&lock);
     return CORE_OK;
 }
@@ -141,7 +155,7 @@ static core_status create(void *device, uint32_t flags, void **out_stream)
     (void)device;
     *out_stream = NULL;
     if (flags != 0)
-        return core_sdk_error(host, CORE_ERROR_UNSUPPORTED, "steps",
+        return core_sdk_error(host, CORE_ERROR_UNSUPPORTED, NAME,
                               "streams with the flags %#x", flags);
     created = calloc(1, sizeof *created);
     if (created == NULL)
@@ -154,7 +168,7 @@ static core_status create(void *device, uint32_t flags, void **out_stream)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed) {
         free(created);
-        return core_sdk_error(host, CORE_ERROR_INTERNAL, "steps",
+        return core_sdk_error(host, CORE_ERROR_INTERNAL, NAME,
                               "no thread for a stream (%d)", failed);
     }
     pthread_detach(thread);
@@ -223,9 +237,12 @@ static void mark_drop(void *context)
 static core_status mark_reach(void *context)
 {
     mark *m = context;
+    struct timespec now;
 
+    clock_gettime(CLOCK_MONOTONIC, &now);
     pthread_mutex_lock(&lock);
     m->reached = true;
+    m->time_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
     m->failure = m->in->failure;
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
@@ -267,7 +284,7 @@ static core_status event_create(void *device, uint32_t flags, void **out_event)
     (void)device;
     *out_event = NULL;
     if (flags & ~(uint32_t)CORE_EVENT_TIMING)
-        return core_sdk_error(host, CORE_ERROR_UNSUPPORTED, "steps",
+        return core_sdk_error(host, CORE_ERROR_UNSUPPORTED, NAME,
                               "events with the flags %#x", flags);
     *out_event = calloc(1, sizeof(event));
     return *out_event != NULL ? CORE_OK : no_memory();
@@ -308,7 +325,7 @@ static core_status event_status(const mark *m)
     if (m->failure == CORE_OK)
         return CORE_OK;
     return core_sdk_error_severe(host, m->failure,
-                                 CORE_SEVERITY_STREAM_POISONED, "steps",
+                                 CORE_SEVERITY_STREAM_POISONED, NAME,
                                  "work before the event failed");
 }
 
@@ -338,9 +355,51 @@ static core_status event_synchronize(void *device, void *handle)
 }
 
 #if STEP >= 7
-graph **stream_capture(stream *of)
+/* Returns the graph that the stream filled until now, or NULL. */
+graph *stream_set_capture(stream *of, graph *begun)
 {
-    return &of->capture;
+    graph *ended;
+
+    pthread_mutex_lock(&lock);
+    ended = of->capture;
+    of->capture = begun;
+    pthread_mutex_unlock(&lock);
+    return ended;
+}
+#endif
+
+#if STEP >= 9
+/* Of an event that is complete. */
+int64_t event_time(void *handle)
+{
+    mark *m = newest_of(handle);
+    int64_t time_ns = m->time_ns;
+
+    mark_drop(m);
+    return time_ns;
+}
+
+/* Called by work that runs on a stream, when it finds bad data.  The stream
+ * keeps the first error.  In a graph, call->stream would be the stream that was
+ * captured; this is the one on which the work runs. */
+void stream_error_set(uint64_t call_id, int64_t index)
+{
+    pthread_mutex_lock(&lock);
+    if (running->found.code == CORE_OK)
+        running->found = (core_stream_error){
+            .code = CORE_ERROR_INDEX, .call_id = call_id, .index = index};
+    pthread_mutex_unlock(&lock);
+}
+
+core_stream_error stream_error_clear(stream *of)
+{
+    core_stream_error found;
+
+    pthread_mutex_lock(&lock);
+    found = of->found;
+    of->found.code = CORE_OK;
+    pthread_mutex_unlock(&lock);
+    return found;
 }
 #endif
 

@@ -181,7 +181,18 @@ START_TEST(null_stream_is_reported)
     behaviour.odd = true;
     ck_assert_int_eq(wrapped->streams->create(device, 0, &other),
                      CORE_ERROR_INTERNAL);
-    reported(1, "returns NULL");
+    reported(1, "returns NULL as the handle of a stream");
+}
+END_TEST
+
+START_TEST(null_memory_is_reported)
+{
+    core_memory memory;
+
+    behaviour.null = true;
+    ck_assert_int_eq(wrapped->memory->alloc(device, 64, &memory),
+                     CORE_ERROR_INTERNAL);
+    reported(1, "returns NULL as the handle of memory");
 }
 END_TEST
 
@@ -772,6 +783,7 @@ int main(void)
         zero_devices_without_a_reason_is_reported,
         destroyed_stream_is_not_passed_on,
         null_stream_is_reported,
+        null_memory_is_reported,
         unrecorded_event_is_not_queried,
         wait_that_returns_busy_is_reported,
         unknown_status_is_reported,
