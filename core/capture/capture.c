@@ -47,9 +47,13 @@ typedef struct capture {
  * capture it invalidates and which is about to end. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* Several threads may draw random numbers in one capture. */
+static pthread_mutex_t draws = PTHREAD_MUTEX_INITIALIZER;
+
 void core__captures_fork(core__fork_phase at)
 {
     core__fork_mutex(at, &lock);
+    core__fork_mutex(at, &draws);
 }
 
 static _Atomic uint64_t captures_begun;
@@ -150,14 +154,19 @@ core_status core__capture_random(core_stream *stream, core_generator *generator,
                                  core_tensor **out_counter)
 {
     source *from;
+    core_status status;
 
     *out_seed = *out_offset = 0;
     *out_counter = NULL;
-    CORE_TRY(source_of(stream, generator, &from));
-    *out_offset = from->used;
-    *out_counter = from->counter;
-    from->used += core__generator_blocks(numel);
-    return CORE_OK;
+    pthread_mutex_lock(&draws);
+    status = source_of(stream, generator, &from);
+    if (status == CORE_OK) {
+        *out_offset = from->used;
+        *out_counter = from->counter;
+        from->used += core__generator_blocks(numel);
+    }
+    pthread_mutex_unlock(&draws);
+    return status;
 }
 
 /* ---------------------------------------------------------- begin, end -- */

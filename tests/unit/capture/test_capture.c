@@ -5,6 +5,11 @@
 
 #include "support/capture.h"
 
+#include "capture/capture.h"
+#include "random/generator.h"
+
+#include <pthread.h>
+
 static core_tensor *filled(int64_t rows, int64_t columns, int salt)
 {
     double values[64];
@@ -89,6 +94,38 @@ START_TEST(random_numbers_follow_other_captured_work)
     same_bits(expected, noisy);
     core_tensor_release(noisy);
     core_tensor_release(expected);
+    core_graph_release(graph);
+}
+END_TEST
+
+enum { DRAWERS = 2, DRAWS = 5000 };
+
+static void *draw_often(void *unused)
+{
+    uint64_t seed, offset;
+    core_tensor *counter;
+
+    for (int i = 0; i < DRAWS; i++)
+        OK(core__capture_random(stream, NULL, 1, &seed, &offset, &counter));
+    return unused;
+}
+
+START_TEST(threads_that_draw_in_one_capture_get_different_numbers)
+{
+    pthread_t threads[DRAWERS];
+    uint64_t seed, offset;
+    core_tensor *counter;
+    core_graph *graph;
+
+    OK(core_device_synchronize(sim));
+    OK(core_capture_begin(stream, NULL));
+    for (int i = 0; i < DRAWERS; i++)
+        ck_assert(pthread_create(&threads[i], NULL, draw_often, NULL) == 0);
+    for (int i = 0; i < DRAWERS; i++)
+        pthread_join(threads[i], NULL);
+    OK(core__capture_random(stream, NULL, 1, &seed, &offset, &counter));
+    ck_assert_uint_eq(offset, DRAWERS * DRAWS * core__generator_blocks(1));
+    OK(core_capture_end(stream, &graph));
     core_graph_release(graph);
 }
 END_TEST
@@ -292,6 +329,7 @@ int main(void)
         launch_reads_the_current_contents_of_its_inputs,
         nothing_runs_during_a_capture,
         random_numbers_follow_other_captured_work,
+        threads_that_draw_in_one_capture_get_different_numbers,
         device_synchronize_does_not_disturb_captures,
         captured_step_trains_like_eager_steps,
         every_launch_draws_the_numbers_of_an_eager_call,
