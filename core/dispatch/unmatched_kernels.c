@@ -53,6 +53,39 @@ static void list_name(core__backend *backend, core_string name)
     }
 }
 
+/* Whether calls of an operator use the kernels of this name: those of composites
+ * run what they are composed of, except where that names its kernels so. */
+static bool is_used(const core_operator *name)
+{
+    if (name->flags & CORE__OP_CUSTOM ||
+        name->family >= CORE__FAMILY_ELEMENTWISE)
+        return true;
+    for (uint32_t i = 0; i < core__operator_count; i++)
+        if (core__operators[i].data &&
+            core__operators[i].family >= CORE__FAMILY_ELEMENTWISE &&
+            core__operator_kernel(&core__operators[i]) == name)
+            return true;
+    return false;
+}
+
+/* Why kernels of this name are never called. */
+static void warn(const char *plugin, const core__backend *backend,
+                 core_string name, core_operator *op)
+{
+    if (op && core__operator_kernel(op) != op)
+        core__log(CORE_LOG_WARNING, "registry",
+                  "%s: the kernel \"%.*s\" of \"%s\" is never called: calls of "
+                  "this operator use the kernels of \"%s\"",
+                  plugin, (int)name.size, name.data, backend->type,
+                  core__operator_name(core__operator_kernel(op)));
+    else
+        core__log(CORE_LOG_WARNING, "registry",
+                  "%s: the kernel \"%.*s\" of \"%s\" is never called: %s",
+                  plugin, (int)name.size, name.data, backend->type,
+                  op ? "this operator is composed of others"
+                     : "this libcore has no operator of that name");
+}
+
 bool core__registry_check_unmatched(core_registry *registry,
                                     core__backend *backend,
                                     const core_kernel *kernel,
@@ -64,33 +97,40 @@ bool core__registry_check_unmatched(core_registry *registry,
 
     /* Calls of sum.dim_IntList use the kernel named sum.  A kernel registered as
      * sum.dim_IntList is accepted as well, and declares that the plugin's
-     * kernel for sum supports this overload.  Without such a kernel,
-     * core__unmatched_kernel_names lists it. */
-    if (op && (core__operator_kernel(op) == op ||
-               op->data->variant == CORE__VARIANT_FUNCTIONAL))
+     * kernel for sum supports this overload.  If it is another function, it is
+     * never called, and core__unmatched_kernel_names lists it. */
+    if (op && (core__operator_kernel(op) == op
+                   ? is_used(op)
+                   : op->data->variant == CORE__VARIANT_FUNCTIONAL))
         return false;
-    if (op)
-        core__log(CORE_LOG_WARNING, "registry",
-                  "%s: the kernel \"%.*s\" of \"%s\" is never called: calls of "
-                  "this operator use the kernels of \"%s\"",
-                  plugin, (int)kernel->name.size, kernel->name.data,
-                  backend->type,
-                  core__operator_name(core__operator_kernel(op)));
-    else
-        core__log(CORE_LOG_WARNING, "registry",
-                  "%s: the kernel \"%.*s\" of \"%s\" is never called: this "
-                  "libcore has no operator of that name",
-                  plugin, (int)kernel->name.size, kernel->name.data,
-                  backend->type);
+    warn(plugin, backend, kernel->name, op);
     list_name(backend, kernel->name);
     return true;
 }
 
-static bool has_kernels(core_operator *op, core__backend *backend)
+static const core__kernel *kernels_of(core_operator *op, core__backend *backend)
 {
-    core__kernel_set *set = op ? core__registry_set(op, backend) : NULL;
+    core__kernel_set *set = core__registry_set(op, backend);
 
-    return set && atomic_load(&set->first);
+    return set ? atomic_load(&set->first) : NULL;
+}
+
+/* Tests whether a kernel of an operator whose calls use other kernels is none
+ * of those. */
+static bool differs(core_operator *op, core__backend *backend)
+{
+    const core__kernel *used =
+        kernels_of(core__operator_kernel(op), backend);
+
+    for (const core__kernel *k = kernels_of(op, backend); k; k = k->next) {
+        const core__kernel *same = used;
+
+        while (same && same->kernel.launch != k->kernel.launch)
+            same = same->next;
+        if (!same)
+            return true;
+    }
+    return false;
 }
 
 void core__unmatched_kernel_names(core__backend *backend, char *text,
@@ -110,8 +150,7 @@ void core__unmatched_kernel_names(core__backend *backend, char *text,
         const char *name;
 
         if (!op->data || core__operator_kernel(op) == op ||
-            !has_kernels(op, backend) ||
-            has_kernels(core__operator_kernel(op), backend))
+            !differs(op, backend))
             continue;
         name = core__operator_name(op);
         if (size + strlen(name) + 3 > capacity)

@@ -180,18 +180,30 @@ static bool find(suite *self, const char *name, outcome *out)
     return expect_ok(out, status, "opening the device");
 }
 
-static bool open_device(suite *self, outcome *out)
+/* libcore keeps it in its list as long as the process runs, so that it and its
+ * name stay valid. */
+static core_plugin *load_plugin(suite *self, outcome *out)
 {
     core_plugin *plugin = NULL;
     bool good;
 
     if (!load(self, &plugin, out))
-        return false;
-    /* libcore keeps it in its list as long as the process runs, so the name
-     * stays valid. */
+        return NULL;
     good = first_type(self, plugin, out) && find_backend(self, out);
     core_plugin_release(plugin);
-    if (!good)
+    return good ? plugin : NULL;
+}
+
+bool suite_load(suite *self, outcome *out)
+{
+    return load_plugin(self, out) != NULL;
+}
+
+static bool open_device(suite *self, outcome *out)
+{
+    core_plugin *plugin = load_plugin(self, out);
+
+    if (!plugin)
         return false;
     self->properties.struct_size = sizeof self->properties;
     self->information.struct_size = sizeof self->information;

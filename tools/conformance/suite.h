@@ -133,6 +133,8 @@ typedef struct listed {
     bool optional;
 } listed;
 bool suite_add_list(suite *self, level which, const listed *list, size_t count);
+/* Loads the plugin through libcore, and checks that it has its device type. */
+bool suite_load(suite *self, outcome *out);
 /* Loads the plugin and opens the device. */
 bool suite_device(suite *self, outcome *out);
 /* Kernels that the device has run, and that the CPU has run for it. */

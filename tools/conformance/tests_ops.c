@@ -705,11 +705,63 @@ static void unreached(suite *self, outcome *out, const test *one)
 
 static void unmatched(suite *self, outcome *out, const test *one)
 {
+    char name[TEST_NAME] = "";
+    const char *kernel;
+
     (void)self;
-    (void)one;
-    expect(out, false,
-           "no operator uses a kernel of this name: it is misspelt, belongs to "
-           "a later libcore, or names a variant that uses another kernel");
+    sscanf(one->name, "ops/%127[^/]", name);
+    kernel = kernel_name_of(name);
+    if (strcmp(kernel, name) != 0)
+        expect(out, false,
+               "its kernel is never called: calls of %s use the kernels of %s",
+               name, kernel);
+    else
+        expect(out, false,
+               "no operator uses a kernel of this name: it is misspelt, "
+               "belongs to a later libcore, names a variant that uses another "
+               "kernel, or an operator that is composed of others");
+}
+
+/* Why no call can choose a kernel, whatever its operands are: NULL if some
+ * can. */
+static const char *why_unchosen(const suite *self, const core_kernel *kernel)
+{
+    static char text[200];
+    uint32_t known = 0;
+    uint64_t bytes =
+        UINT64_C(1) << ((kernel->demands & CORE_REQUIRE_ALIGNMENT) >>
+                        CORE_REQUIRE_ALIGNMENT_SHIFT);
+
+    for (uint32_t i = 0; i < 32; i++)
+        known |= core_dtype_size(i) ? CORE_DTYPE_MASK(i) : 0;
+    for (uint32_t i = 0; i < CORE_SIGNATURE_MAX; i++)
+        if (!(kernel->signature[i] & known)) {
+            snprintf(text, sizeof text,
+                     "its signature %#x has no dtype that this libcore has for "
+                     "its tensor %u",
+                     kernel->signature[i], i);
+            return text;
+        }
+    if (bytes == 1 || bytes <= self->properties.base_alignment)
+        return NULL;
+    snprintf(text, sizeof text,
+             "it requires memory aligned to %llu bytes; base_alignment of the "
+             "device is %llu",
+             (unsigned long long)bytes,
+             (unsigned long long)self->properties.base_alignment);
+    return text;
+}
+
+static void unchosen(suite *self, outcome *out, const test *one)
+{
+    const core_kernel *kernel;
+    const char *why;
+
+    if (suite_device(self, out) &&
+        core_kernel_at(self->type, one->number, &kernel) == CORE_OK &&
+        (why = why_unchosen(self, kernel)) != NULL)
+        expect(out, false, "kernel %u of %.*s is never called: %s", one->number,
+               (int)kernel->name.size, kernel->name.data, why);
 }
 
 /* Determining the claims takes a while, so others are skipped. */
@@ -773,9 +825,51 @@ static bool add_unmatched(suite *self, const char *names)
     return true;
 }
 
+/* Tests whether a list, whose items are separated by ", ", has a name. */
+static bool is_listed(const char *names, const char *name)
+{
+    size_t size = strlen(name);
+
+    while (names && *names) {
+        if (strncmp(names, name, size) == 0 &&
+            (names[size] == ',' || !names[size]))
+            return true;
+        names = strchr(names, ' ');
+        names += names != NULL;
+    }
+    return false;
+}
+
+/* Adds a test for each operator that has a kernel which no call can choose. */
+static bool add_unchosen(suite *self)
+{
+    test one = {.level = LEVEL_OPS, .run = unchosen};
+    core_string before = {0};
+    const core_kernel *kernel;
+    char name[101];
+
+    for (uint32_t i = 0; core_kernel_at(self->type, i, &kernel) == CORE_OK;
+         i++) {
+        bool again = kernel->name.size == before.size &&
+                     memcmp(kernel->name.data, before.data, before.size) == 0;
+
+        if (again || kernel->name.size >= sizeof name ||
+            !why_unchosen(self, kernel))
+            continue;
+        before = kernel->name;
+        memcpy(name, before.data, before.size);
+        name[before.size] = 0;
+        one.number = i;
+        if (chosen(self, name, "unchosen", one.name) && !suite_add(self, &one))
+            return false;
+    }
+    return true;
+}
+
 bool suite_add_ops(suite *self)
 {
     core_backend_information about = {.struct_size = sizeof about};
+    const char *unused = "";
     test one = {.level = LEVEL_OPS, .run = listed_all};
     claimed_operators walk = {0};
     char name[TEST_NAME];
@@ -784,11 +878,12 @@ bool suite_add_ops(suite *self)
         !suite_add(self, &one))
         return false;
     for (uint32_t i = 0; core_backend_describe(i, &about) == CORE_OK; i++)
-        if (strcmp(about.device_type, self->type) == 0 &&
-            !add_unmatched(self, about.unmatched_kernels))
-            return false;
+        if (strcmp(about.device_type, self->type) == 0)
+            unused = about.unmatched_kernels;
+    if (!add_unmatched(self, unused) || !add_unchosen(self))
+        return false;
     while (claimed_operators_next(self, &walk, name, sizeof name))
-        if (!add_operator(self, name))
+        if (!is_listed(unused, name) && !add_operator(self, name))
             return false;
     return true;
 }
