@@ -118,6 +118,14 @@ for name in core/memory/no-leaks core/features/allocator \
     offer "$name"
     passed "$name" ', while other programs use memory'
 done
+# A kernel that is never called is named.
+LIBCORE_MUTANT_RULE=name-is-that-of-a-composite "$conformance" \
+    --plugin "$mutant" --filter 'ops/softmax.int/[cu]*' >"$work/out" 2>&1
+good=no
+grep -q '^ok 1 - ops/softmax.int/composed # SKIP' "$work/out" &&
+    grep -q 'not tested, ops/softmax.int/composed: .* never called' \
+        "$work/out" && good=yes
+report 'kernels of composites are named' $good
 # A stream that one kernel has failed does not fail the tests of others.
 LIBCORE_MUTANT_RULE=work-of-exp-fails "$conformance" --plugin "$mutant" \
     --filter 'ops/[en][xe][pg]/f32' --timeout $patience >"$work/out" 2>&1

@@ -53,39 +53,6 @@ static void list_name(core__backend *backend, core_string name)
     }
 }
 
-/* Whether calls of an operator use the kernels of this name: those of composites
- * run what they are composed of, except where that names its kernels so. */
-static bool is_used(const core_operator *name)
-{
-    if (name->flags & CORE__OP_CUSTOM ||
-        name->family >= CORE__FAMILY_ELEMENTWISE)
-        return true;
-    for (uint32_t i = 0; i < core__operator_count; i++)
-        if (core__operators[i].data &&
-            core__operators[i].family >= CORE__FAMILY_ELEMENTWISE &&
-            core__operator_kernel(&core__operators[i]) == name)
-            return true;
-    return false;
-}
-
-/* Why kernels of this name are never called. */
-static void warn(const char *plugin, const core__backend *backend,
-                 core_string name, core_operator *op)
-{
-    if (op && core__operator_kernel(op) != op)
-        core__log(CORE_LOG_WARNING, "registry",
-                  "%s: the kernel \"%.*s\" of \"%s\" is never called: calls of "
-                  "this operator use the kernels of \"%s\"",
-                  plugin, (int)name.size, name.data, backend->type,
-                  core__operator_name(core__operator_kernel(op)));
-    else
-        core__log(CORE_LOG_WARNING, "registry",
-                  "%s: the kernel \"%.*s\" of \"%s\" is never called: %s",
-                  plugin, (int)name.size, name.data, backend->type,
-                  op ? "this operator is composed of others"
-                     : "this libcore has no operator of that name");
-}
-
 bool core__registry_check_unmatched(core_registry *registry,
                                     core__backend *backend,
                                     const core_kernel *kernel,
@@ -99,11 +66,22 @@ bool core__registry_check_unmatched(core_registry *registry,
      * sum.dim_IntList is accepted as well, and declares that the plugin's
      * kernel for sum supports this overload.  If it is another function, it is
      * never called, and core__unmatched_kernel_names lists it. */
-    if (op && (core__operator_kernel(op) == op
-                   ? is_used(op)
-                   : op->data->variant == CORE__VARIANT_FUNCTIONAL))
+    if (op && (core__operator_kernel(op) == op ||
+               op->data->variant == CORE__VARIANT_FUNCTIONAL))
         return false;
-    warn(plugin, backend, kernel->name, op);
+    if (op)
+        core__log(CORE_LOG_WARNING, "registry",
+                  "%s: the kernel \"%.*s\" of \"%s\" is never called: calls of "
+                  "this operator use the kernels of \"%s\"",
+                  plugin, (int)kernel->name.size, kernel->name.data,
+                  backend->type,
+                  core__operator_name(core__operator_kernel(op)));
+    else
+        core__log(CORE_LOG_WARNING, "registry",
+                  "%s: the kernel \"%.*s\" of \"%s\" is never called: this "
+                  "libcore has no operator of that name",
+                  plugin, (int)kernel->name.size, kernel->name.data,
+                  backend->type);
     list_name(backend, kernel->name);
     return true;
 }

@@ -122,10 +122,11 @@ static core_status register_backend(core_registry *registry,
                                            type.data, type.size))
         return core__error(
             CORE_ERROR_REFUSED,
-            "registers the device type \"%.*s\" of %llu bytes, "
-            "which its note does not list (%s)",
+            "registers the device type \"%.*s\"%s, which its note does not list "
+            "(%s)",
             (int)(type.size < 64 ? type.size : 64), type.data ? type.data : "",
-            (unsigned long long)type.size, registry->plugin->note.device_types);
+            type.size > 64 ? " and more" : "",
+            registry->plugin->note.device_types);
     if (backend->flags != 0)
         return core__error(
             CORE_ERROR_UNSUPPORTED,

@@ -177,8 +177,8 @@ typedef struct core_backend_information {
     uint32_t reserved;
     /* Names of kernels that no call uses, separated by ", "; or "".  This libcore
      * has no such functional operator (a misspelt name, one of a later libcore,
-     * or that of an in-place variant), composes it of others, or uses for it the
-     * kernels of another one, which have other functions. */
+     * or that of an in-place variant), or uses for it the kernels of another one,
+     * which have other functions. */
     const char *unmatched_kernels;
 } core_backend_information;
 CORE_STATIC_ASSERT(sizeof(core_backend_information) == 56,

@@ -362,8 +362,9 @@ static void list_needs(const report *self)
         printf("# level ops needs at least one kernel; each one is tested in "
                "every dtype that it is registered for\n");
     if (report_wants(self, LEVEL_TRAINING) && self->needs[0])
-        printf("# level training needs, in f32: %s; and for each registered "
-               "operator that has a gradient the operators of its backward\n",
+        printf("# level training needs, in f32: %s; and for each operator that "
+               "is registered later and has a gradient what its backward "
+               "calls\n",
                self->needs);
     if (report_wants(self, LEVEL_STRESS))
         printf("# level stress needs no further kernel\n");

@@ -51,6 +51,9 @@ typedef enum slot {
     SLOT_RECORD,
     SLOT_EVENT_QUERY,
     SLOT_EVENT_SYNCHRONIZE,
+    /* Through libcore, where the plugin's own functions are not watched. */
+    SLOT_OPERATOR,
+    SLOT_READ,
     SLOTS
 } slot;
 

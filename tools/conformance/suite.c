@@ -281,6 +281,26 @@ double suite_seconds(void)
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
+core_status suite_read(core_tensor *tensor, void *to, size_t bytes)
+{
+    slot before = slot_enter(SLOT_READ);
+    core_status status = core_tensor_read(tensor, to, bytes);
+
+    slot_leave(SLOT_READ, before);
+    return status;
+}
+
+core_status suite_op_call(core_operator *op, const core_value *args,
+                          uint32_t nargs, core_value *results,
+                          uint32_t nresults)
+{
+    slot before = slot_enter(SLOT_OPERATOR);
+    core_status status = core_op_call(op, args, nargs, results, nresults);
+
+    slot_leave(SLOT_OPERATOR, before);
+    return status;
+}
+
 core_status suite_call(const char *name, const core_value *args, uint32_t nargs,
                        core_tensor **out_tensor)
 {
@@ -290,7 +310,7 @@ core_status suite_call(const char *name, const core_value *args, uint32_t nargs,
 
     *out_tensor = NULL;
     if (status == CORE_OK)
-        status = core_op_call(op, args, nargs, &result, 1);
+        status = suite_op_call(op, args, nargs, &result, 1);
     if (status == CORE_OK && result.tag == CORE_VALUE_TENSOR)
         *out_tensor = result.u.tensor;
     return status;
