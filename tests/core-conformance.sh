@@ -662,6 +662,8 @@ numbers_fit() {
 ok "numbers out of range are refused" numbers_fit
 ok "a missing plugin is named" ends 2 'No such file' \
     --plugin "$work/none.so"
+ok "one plugin is tested" ends 2 '--plugin is given twice' \
+    --plugin "$sim" --plugin "$sim"
 ok "--list needs a plugin" ends 2 '--list needs --plugin FILE.so' --list
 ok "--level needs a plugin" ends 2 '--level needs --plugin' --level core
 ok "missing recordings are found before the run" ends 2 'none.cases: No such' \

@@ -97,8 +97,8 @@ static bool case_number(const char *text, int64_t *out)
 /* Tests whether a flag is one of tests of a plugin (check.c). */
 static bool needs_plugin(const char *flag)
 {
-    const char *at = strncmp(flag, "--", 2) == 0 ? strstr(check_usage, flag)
-                                                 : NULL;
+    const char *at =
+        strncmp(flag, "--", 2) == 0 ? strstr(check_usage, flag) : NULL;
 
     return at && (at[strlen(flag)] == ' ' || at[strlen(flag)] == ']');
 }

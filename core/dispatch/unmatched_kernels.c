@@ -97,8 +97,7 @@ static const core__kernel *kernels_of(core_operator *op, core__backend *backend)
  * of those. */
 static bool differs(core_operator *op, core__backend *backend)
 {
-    const core__kernel *used =
-        kernels_of(core__operator_kernel(op), backend);
+    const core__kernel *used = kernels_of(core__operator_kernel(op), backend);
 
     for (const core__kernel *k = kernels_of(op, backend); k; k = k->next) {
         const core__kernel *same = used;

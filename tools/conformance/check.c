@@ -126,6 +126,8 @@ static int read_options(int argc, char **argv, options *out)
             return print_error("unknown flag with --plugin: ", argv[i]);
         if (flags[k].given)
             *flags[k].given = true;
+        else if (flags[k].text == &out->plugin && out->plugin)
+            return print_error(argv[i], " is given twice");
         else if (i + 1 < argc)
             *flags[k].text = argv[++i];
         else

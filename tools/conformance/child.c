@@ -28,10 +28,11 @@ static bool add_all(suite *self, bool with_ops)
            suite_add_codegen(self) && suite_add_reset(self) &&
            suite_add_tensors(self) && (!with_ops || suite_add_ops(self)) &&
            suite_add_stream_order(self) && suite_add_rules(self) &&
-           suite_add_large(self) && suite_add_shapes(self) && suite_add_rows(self) &&
-           suite_add_conversions(self) && suite_add_values(self) &&
-           suite_add_fused_steps(self) && suite_add_numbers(self) &&
-           suite_add_grid_limits(self) && suite_add_two_streams(self) && suite_add_indices(self) &&
+           suite_add_large(self) && suite_add_shapes(self) &&
+           suite_add_rows(self) && suite_add_conversions(self) &&
+           suite_add_values(self) && suite_add_fused_steps(self) &&
+           suite_add_numbers(self) && suite_add_grid_limits(self) &&
+           suite_add_two_streams(self) && suite_add_indices(self) &&
            suite_add_random_graphs(self) && suite_add_order(self) &&
            suite_add_backward(self) && suite_add_training(self) &&
            suite_add_custom(self) && suite_add_stress(self) &&

@@ -75,8 +75,7 @@ bool operators_check_result(suite *self, const sample_call *call,
     if (!data)
         harness_error(out, "no memory");
     else if (check_shape(self, got, wanted, r, out) &&
-             expect_ok(out, suite_read(got, data, bytes),
-                       "reading a result"))
+             expect_ok(out, suite_read(got, data, bytes), "reading a result"))
         good = check_bytes(self, call, wanted, r, data, out);
     free(data);
     return good;

@@ -442,7 +442,8 @@ bool training_list_needs(suite *self, char *text, size_t capacity)
     add_demands(self, &demands);
     self->device = device;
     length = join(&all, "", text, capacity);
-    join(&demands, "; for the backward of what is registered also: ",
-         text + length, capacity - length);
+    join(&demands,
+         "; for the backward of what is registered also: ", text + length,
+         capacity - length);
     return length > 0;
 }

@@ -745,9 +745,9 @@ static const char *why_unchosen(const suite *self, const core_kernel *kernel)
 {
     static char text[200];
     uint32_t known = 0;
-    uint64_t bytes =
-        UINT64_C(1) << ((kernel->demands & CORE_REQUIRE_ALIGNMENT) >>
-                        CORE_REQUIRE_ALIGNMENT_SHIFT);
+    uint64_t bytes = UINT64_C(1)
+                     << ((kernel->demands & CORE_REQUIRE_ALIGNMENT) >>
+                         CORE_REQUIRE_ALIGNMENT_SHIFT);
 
     for (uint32_t i = 0; i < 32; i++)
         known |= core_dtype_size(i) ? CORE_DTYPE_MASK(i) : 0;
