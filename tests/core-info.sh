@@ -217,12 +217,10 @@ ok 'a kernel of an operator that uses other kernels is reported' another_name
 ok 'kinds of memory are shown' kinds
 ok 'a damaged sealed file is refused' sealed
 crash_is_named() {
-    (
-        export FIXTURE_CRASHING=constructor
-        export LIBCORE_PLUGIN_PATH="$fixtures/core_crashing.so"
+    env FIXTURE_CRASHING=constructor \
+        LIBCORE_PLUGIN_PATH="$fixtures/core_crashing.so" \
         "$info" --plugins >"$work/out" 2>"$work/err"
-        [ $? -gt 128 ]
-    ) && grep -q 'crashed (.*) while it opened .*/core_crashing.so; with LIB' \
+    [ $? -gt 128 ] && grep -q 'crashed (.*) while it opened .*/core_crashing.so; with LIB' \
         "$work/err"
 }
 ok 'a plugin that crashes while it is opened is named' crash_is_named

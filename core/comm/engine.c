@@ -132,15 +132,16 @@ static core__comm_engine *first_usable(const char *name)
  * if none has this name. */
 static void append_others(const char *name)
 {
-    const char *before = "; there are: ";
+    const char *before = "; there are: ", *last = "";
 
     for (core__comm_engine *e = engines; e; e = e->next)
         if (e->plugin && strcmp(e->name, name) == 0)
             return;
     for (core__comm_engine *e = engines; e; e = e->next)
-        if (e->plugin) {
+        if (e->plugin && strcmp(e->name, last) != 0) {
             core__error_suffix("%s%s", before, e->name);
             before = ", ";
+            last = e->name;
         }
 }
 
