@@ -106,9 +106,9 @@ while read -r rule name verdict pattern; do
     caught "$rule" "$name" "$verdict" '' "$pattern"
 done <"$work/rules"
 
-# Without a rule the mutant is correct.  (Tests named `unreached` exist only
-# where one is violated.)
-sed -e 's/ *[^ ]* *\([^ ]*\).*/\1/' -e '/\/unreached$/d' "$work/rules" |
+# Without a rule the mutant is correct.  (Tests named `unreached` and
+# `unchosen` exist only where one is violated.)
+sed -e 's/ *[^ ]* *\([^ ]*\).*/\1/' -e '/\/un\(reached\|chosen\)$/d' "$work/rules" |
     sort -u >"$work/names"
 while read -r name; do
     offer "$name"
@@ -126,6 +126,21 @@ for name in core/memory/no-leaks core/features/allocator \
     offer "$name"
     passed "$name" ', while other programs use memory'
 done
+# A kernel that is never called is named.
+LIBCORE_MUTANT_RULE=name-is-that-of-a-composite "$conformance" \
+    --plugin "$mutant" --filter 'ops/softmax.int/[cu]*' >"$work/out" 2>&1
+good=no
+grep -q '^ok 1 - ops/softmax.int/composed # SKIP' "$work/out" &&
+    grep -q 'not tested, ops/softmax.int/composed: .* never called' \
+        "$work/out" && good=yes
+report 'kernels of composites are named' $good
+# A stream that one kernel has failed does not fail the tests of others.
+LIBCORE_MUTANT_RULE=work-of-exp-fails "$conformance" --plugin "$mutant" \
+    --filter 'ops/[en][xe][pg]/f32' --timeout $patience >"$work/out" 2>&1
+good=no
+grep -q '^not ok [12] - ops/exp/f32 # FAIL' "$work/out" &&
+    grep -q '^ok [12] - ops/neg/f32$' "$work/out" && good=yes
+report 'work that fails is caught by the test of its kernel alone' $good
 # What a kernel of copy_ does not claim is not tested.
 LIBCORE_MUTANT_RULE=copies-equal-dtypes-only
 passed ops/conversions/f32 ', while copies require equal dtypes'

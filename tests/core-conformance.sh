@@ -669,6 +669,21 @@ numbers_fit() {
 ok "numbers out of range are refused" numbers_fit
 ok "a missing plugin is named" ends 2 'No such file' \
     --plugin "$work/none.so"
+ok "one plugin is tested" ends 2 '--plugin is given twice' \
+    --plugin "$sim" --plugin "$sim"
+ok "--list needs a plugin" ends 2 '--list needs --plugin FILE.so' --list
+ok "--level needs a plugin" ends 2 '--level needs --plugin' --level core
+ok "missing recordings are found before the run" ends 2 'none.cases: No such' \
+    --plugin "$sim" --golden "$work/none"
+# A byte of the code is changed.
+damaged_plugin() {
+    cp "$sim" "$work/core_sim.so" &&
+        "$LIBCORE_BUILD/core-info" --seal "$work/core_sim.so" &&
+        printf '\377\376\375\374' | dd of="$work/core_sim.so" bs=1 seek=40000 \
+            conv=notrunc 2>"$work/dd" &&
+        ends 2 'refused: .*does not match its seal' --plugin "$work/core_sim.so"
+}
+ok "a damaged plugin is refused" damaged_plugin
 if [ -f "$mutant" ]; then
     ok "a run continues after a crash" continues_after_a_crash
     ok "the given device is tested" second_device

@@ -216,12 +216,20 @@ ok 'kernels that are never called are reported' unknown_names
 ok 'a kernel of an operator that uses other kernels is reported' another_name
 ok 'kinds of memory are shown' kinds
 ok 'a damaged sealed file is refused' sealed
+crash_is_named() {
+    env FIXTURE_CRASHING=constructor \
+        LIBCORE_PLUGIN_PATH="$fixtures/core_crashing.so" \
+        "$info" --plugins >"$work/out" 2>"$work/err"
+    [ $? -gt 128 ] && grep -q 'crashed (.*) while it opened .*/core_crashing.so; with LIB' \
+        "$work/err"
+}
+ok 'a plugin that crashes while it is opened is named' crash_is_named
 ok 'a file that cannot be sealed is reported' not_sealed
 python=${PYTHON:-python3}
 if "$python" -c 'import json' 2>/dev/null; then
     ok 'JSON contains all information' json_is_correct
     ok 'JSON contains every reason' fixtures_as_json
 else
-    echo 'ok 25 - JSON contains all information # SKIP no Python'
-    echo 'ok 26 - JSON contains every reason # SKIP no Python'
+    echo 'ok 26 - JSON contains all information # SKIP no Python'
+    echo 'ok 27 - JSON contains every reason # SKIP no Python'
 fi

@@ -138,7 +138,7 @@ seq 1000 1400 >"$work/text"
 ok 'without a launcher, the error says what is missing' \
     refuses 'no engine "mpi" can be used.*launcher' --distributed mpi
 ok 'an unknown engine is refused' \
-    refuses 'no engine "carrier-pigeon"' --distributed carrier-pigeon
+    refuses 'no engine "carrier-pigeon".*there are: .*mp' --distributed carrier-pigeon
 ok '--compile is refused' refuses 'does not support --compile' \
     --distributed mpi --compile
 ok '--amp fp8 is refused' refuses 'does not support --amp fp8' \

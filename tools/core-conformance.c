@@ -94,6 +94,15 @@ static bool case_number(const char *text, int64_t *out)
     return false;
 }
 
+/* Tests whether a flag is one of tests of a plugin (check.c). */
+static bool needs_plugin(const char *flag)
+{
+    const char *at =
+        strncmp(flag, "--", 2) == 0 ? strstr(check_usage, flag) : NULL;
+
+    return at && (at[strlen(flag)] == ' ' || at[strlen(flag)] == ']');
+}
+
 /* Returns -1 to continue, or else the exit status. */
 static int read_options(int argc, char **argv, options *out)
 {
@@ -141,6 +150,8 @@ static int read_options(int argc, char **argv, options *out)
         } else if (strcmp(argv[i], "--version") == 0) {
             printf("core-conformance %s\n", core_version());
             return EXIT_SUCCESS;
+        } else if (needs_plugin(argv[i])) {
+            return print_error("%s needs --plugin FILE.so", argv[i]);
         } else {
             return print_error("unknown flag %s; see --help", argv[i]);
         }

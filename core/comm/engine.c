@@ -128,6 +128,23 @@ static core__comm_engine *first_usable(const char *name)
     return NULL;
 }
 
+/* With the lock held.  Appends the engines that there are to the thread's error,
+ * if none has this name. */
+static void append_others(const char *name)
+{
+    const char *before = "; there are: ", *last = "";
+
+    for (core__comm_engine *e = engines; e; e = e->next)
+        if (e->plugin && strcmp(e->name, name) == 0)
+            return;
+    for (core__comm_engine *e = engines; e; e = e->next)
+        if (e->plugin && strcmp(e->name, last) != 0) {
+            core__error_suffix("%s%s", before, e->name);
+            before = ", ";
+            last = e->name;
+        }
+}
+
 /* With the lock held. */
 static core__comm_engine *engine_at(size_t index)
 {
@@ -197,6 +214,8 @@ core_status core__comm_engine_find(const char *name,
     if (*out_engine) {
         atomic_fetch_add(&(*out_engine)->comms, 1);
         status = CORE_OK;
+    } else {
+        append_others(name);
     }
     core__device_unlock();
     if (status == CORE_OK)

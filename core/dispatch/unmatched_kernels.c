@@ -64,8 +64,8 @@ bool core__registry_check_unmatched(core_registry *registry,
 
     /* Calls of sum.dim_IntList use the kernel named sum.  A kernel registered as
      * sum.dim_IntList is accepted as well, and declares that the plugin's
-     * kernel for sum supports this overload.  Without such a kernel,
-     * core__unmatched_kernel_names lists it. */
+     * kernel for sum supports this overload.  If it is another function, it is
+     * never called, and core__unmatched_kernel_names lists it. */
     if (op && (core__operator_kernel(op) == op ||
                op->data->variant == CORE__VARIANT_FUNCTIONAL))
         return false;
@@ -86,11 +86,28 @@ bool core__registry_check_unmatched(core_registry *registry,
     return true;
 }
 
-static bool has_kernels(core_operator *op, core__backend *backend)
+static const core__kernel *kernels_of(core_operator *op, core__backend *backend)
 {
-    core__kernel_set *set = op ? core__registry_set(op, backend) : NULL;
+    core__kernel_set *set = core__registry_set(op, backend);
 
-    return set && atomic_load(&set->first);
+    return set ? atomic_load(&set->first) : NULL;
+}
+
+/* Tests whether a kernel of an operator whose calls use other kernels is none
+ * of those. */
+static bool differs(core_operator *op, core__backend *backend)
+{
+    const core__kernel *used = kernels_of(core__operator_kernel(op), backend);
+
+    for (const core__kernel *k = kernels_of(op, backend); k; k = k->next) {
+        const core__kernel *same = used;
+
+        while (same && same->kernel.launch != k->kernel.launch)
+            same = same->next;
+        if (!same)
+            return true;
+    }
+    return false;
 }
 
 void core__unmatched_kernel_names(core__backend *backend, char *text,
@@ -110,8 +127,7 @@ void core__unmatched_kernel_names(core__backend *backend, char *text,
         const char *name;
 
         if (!op->data || core__operator_kernel(op) == op ||
-            !has_kernels(op, backend) ||
-            has_kernels(core__operator_kernel(op), backend))
+            !differs(op, backend))
             continue;
         name = core__operator_name(op);
         if (size + strlen(name) + 3 > capacity)

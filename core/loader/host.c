@@ -120,12 +120,14 @@ static core_status register_backend(core_registry *registry,
     CORE_TRY(check_text(type, "a device type"));
     if (!type.data || !core__list_contains(registry->plugin->note.device_types,
                                            type.data, type.size))
-        return core__error(
-            CORE_ERROR_REFUSED,
-            "registers the device type \"%.*s\" of %llu bytes, "
-            "which its note does not list (%s)",
-            (int)(type.size < 64 ? type.size : 64), type.data ? type.data : "",
-            (unsigned long long)type.size, registry->plugin->note.device_types);
+        return core__error(CORE_ERROR_REFUSED,
+                           "registers the device type \"%.*s\"%s, which its "
+                           "note does not list "
+                           "(%s)",
+                           (int)(type.size < 64 ? type.size : 64),
+                           type.data ? type.data : "",
+                           type.size > 64 ? " and more" : "",
+                           registry->plugin->note.device_types);
     if (backend->flags != 0)
         return core__error(
             CORE_ERROR_UNSUPPORTED,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Seals a file: a sealed copy replaces it atomically, so that the file is
- * never opened half-written, and a process that has mapped the old file keeps
- * it. */
+/* Checks a file without opening it, and seals one: a sealed copy replaces it
+ * atomically, so that the file is never opened half-written, and a process that
+ * has mapped the old file keeps it. */
 
 #define _GNU_SOURCE
 
@@ -134,16 +134,30 @@ static core_status seal_image(const core__plugin_image *image, const char *path)
     return replace(image, path, &seal, &content);
 }
 
-core_status core_plugin_seal_file(const char *path)
+static core_status check_image(const core__plugin_image *image,
+                               const char *path)
 {
-    char *real = NULL;
+    core_plugin_note note;
+    core__integrity_seal seal;
+
+    (void)path;
+    CORE_TRY(core__plugin_note_read_sealed(image, &note, &seal));
+    CORE_TRY(core__plugin_note_check_abi(&note));
+    CORE_TRY(core__integrity_seal_check(image, &seal));
+    CORE_TRY(core__elf_segments_check(image));
+    return core__elf_symbols_check(image);
+}
+
+/* The target of a link is used, and the link is kept. */
+static core_status with_image(const char *path,
+                              core_status (*use)(const core__plugin_image *,
+                                                 const char *))
+{
+    char *real = realpath(path, NULL);
     core_status status;
     core__plugin_image image;
     int file = -1;
 
-    CORE__NOT_NULL(path);
-    /* The target of a link is sealed, and the link is kept. */
-    real = realpath(path, NULL);
     if (real)
         file = open(real, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file < 0) {
@@ -153,7 +167,7 @@ core_status core_plugin_seal_file(const char *path)
     }
     status = core__plugin_image_of_file(file, &image);
     if (status == CORE_OK)
-        status = seal_image(&image, real);
+        status = use(&image, real);
 done:
     if (file >= 0)
         close(file);
@@ -161,4 +175,16 @@ done:
     if (status != CORE_OK)
         core__error_prefix("plugin %s", path);
     return status;
+}
+
+core_status core_plugin_seal_file(const char *path)
+{
+    CORE__NOT_NULL(path);
+    return with_image(path, seal_image);
+}
+
+core_status core_plugin_check_file(const char *path)
+{
+    CORE__NOT_NULL(path);
+    return with_image(path, check_image);
 }

@@ -14,6 +14,7 @@
 #include "loader/loader.h"
 #include "loader/plugin_note.h"
 #include "loader/quarantine.h"
+#include "loader/signal_window.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -41,6 +42,7 @@ typedef struct process_state {
     locale_t thread_locale;
     locale_t locale; /* 0: no memory; then it is not restored */
     sigset_t signals;
+    core__signal_window window; /* so that an init that hangs can be ended */
 } process_state;
 
 /* Threads that the plugin starts inherit the mask; signals belong to the
@@ -57,6 +59,7 @@ static void process_state_save(process_state *saved)
     sigfillset(&blocked);
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         sigdelset(&blocked, own[i]);
+    core__signal_window_open(&saved->window);
     pthread_sigmask(SIG_SETMASK, &blocked, &saved->signals);
 }
 
@@ -86,6 +89,7 @@ static void locale_restore(locale_t before)
 static void process_state_restore(process_state *saved)
 {
     pthread_sigmask(SIG_SETMASK, &saved->signals, NULL);
+    core__signal_window_close(&saved->window);
     uselocale(saved->thread_locale);
     locale_restore(saved->locale);
     fesetenv(&saved->floating_point);

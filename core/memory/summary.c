@@ -59,9 +59,12 @@ core_status core__out_of_memory_error(core__heap *heap, uint64_t requested,
     uint64_t reserved = atomic_load(&allocator->reserved);
     uint64_t device_free = 0, device_total = allocator->total;
     heap_state state = {0};
-    char limit[64] = "";
+    char limit[64] = "", text[256] = "";
     char t[8][24];
 
+    /* What the plugin says of the last attempt. */
+    if (allocator->limit == UINT64_MAX)
+        snprintf(text, sizeof text, "%s", core_error_message());
     for (core__heap *h = allocator->heaps; h; h = h->next)
         add_heap_state(h, &state);
     if (device->memory.info)
@@ -69,7 +72,7 @@ core_status core__out_of_memory_error(core__heap *heap, uint64_t requested,
     if (allocator->limit != UINT64_MAX)
         snprintf(limit, sizeof limit, " of at most %s",
                  core__bytes_format(allocator->limit, t[0]));
-    return core__error(
+    core__error(
         CORE_ERROR_OUT_OF_MEMORY,
         "%s is out of memory: %s requested (%llu bytes with rounding). Tensors "
         "use %s, and %s more is waiting for other streams; %s is reserved%s, "
@@ -84,6 +87,9 @@ core_status core__out_of_memory_error(core__heap *heap, uint64_t requested,
         core__bytes_format(state.free, t[6]),
         reserved ? 100.0 * (double)state.free / (double)reserved : 0.0,
         core__bytes_format(state.largest, t[7]));
+    if (*text)
+        core__error_suffix(". %s", text);
+    return CORE_ERROR_OUT_OF_MEMORY;
 }
 
 /* ------------------------------------------------------------- summary -- */

@@ -155,6 +155,12 @@ core_status core_plugin_unload(core_plugin *plugin, uint64_t deadline_ns);
  * Otherwise the error for which the file would be refused. */
 core_status core_plugin_seal_file(const char *path);
 
+/* Checks a plugin's file as opening it does, without running any of its code or
+ * changing the list of plugins: its note, seal, segments and symbols.  CORRUPT:
+ * it is damaged, or does not match its seal.  Otherwise the error for which the
+ * file would be refused; IO if it cannot be read. */
+core_status core_plugin_check_file(const char *path);
+
 /* ----------------------------------------------------------- inventory -- */
 
 /* A registered backend.  device.h lists its devices, and core_kernel_at
@@ -169,9 +175,10 @@ typedef struct core_backend_information {
     const char *reason;      /* why there are no devices, or "" */
     uint32_t synchronous;    /* 1: it has no streams */
     uint32_t reserved;
-    /* Names of kernels that no call uses, because this libcore has no such
-     * functional operator (a misspelt name, one of a later libcore, or that of
-     * an in-place variant), separated by ", "; or "". */
+    /* Names of kernels that no call uses, separated by ", "; or "".  This libcore
+     * has no such functional operator (a misspelt name, one of a later libcore,
+     * or that of an in-place variant), or uses for it the kernels of another one,
+     * which have other functions. */
     const char *unmatched_kernels;
 } core_backend_information;
 CORE_STATIC_ASSERT(sizeof(core_backend_information) == 56,

@@ -4,6 +4,7 @@
 #include "check.h"
 
 #include "child.h"
+#include "golden.h"
 #include "progress.h"
 #include "runner.h"
 #include "base/sha256.h"
@@ -131,6 +132,8 @@ static int read_options(int argc, char **argv, options *out)
             return print_error("unknown flag with --plugin: ", argv[i]);
         if (flags[k].given)
             *flags[k].given = true;
+        else if (flags[k].text == &out->plugin && out->plugin)
+            return print_error(argv[i], " is given twice");
         else if (i + 1 < argc)
             *flags[k].text = argv[++i];
         else
@@ -333,6 +336,17 @@ static bool can_write(const char *path)
     return file >= 0;
 }
 
+static bool can_replay(const char *golden)
+{
+    golden_file file = {0};
+    bool good = !golden || golden_open(golden, &file);
+
+    if (!good)
+        print_error("--golden: ", file.problem);
+    golden_close(&file);
+    return good;
+}
+
 /* Reports before the run what would otherwise fail hours later, at its end. */
 static bool can_finish(const options *chosen)
 {
@@ -343,6 +357,8 @@ static bool can_finish(const options *chosen)
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
         if (!can_write(paths[i]))
             return false;
+    if (!can_replay(chosen->golden))
+        return false;
     if (!chosen->waivers || waivers_check(chosen->waivers, text, sizeof text))
         return true;
     print_error(text, "");
@@ -358,8 +374,9 @@ static void list_needs(const report *self)
         printf("# level ops needs at least one kernel; each one is tested in "
                "every dtype that it is registered for\n");
     if (report_wants(self, LEVEL_TRAINING) && self->needs[0])
-        printf("# level training needs, in f32: %s; and for each registered "
-               "operator that has a gradient the operators of its backward\n",
+        printf("# level training needs, in f32: %s; and for each operator that "
+               "is registered later and has a gradient what its backward "
+               "calls\n",
                self->needs);
     if (report_wants(self, LEVEL_STRESS))
         printf("# level stress needs no further kernel\n");
@@ -475,6 +492,19 @@ static bool is_listed(const char *types, const char *device)
     return false;
 }
 
+/* Reports a damaged file. What else libcore would refuse in it has tests
+ * (core/file). */
+static bool is_damaged(const char *plugin)
+{
+    bool damaged = core_plugin_check_file(plugin) == CORE_ERROR_CORRUPT;
+
+    if (damaged)
+        fprintf(stderr, "core-conformance: refused: %s\n",
+                core_error_message());
+    core_error_clear();
+    return damaged;
+}
+
 /* Reports a plugin that libcore refuses to open, with libcore's reason, without
  * running any of the plugin's code. device: the requested one, or NULL. */
 static bool is_refused(const char *plugin, const char *device)
@@ -586,7 +616,8 @@ int check_main(int argc, char **argv)
         return EXIT_USAGE;
     chosen.plugin = plugin;
     result = EXIT_USAGE;
-    if (is_refused(plugin, chosen.device) || lacks_reference() ||
+    if (is_refused(plugin, chosen.device) || is_damaged(plugin) ||
+        lacks_reference() ||
         !complete_options(&chosen, &found, &self.timeout) ||
         (!chosen.list && !can_finish(&chosen)))
         goto done;

@@ -14,25 +14,28 @@
 
 static FILE *results;
 
+/* Streams come before memory, and the order of kernels before what they compute:
+ * a device that does not wait makes the others fail, too, in ways that do not
+ * name the cause. */
 static bool add_all(suite *self, bool with_ops)
 {
     return suite_add_opening(self) && suite_add_abi(self) &&
-           suite_add_memory(self) && suite_add_blocks(self) &&
-           suite_add_huge_copies(self) && suite_add_streams(self) &&
-           suite_add_synchronize(self) && suite_add_waits(self) &&
+           suite_add_streams(self) && suite_add_synchronize(self) &&
+           suite_add_waits(self) && suite_add_memory(self) &&
+           suite_add_blocks(self) && suite_add_huge_copies(self) &&
            suite_add_any_thread(self) && suite_add_interfaces(self) &&
            suite_add_two_devices(self) && suite_add_features(self) &&
            suite_add_codegen(self) && suite_add_reset(self) &&
            suite_add_removal(self) && suite_add_tensors(self) &&
-           (!with_ops || suite_add_ops(self)) && suite_add_rules(self) &&
-           suite_add_large(self) && suite_add_shapes(self) &&
-           suite_add_rows(self) && suite_add_conversions(self) &&
-           suite_add_values(self) && suite_add_fused_steps(self) &&
-           suite_add_numbers(self) && suite_add_grid_limits(self) &&
-           suite_add_dimensions(self) && suite_add_second_device(self) &&
-           suite_add_kernel_events(self) && suite_add_layers(self) &&
-           suite_add_arguments(self) && suite_add_graph_kernels(self) &&
-           suite_add_kept_weights(self) && suite_add_stream_order(self) &&
+           (!with_ops || suite_add_ops(self)) && suite_add_stream_order(self) &&
+           suite_add_rules(self) && suite_add_large(self) &&
+           suite_add_shapes(self) && suite_add_rows(self) &&
+           suite_add_conversions(self) && suite_add_values(self) &&
+           suite_add_fused_steps(self) && suite_add_numbers(self) &&
+           suite_add_grid_limits(self) && suite_add_dimensions(self) &&
+           suite_add_second_device(self) && suite_add_kernel_events(self) &&
+           suite_add_layers(self) && suite_add_arguments(self) &&
+           suite_add_graph_kernels(self) && suite_add_kept_weights(self) &&
            suite_add_two_streams(self) && suite_add_indices(self) &&
            suite_add_random_graphs(self) && suite_add_order(self) &&
            suite_add_backward(self) && suite_add_training(self) &&
@@ -172,6 +175,21 @@ static void run_one(suite *self, const test *one, outcome *out)
            printed);
 }
 
+/* Tests whether what has failed would make later tests fail, too: a lost device,
+ * or the current stream, which keeps the error of its work. */
+static bool is_spoilt(const suite *self, const outcome *out)
+{
+    core_stream *stream = NULL;
+    core_status status = CORE_OK;
+
+    if (out->verdict == VERDICT_FAIL && self->device &&
+        core_stream_current(self->device, &stream) == CORE_OK)
+        status = core_stream_query(stream);
+    core_error_clear();
+    return out->verdict == VERDICT_DEVICE_LOST ||
+           (status != CORE_OK && status != CORE_ERROR_BUSY);
+}
+
 int child_run(suite *self)
 {
     outcome out = {.error = -1, .measured = -1};
@@ -206,7 +224,7 @@ int child_run(suite *self)
         else if (out.verdict == VERDICT_PASS)
             harness_error(&out, "there is no test of this name");
         write_result(name, &out);
-        if (out.verdict == VERDICT_DEVICE_LOST)
+        if (is_spoilt(self, &out))
             break; /* the next test gets a new process */
     }
     fprintf(results, "done\n");

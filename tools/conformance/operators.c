@@ -75,8 +75,7 @@ bool operators_check_result(suite *self, const sample_call *call,
     if (!data)
         harness_error(out, "no memory");
     else if (check_shape(self, got, wanted, r, out) &&
-             expect_ok(out, core_tensor_read(got, data, bytes),
-                       "reading a result"))
+             expect_ok(out, suite_read(got, data, bytes), "reading a result"))
         good = check_bytes(self, call, wanted, r, data, out);
     free(data);
     return good;
@@ -317,7 +316,7 @@ static bool check_window(suite *self, const sample_call *call,
         harness_error(out, "no memory");
         goto done;
     }
-    if (!expect_ok(out, core_tensor_read(all, data, (size_t)capacity * size),
+    if (!expect_ok(out, suite_read(all, data, (size_t)capacity * size),
                    "reading a result"))
         goto done;
     for (int64_t at = 0; at < capacity; at++) {
@@ -372,7 +371,7 @@ bool operators_check_out(suite *self, const sample_call *call,
          * default. */
         on.args[nargs - 1] =
             (core_value){CORE_VALUE_TENSOR, 0, {.tensor = window}};
-        good = expect_ok(out, core_op_call(op, on.args, nargs, &result, 1),
+        good = expect_ok(out, suite_op_call(op, on.args, nargs, &result, 1),
                          core_op_name(op)) &&
                check_window(self, call, wanted, gap, all, out) &&
                sample_call_check_operands(call, &on, false, out);

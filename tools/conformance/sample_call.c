@@ -30,6 +30,17 @@ const char *kernel_name_of(const char *op)
     return row ? row->kernel : op;
 }
 
+static int compare_name(const void *op, const void *row)
+{
+    return strcmp(op, *(const char *const *)row);
+}
+
+bool is_composed(const char *op)
+{
+    return bsearch(op, composed_table, composed_count, sizeof *composed_table,
+                   compare_name) != NULL;
+}
+
 /* -------------------------------------------------------------- values -- */
 
 /* Prime numbers, the second more than SAMPLE_NUMEL. */
@@ -624,8 +635,8 @@ core_status sample_call_run(const sample_call *self, prepared *on)
 {
     /* Random operators draw the same numbers on every device. */
     core_seed(12345);
-    CORE_TRY(core_op_call(self->op, on->args, on->nargs, on->results,
-                          SAMPLE_RESULTS));
+    CORE_TRY(suite_op_call(self->op, on->args, on->nargs, on->results,
+                           SAMPLE_RESULTS));
     on->nflat = 0;
     for (uint32_t i = 0; i < SAMPLE_RESULTS; i++) {
         const core_value *value = &on->results[i];
@@ -658,7 +669,7 @@ static bool same_operand(const sample_call *self, const prepared *on,
     if (!now)
         harness_error(out, "no memory");
     else
-        read = expect_ok(out, core_tensor_read(on->memory[k], now, bytes),
+        read = expect_ok(out, suite_read(on->memory[k], now, bytes),
                          "reading an operand");
     if (read) {
         int64_t strides[8];

@@ -18,6 +18,7 @@
 #ifndef CONFORMANCE_SAMPLES_H
 #define CONFORMANCE_SAMPLES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct sample {
@@ -48,6 +49,15 @@ typedef struct kernel_name {
 /* Generated from ops.yaml, sorted by operator. */
 extern const kernel_name kernel_name_table[];
 extern const size_t kernel_name_count;
+
+/* Operators that have no kernels and whose names are not those of kernels,
+ * generated from ops.yaml, sorted. */
+extern const char *const composed_table[];
+extern const size_t composed_count;
+
+/* Tests whether kernels of this name are never called, because the operator is
+ * composed of others. */
+bool is_composed(const char *op);
 
 /* Returns the name under which an operator's kernels are registered. */
 const char *kernel_name_of(const char *op);

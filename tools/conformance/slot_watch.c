@@ -43,6 +43,9 @@ const char *const slot_names[SLOTS] = {
     [SLOT_EVENT_SYNCHRONIZE] = "synchronize of an event",
     [SLOT_IPC_CLOSE] = "close of core.ipc, of memory whose exporting process "
                        "has ended",
+    [SLOT_OPERATOR] = "an operator (supports, prepare or launch of its kernel)",
+    [SLOT_READ] = "core_tensor_read (copy_to_host and the wait for what the "
+                  "stream does before)",
 };
 
 static slot_watch not_shared;
@@ -267,12 +270,13 @@ void slot_watch_describe(const slot_watch *self, double timed_out, char *text,
     if (current >= SLOTS)
         return;
     if (timed_out <= 0) {
-        if (current != SLOT_NONE)
+        /* A kernel crashes on its stream whatever the caller does. */
+        if (current != SLOT_NONE && current < SLOT_OPERATOR)
             snprintf(text, capacity, " during %s", slot_names[current]);
         return;
     }
     most = longest(self, &spent);
-    if ((double)spent * 1e-9 > timed_out / 2)
+    if ((double)spent * 1e-9 > timed_out / 10)
         snprintf(text, capacity, ", of which %.1f in %llu call%s of %s%s",
                  (double)spent * 1e-9, (unsigned long long)self->calls[most],
                  self->calls[most] == 1 ? "" : "s", slot_names[most],

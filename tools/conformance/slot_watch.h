@@ -52,6 +52,9 @@ typedef enum slot {
     SLOT_EVENT_QUERY,
     SLOT_EVENT_SYNCHRONIZE,
     SLOT_IPC_CLOSE, /* of an export whose process has ended */
+    /* Through libcore, where the plugin's own functions are not watched. */
+    SLOT_OPERATOR,
+    SLOT_READ,
     SLOTS
 } slot;
 

@@ -180,18 +180,30 @@ static bool find(suite *self, const char *name, outcome *out)
     return expect_ok(out, status, "opening the device");
 }
 
-static bool open_device(suite *self, outcome *out)
+/* libcore keeps it in its list as long as the process runs, so that it and its
+ * name stay valid. */
+static core_plugin *load_plugin(suite *self, outcome *out)
 {
     core_plugin *plugin = NULL;
     bool good;
 
     if (!load(self, &plugin, out))
-        return false;
-    /* libcore keeps it in its list as long as the process runs, so the name
-     * stays valid. */
+        return NULL;
     good = first_type(self, plugin, out) && find_backend(self, out);
     core_plugin_release(plugin);
-    if (!good)
+    return good ? plugin : NULL;
+}
+
+bool suite_load(suite *self, outcome *out)
+{
+    return load_plugin(self, out) != NULL;
+}
+
+static bool open_device(suite *self, outcome *out)
+{
+    core_plugin *plugin = load_plugin(self, out);
+
+    if (!plugin)
         return false;
     self->properties.struct_size = sizeof self->properties;
     self->information.struct_size = sizeof self->information;
@@ -269,6 +281,26 @@ double suite_seconds(void)
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
+core_status suite_read(core_tensor *tensor, void *to, size_t bytes)
+{
+    slot before = slot_enter(SLOT_READ);
+    core_status status = core_tensor_read(tensor, to, bytes);
+
+    slot_leave(SLOT_READ, before);
+    return status;
+}
+
+core_status suite_op_call(core_operator *op, const core_value *args,
+                          uint32_t nargs, core_value *results,
+                          uint32_t nresults)
+{
+    slot before = slot_enter(SLOT_OPERATOR);
+    core_status status = core_op_call(op, args, nargs, results, nresults);
+
+    slot_leave(SLOT_OPERATOR, before);
+    return status;
+}
+
 core_status suite_call(const char *name, const core_value *args, uint32_t nargs,
                        core_tensor **out_tensor)
 {
@@ -278,7 +310,7 @@ core_status suite_call(const char *name, const core_value *args, uint32_t nargs,
 
     *out_tensor = NULL;
     if (status == CORE_OK)
-        status = core_op_call(op, args, nargs, &result, 1);
+        status = suite_op_call(op, args, nargs, &result, 1);
     if (status == CORE_OK && result.tag == CORE_VALUE_TENSOR)
         *out_tensor = result.u.tensor;
     return status;

@@ -135,6 +135,8 @@ typedef struct listed {
     bool optional;
 } listed;
 bool suite_add_list(suite *self, level which, const listed *list, size_t count);
+/* Loads the plugin through libcore, and checks that it has its device type. */
+bool suite_load(suite *self, outcome *out);
 /* Loads the plugin and opens the device. */
 bool suite_device(suite *self, outcome *out);
 /* Kernels that the device has run, and that the CPU has run for it. */
@@ -148,6 +150,12 @@ bool suite_ran_on_device(const suite *self, kernel_counts since, outcome *out);
 /* Calls an operator; *out_tensor is its first result, or NULL. */
 core_status suite_call(const char *name, const core_value *args, uint32_t nargs,
                        core_tensor **out_tensor);
+/* core_tensor_read, in which a kernel that hangs is noticed. */
+core_status suite_read(core_tensor *tensor, void *to, size_t bytes);
+/* core_op_call; a hanging launch is noticed in it. */
+core_status suite_op_call(core_operator *op, const core_value *args,
+                          uint32_t nargs, core_value *results,
+                          uint32_t nresults);
 core_value suite_tensor_value(core_tensor *tensor);
 /* Returns the seconds of a clock that is never set. */
 double suite_seconds(void);
@@ -182,6 +190,8 @@ bool suite_add_backward(suite *self);
 bool suite_add_conversions(suite *self);
 bool suite_add_values(suite *self);
 bool suite_add_fused_steps(suite *self);
+/* Tests whether those tests call the operator. */
+bool fused_steps_has(const char *op);
 bool suite_add_numbers(suite *self);
 bool suite_add_grid_limits(suite *self);
 bool suite_add_dimensions(suite *self);

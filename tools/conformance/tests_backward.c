@@ -343,38 +343,107 @@ static bool has_kernel(const char *type, const char *name)
     return false;
 }
 
-bool training_list_needs(suite *self, char *text, size_t capacity)
+/* Adds the kernels of which a session shows calls, and releases the session. */
+static void add_used(core_profiler *session, const char *user, missing *to)
 {
-    static const char rest[] = ", …";
-    core_profiler *session = NULL;
-    size_t rows = 0, length = 0;
+    size_t rows = 0;
 
-    *text = 0;
-    if (start_profiler(&session) != CORE_OK)
-        return false;
-    if (training_work(self, self->host) == CORE_OK &&
-        core_profiler_stop(session) == CORE_OK)
+    if (core_profiler_stop(session) == CORE_OK)
         core_profiler_count_rows(session, &rows);
     for (size_t i = 0; i < rows; i++) {
         core_profile_row row = {.struct_size = sizeof row};
-        const char *name;
-        int more;
 
-        if (core_profiler_get_row(session, CORE_PROFILE_BY_NAME, i, &row) !=
-                CORE_OK ||
-            row.kind != CORE_PROFILE_OPERATOR)
+        if (core_profiler_get_row(session, CORE_PROFILE_BY_NAME, i, &row) ==
+                CORE_OK &&
+            row.kind == CORE_PROFILE_OPERATOR &&
+            has_kernel("cpu", kernel_name_of(row.name)))
+            add(to, kernel_name_of(row.name), user);
+    }
+    core_profiler_release(session);
+}
+
+/* Adds what the backward of an operator calls: of its first sample that has
+ * one, on the host. */
+static void add_backward(suite *self, const char *name, missing *to)
+{
+    static sample_call call;
+    core_profiler *session = NULL;
+    const sample *one;
+    bool has = false;
+
+    for (size_t i = 0; !has && (one = sample_at(i)); i++) {
+        prepared on;
+
+        if (strcmp(one->op, name) != 0 || oracle_random(name) ||
+            !sample_call_parse(&call, self, one, CORE_F32) ||
+            !sample_call_has_dtype(&call))
             continue;
-        name = kernel_name_of(row.name);
-        if (!has_kernel("cpu", name) || is_listed(text, name))
-            continue;
-        more = snprintf(text + length, capacity - length, "%s%s",
-                        length ? ", " : "", name);
+        has = run_forward(self, &call, &on) == CORE_OK && differentiable(&on);
+        if (has && start_profiler(&session) == CORE_OK) {
+            run_backward(self, &call, &on);
+            add_used(session, name, to);
+        }
+        sample_call_done(&on);
+    }
+    core_error_clear();
+}
+
+/* What the backward of registered operators calls and the plugin lacks. */
+static void add_demands(suite *self, missing *to)
+{
+    static missing all;
+    claimed_operators walk = {0};
+    char name[TEST_NAME];
+
+    all.count = 0;
+    while (claimed_operators_next(self, &walk, name, sizeof name))
+        add_backward(self, name, &all);
+    for (uint32_t i = 0; i < all.count && i < MISSING; i++)
+        if (!has_kernel(self->type, all.names[i]))
+            add(to, all.names[i], all.users[i]);
+}
+
+static size_t join(const missing *all, const char *before, char *text,
+                   size_t capacity)
+{
+    static const char rest[] = ", …";
+    size_t length = 0;
+
+    for (uint32_t i = 0; i < all->count && i < MISSING; i++) {
+        int more = snprintf(text + length, capacity - length, "%s%s",
+                            i ? ", " : before, all->names[i]);
+
         if (more < 0 || length + (size_t)more + sizeof rest > capacity) {
-            memcpy(text + length, rest, sizeof rest);
-            break;
+            if (length + sizeof rest <= capacity)
+                memcpy(text + length, rest, sizeof rest);
+            return length + sizeof rest - 1;
         }
         length += (size_t)more;
     }
-    core_profiler_release(session);
+    return length;
+}
+
+bool training_list_needs(suite *self, char *text, size_t capacity)
+{
+    static missing all, demands;
+    core_device *device = self->device;
+    core_profiler *session = NULL;
+    size_t length;
+
+    *text = 0;
+    all.count = demands.count = 0;
+    if (start_profiler(&session) != CORE_OK)
+        return false;
+    training_work(self, self->host);
+    add_used(session, "this level", &all);
+    self->device = self->host;
+    for (uint32_t i = 0; i < all.count && i < MISSING; i++)
+        add_backward(self, all.names[i], &all);
+    add_demands(self, &demands);
+    self->device = device;
+    length = join(&all, "", text, capacity);
+    join(&demands,
+         "; for the backward of what is registered also: ", text + length,
+         capacity - length);
     return length > 0;
 }

@@ -274,6 +274,14 @@ static void optimizer_steps(suite *self, outcome *out, const test *one)
         not_supported(out, "no kernel of a fused step is claimed");
 }
 
+bool fused_steps_has(const char *op)
+{
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], op) == 0)
+            return true;
+    return false;
+}
+
 bool suite_add_fused_steps(suite *self)
 {
     static const listed tests[] = {

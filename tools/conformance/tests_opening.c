@@ -9,10 +9,13 @@
 
 #include <string.h>
 
+/* By the suite, which names the function that fails, then by libcore, which
+ * checks what init registers. */
 static void plugin_opens(suite *self, outcome *out, const test *one)
 {
     (void)one;
-    plugin_tables_open(self, out);
+    if (plugin_tables_open(self, out))
+        suite_load(self, out);
 }
 
 /* Programs print their results there, core-info its JSON. */

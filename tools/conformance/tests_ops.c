@@ -706,9 +706,26 @@ static void listed_all(suite *self, outcome *out, const test *one)
 
 static void unlisted_operator(suite *self, outcome *out, const test *one)
 {
+    char name[TEST_NAME] = "";
+
     (void)self;
-    (void)one;
-    not_supported(out, "the suite has no sample of this operator");
+    sscanf(one->name, "ops/%127[^/]", name);
+    not_supported(out, "the suite has no sample of %s%s", name,
+                  fused_steps_has(name) ? "; ops/rules/optimizer-steps calls it"
+                                        : "");
+}
+
+/* Neither a proof nor a failure: an earlier or later libcore may call it. */
+static void composed(suite *self, outcome *out, const test *one)
+{
+    char name[TEST_NAME] = "";
+
+    (void)self;
+    sscanf(one->name, "ops/%127[^/]", name);
+    not_supported(out,
+                  "kernels of %s are never called: the operator is composed of "
+                  "others, whose kernels compute it",
+                  name);
 }
 
 static void unreached(suite *self, outcome *out, const test *one)
@@ -722,11 +739,63 @@ static void unreached(suite *self, outcome *out, const test *one)
 
 static void unmatched(suite *self, outcome *out, const test *one)
 {
+    char name[TEST_NAME] = "";
+    const char *kernel;
+
     (void)self;
-    (void)one;
-    expect(out, false,
-           "no operator uses a kernel of this name: it is misspelt, belongs to "
-           "a later libcore, or names a variant that uses another kernel");
+    sscanf(one->name, "ops/%127[^/]", name);
+    kernel = kernel_name_of(name);
+    if (strcmp(kernel, name) != 0)
+        expect(out, false,
+               "its kernel is never called: calls of %s use the kernels of %s",
+               name, kernel);
+    else
+        expect(out, false,
+               "no operator uses a kernel of this name: it is misspelt, "
+               "belongs to a later libcore, or names a variant that uses "
+               "another kernel");
+}
+
+/* Why no call can choose a kernel, whatever its operands are: NULL if some
+ * can. */
+static const char *why_unchosen(const suite *self, const core_kernel *kernel)
+{
+    static char text[200];
+    uint32_t known = 0;
+    uint64_t bytes = UINT64_C(1)
+                     << ((kernel->demands & CORE_REQUIRE_ALIGNMENT) >>
+                         CORE_REQUIRE_ALIGNMENT_SHIFT);
+
+    for (uint32_t i = 0; i < 32; i++)
+        known |= core_dtype_size(i) ? CORE_DTYPE_MASK(i) : 0;
+    for (uint32_t i = 0; i < CORE_SIGNATURE_MAX; i++)
+        if (!(kernel->signature[i] & known)) {
+            snprintf(text, sizeof text,
+                     "its signature %#x has no dtype that this libcore has for "
+                     "its tensor %u",
+                     kernel->signature[i], i);
+            return text;
+        }
+    if (bytes == 1 || bytes <= self->properties.base_alignment)
+        return NULL;
+    snprintf(text, sizeof text,
+             "it requires memory aligned to %llu bytes; base_alignment of the "
+             "device is %llu",
+             (unsigned long long)bytes,
+             (unsigned long long)self->properties.base_alignment);
+    return text;
+}
+
+static void unchosen(suite *self, outcome *out, const test *one)
+{
+    const core_kernel *kernel;
+    const char *why;
+
+    if (suite_device(self, out) &&
+        core_kernel_at(self->type, one->number, &kernel) == CORE_OK &&
+        (why = why_unchosen(self, kernel)) != NULL)
+        expect(out, false, "kernel %u of %.*s is never called: %s", one->number,
+               (int)kernel->name.size, kernel->name.data, why);
 }
 
 /* Determining the claims takes a while, so others are skipped. */
@@ -737,6 +806,13 @@ static bool chosen(const suite *self, const char *op, const char *last,
     return !self->filter || fnmatch(self->filter, name, 0) == 0;
 }
 
+static bool add_composed(suite *self, const char *op)
+{
+    test one = {.level = LEVEL_OPS, .optional = true, .run = composed};
+
+    return !chosen(self, op, "composed", one.name) || suite_add(self, &one);
+}
+
 static bool add_operator(suite *self, const char *op)
 {
     const sample *first = NULL;
@@ -744,6 +820,9 @@ static bool add_operator(suite *self, const char *op)
     bool unreached_too = chosen(self, op, "unreached", one.name);
     bool reached = false;
 
+    /* Its calls are tested all the same: the device computes them. */
+    if (is_composed(op) && !add_composed(self, op))
+        return false;
     for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
         bool wanted = chosen(self, op, core_dtype_name(dtypes[d]), one.name);
         claim what = CLAIM_NONE;
@@ -790,6 +869,32 @@ static bool add_unmatched(suite *self, const char *names)
     return true;
 }
 
+/* Adds a test for each operator that has a kernel which no call can choose. */
+static bool add_unchosen(suite *self)
+{
+    test one = {.level = LEVEL_OPS, .run = unchosen};
+    core_string before = {0};
+    const core_kernel *kernel;
+    char name[101];
+
+    for (uint32_t i = 0; core_kernel_at(self->type, i, &kernel) == CORE_OK;
+         i++) {
+        bool again = kernel->name.size == before.size &&
+                     memcmp(kernel->name.data, before.data, before.size) == 0;
+
+        if (again || kernel->name.size >= sizeof name ||
+            !why_unchosen(self, kernel))
+            continue;
+        before = kernel->name;
+        memcpy(name, before.data, before.size);
+        name[before.size] = 0;
+        one.number = i;
+        if (chosen(self, name, "unchosen", one.name) && !suite_add(self, &one))
+            return false;
+    }
+    return true;
+}
+
 bool suite_add_ops(suite *self)
 {
     core_backend_information about = {.struct_size = sizeof about};
@@ -804,6 +909,8 @@ bool suite_add_ops(suite *self)
         if (strcmp(about.device_type, self->type) == 0 &&
             !add_unmatched(self, about.unmatched_kernels))
             return false;
+    if (!add_unchosen(self))
+        return false;
     while (claimed_operators_next(self, &walk, name, sizeof name))
         if (!add_operator(self, name))
             return false;

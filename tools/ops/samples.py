@@ -144,6 +144,11 @@ def conformance(model):
     kernels = ["    {%s, %s},\n" % (c_string(o.name), c_string(o.base.kernel.name))
                for o in sorted(model.operators, key=lambda o: o.name)
                if o.base.kernel is not o]
+    structured = ("elementwise", "reduction", "kernel")
+    used = {o.base.kernel.name for o in model.operators if o.family in structured}
+    composed = ["    %s,\n" % c_string(o.name)
+                for o in sorted(model.operators, key=lambda o: o.name)
+                if o.family not in structured and o.name not in used]
     return (HEAD + '#include "conformance/samples.h"\n\n'
             "const sample sample_table[] = {\n%s};\n\n"
             "const size_t sample_count =\n"
@@ -154,5 +159,8 @@ def conformance(model):
             "\n"
             "const kernel_name kernel_name_table[] = {\n%s};\n\n"
             "const size_t kernel_name_count =\n"
-            "    sizeof kernel_name_table / sizeof *kernel_name_table;\n" %
-            ("".join(rows), "".join(others), "".join(kernels)))
+            "    sizeof kernel_name_table / sizeof *kernel_name_table;\n\n"
+            "const char *const composed_table[] = {\n%s};\n\n"
+            "const size_t composed_count =\n"
+            "    sizeof composed_table / sizeof *composed_table;\n" %
+            ("".join(rows), "".join(others), "".join(kernels), "".join(composed)))

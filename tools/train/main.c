@@ -288,6 +288,19 @@ static core_status train(trainer *t, int *out_exit)
                         : CORE_OK;
 }
 
+/* Without the place in this program, which a scope appends. */
+static void print_failure(void)
+{
+    const char *text = core_error_message(), *at = NULL;
+    size_t size = strlen(text);
+
+    for (const char *next = text; (next = strstr(next, " (at ")); next++)
+        at = next;
+    if (at && text[size - 1] == ')')
+        size = (size_t)(at - text);
+    fprintf(stderr, "core-train: %.*s\n", (int)size, text);
+}
+
 int main(int argc, char **argv)
 {
     trainer t;
@@ -306,7 +319,7 @@ int main(int argc, char **argv)
     if (status == CORE_OK && !nothing_to_do)
         status = train(&t, &code);
     if (status != CORE_OK) {
-        fprintf(stderr, "core-train: %s\n", core_error_message());
+        print_failure();
         train_distributed_abort(&t);
         if (code != EXIT_USAGE)
             code = EXIT_FAILURE;

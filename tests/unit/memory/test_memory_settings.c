@@ -575,6 +575,9 @@ START_TEST(history_contains_the_last_actions)
     core_text_free(json);
     OK(control->limit(MIB));
     FAILS(try_take(3 * MIB, &p), CORE_ERROR_OUT_OF_MEMORY, "out of memory");
+    /* The plugin's own words are kept. */
+    ck_assert_msg(strstr(core_error_message(), ". sim: ") != NULL, "%s",
+                  core_error_message());
     json = snapshot();
     ck_assert_int_eq(count(json, "\"oom\""), 1);
     core_text_free(json);
