@@ -85,7 +85,10 @@ if [ -f "$emulated/core_gpuemu.so" ]; then
     # Under a sanitizer without the compiler, which the fakes use there.
     level_compiler=$GPUEMU_COMPILER
     [ -z "$slow" ] || level_compiler=
-    [ -n "$sanitized" ] || ok conformance_level_core_is_reached says 'level reached: core' \
+    # The level is reached with a fake driver below, if a vendor's plugin was built.
+    [ -n "$sanitized" ] &&
+        [ -f "$LIBCORE_BUILD/backends/cuda/.libs/core_cuda.so" ] ||
+        ok conformance_level_core_is_reached says 'level reached: core' \
         env "GPUEMU_COMPILER=$level_compiler" \
         "$LIBCORE_BUILD/core-conformance" --level core \
         --timeout 600 --plugin "$emulated/core_gpuemu.so"

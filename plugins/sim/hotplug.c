@@ -39,7 +39,8 @@ static bool read_absent(bool absent[SIM_DEVICES])
     if (!file)
         return false;
     while (fscanf(file, "%2u", &index) == 1)
-        absent[index % SIM_DEVICES] = true;
+        if (index < SIM_DEVICES)
+            absent[index] = true;
     fclose(file);
     return true;
 }

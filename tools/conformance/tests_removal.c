@@ -216,8 +216,11 @@ static bool revive(removal *r)
                                 "reset of a device that was removed and has "
                                 "returned");
     p->backend.device_close(p->backend.user, p->device);
+    p->device = NULL;
     at = find(r);
-    return at >= 0 &&
+    return expect(r->out, at >= 0,
+                  "a device that has returned disappears when it is closed, "
+                  "without another removal") &&
            expect_plugin_ok(r->out,
                             p->backend.device_open(p->backend.user,
                                                    (uint32_t)at, &p->device),
