@@ -45,7 +45,10 @@ tsan_tests() {
     if [ $full = yes ]; then
         pattern="$pattern|thread|\"sim|base/memory\.h"
     else
+        # These have the threads, and the host code, of test_cpu_reduce and
+        # test_cuda_driver.
         left="$left|"'test_cpu_bf16$|test_autograd_deep|optim_many'
+        left="$left|"'test_cpu_elementwise$|cuda_dnn_use|cuda_scaled|rocm_driver'
     fi
     {
         find tests/unit -name 'test_*.c' -exec grep -lE "$pattern" {} +
