@@ -109,6 +109,14 @@ static core_status check_open(const core_registry *registry)
                        "a plugin can register only while its init runs");
 }
 
+/* What the text of a device type does not show. */
+static const char *rest_of(core_string type)
+{
+    if (type.data && memchr(type.data, '\0', type.size))
+        return " (its size counts a NUL)";
+    return type.size > 64 ? " and more" : "";
+}
+
 static core_status register_backend(core_registry *registry,
                                     const core_backend *backend)
 {
@@ -122,11 +130,9 @@ static core_status register_backend(core_registry *registry,
                                            type.data, type.size))
         return core__error(CORE_ERROR_REFUSED,
                            "registers the device type \"%.*s\"%s, which its "
-                           "note does not list "
-                           "(%s)",
+                           "note does not list (%s)",
                            (int)(type.size < 64 ? type.size : 64),
-                           type.data ? type.data : "",
-                           type.size > 64 ? " and more" : "",
+                           type.data ? type.data : "", rest_of(type),
                            registry->plugin->note.device_types);
     if (backend->flags != 0)
         return core__error(

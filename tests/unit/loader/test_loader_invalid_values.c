@@ -19,7 +19,7 @@ typedef struct slip {
 /* In init. */
 static const slip slips[] = {
     {"device type", "9 bytes at NULL as a device type"},
-    {"longer type", "\"invalid\" of 8 bytes"}, /* counts the NUL */
+    {"longer type", "\"invalid\" (its size counts a NUL)"},
     {"backend", "NULL as a backend"},
     {"no memory", "has no core_memory_table"},
     {"no copy", "the function copy of its core_memory_table is NULL"},
