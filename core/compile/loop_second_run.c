@@ -229,13 +229,21 @@ static core_status check_run(const core__program_node *node,
     uint32_t count = node->args[CORE__REGION_INPUTS].count;
 
     if (core__thread_self()->trace)
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "%s: it cannot become a part of another program",
-                           node->name);
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "%s: the second derivative of a loop cannot become a part of "
+            "another program, such as the gradient of a branch around the "
+            "loop; replace the branch by core_where, or differentiate while "
+            "nothing is recorded",
+            node->name);
     for (uint32_t i = 0; i < count && core__region_is_differentiated(); i++)
         if (core__tensor_needs_grad(inputs[i]))
-            return core__error(CORE_ERROR_UNSUPPORTED,
-                               "%s: it cannot be differentiated", node->name);
+            return core__error(
+                CORE_ERROR_UNSUPPORTED,
+                "%s: a run of a program keeps no graph of the second "
+                "derivative of a loop; differentiate while nothing is "
+                "recorded",
+                node->name);
     return CORE_OK;
 }
 

@@ -265,8 +265,8 @@ static bool fused(const core__recurrent_network *net, core_tensor *rows,
                                values, 8, results, 4);
 }
 
-/* With the device's kernel.  The biases of a CORE__RECURRENT_GRU's new gate are not added to
- * each other. */
+/* With the device's kernel.  The two biases of a GRU's new gate may not be added
+ * to each other, as the reset gate multiplies only the hidden part. */
 static core_status fuse(const core__recurrent_network *net, core_tensor *rows,
                         const core__recurrent_weights *w, int64_t index,
                         core_tensor *out[3])

@@ -41,33 +41,43 @@ static core_status check_dtypes(const core__inference *infer, uint32_t tensors,
     return CORE_OK;
 }
 
-/* The samples of each step: all at the first one, and never more than at the
- * step before. */
-static core_status check_sizes(const core__inference *infer, const shape *s,
-                               const core_value *sizes)
+static core_status check_size(const core__inference *infer, const shape *s,
+                              const int64_t *size, size_t i)
 {
-    size_t count;
+    bool grows = i > 0 ? size[i] > size[i - 1] : size[i] != s->batch;
+
+    if (size[i] >= 1 && !grows)
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                          "batch_sizes[%zu] is %lld; sizes must be positive "
+                          "and not grow, and the first be %lld as in hx",
+                          i, (long long)size[i], (long long)s->batch);
+}
+
+/* The samples of each step: all at the first one, and never more than at the
+ * step before.  rows: the argument that has so many in all. */
+static core_status check_sizes(const core__inference *infer, const shape *s,
+                               uint32_t rows, const core_value *sizes)
+{
+    const char *name = core__argument_name(infer->op, rows);
+    size_t count, i = 0;
     const int64_t *size = core__ints_of(sizes, &count);
     int64_t total = 0;
 
-    if (count == 0 && (s->batch > 0 ? s->rows % s->batch == 0 : s->rows == 0))
-        return CORE_OK;
-    for (size_t i = 0; i < count; i++) {
-        if (size[i] < 1 || size[i] > (i > 0 ? size[i - 1] : s->batch) ||
-            total > s->rows)
-            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                                  "batch_sizes[%zu] is %lld; sizes must be "
-                                  "positive and not grow, and the first be "
-                                  "%lld as in hx",
-                                  i, (long long)size[i], (long long)s->batch);
+    for (; i < count && total <= s->rows; i++) {
+        CORE_TRY(check_size(infer, s, size, i));
         total += size[i];
     }
-    if (count > 0 && size[0] == s->batch && total == s->rows)
+    if (count > 0 && total != s->rows)
+        return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                              "%s has %lld rows; %zu batch_sizes sum to %lld",
+                              name, (long long)s->rows, i, (long long)total);
+    if (count > 0 || (s->batch > 0 ? s->rows % s->batch == 0 : s->rows == 0))
         return CORE_OK;
     return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                          "there are %lld rows, which batch_sizes does not "
-                          "divide into steps of at most %lld",
-                          (long long)s->rows, (long long)s->batch);
+                          "%s has %lld rows; without batch_sizes it must have "
+                          "a multiple of the %lld of hx",
+                          name, (long long)s->rows, (long long)s->batch);
 }
 
 static core_status shape_of(const core__inference *infer, const places *at,
@@ -104,7 +114,7 @@ static core_status shape_of(const core__inference *infer, const places *at,
                                      (const int64_t[]){s->gates * s->n, s->n}));
     CORE_TRY(
         core__sizes_check(infer->op, 2, (const int64_t[]){s->rows, 5 * s->n}));
-    return check_sizes(infer, s, &infer->args[at->sizes]);
+    return check_sizes(infer, s, at->rows, &infer->args[at->sizes]);
 }
 
 /* (input, hx, cx, w_hh, b_hh, batch_sizes, mode, reverse) -> (output, hy, cy,

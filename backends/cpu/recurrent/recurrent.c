@@ -58,6 +58,11 @@ static int64_t smaller(int64_t x, int64_t y)
     return x < y ? x : y;
 }
 
+static int64_t at_least_1(int64_t x)
+{
+    return x > 1 ? x : 1;
+}
+
 /* The samples of a step. */
 static int64_t count_at(const layer *a, int64_t step)
 {
@@ -169,7 +174,7 @@ static void divide(layer *a)
     if (!a->panels)
         return;
     a->lines = smaller(CPU_NAME(cpu_gemm_functions).lines,
-                       (a->batch + threads - 1) / threads);
+                       at_least_1((a->batch + threads - 1) / threads));
     /* Rows at this distance share the same lines of the cache. */
     if (a->n * (int64_t)sizeof(float) % 4096 == 0)
         a->lines = smaller(a->lines, 8);
@@ -344,10 +349,10 @@ static core_status launch_forward(core_call *call, const core_value *args,
     a.hy = open_view(&a, cpu_view(&results[1]), true, dtype, &status);
     a.cy = open_view(&a, cpu_view(&results[2]), true, dtype, &status);
     a.workspace = open_view(&a, cpu_view(&results[3]), true, dtype, &status);
-    if (status == CORE_OK && a.rows > 0 && dtype == CORE_F64) {
+    if (status == CORE_OK && dtype == CORE_F64) {
         run(&a, a.steps, forward_all_f64, forward_one_f64);
         last_states_f64(&a);
-    } else if (status == CORE_OK && a.rows > 0) {
+    } else if (status == CORE_OK) {
         run(&a, a.steps, forward_all_f32, forward_one_f32);
         last_states_f32(&a);
     }

@@ -94,11 +94,11 @@ static void T(gru_cell)(int64_t n, int64_t begin, int64_t end, const TYPE *x,
 
 static void T(plain_cell)(kind kind, int64_t begin, int64_t end, TYPE *h)
 {
+    for (int64_t u = begin; u < end && kind == RELU; u++)
+        h[u] = h[u] < 0 ? 0 : h[u];
     if (kind == RELU)
-        for (int64_t u = begin; u < end; u++)
-            h[u] = h[u] < 0 ? 0 : h[u];
-    else
-        MATH_LOOP
+        return;
+    MATH_LOOP
     for (int64_t u = begin; u < end; u++)
         h[u] = L(tanh)(h[u]);
 }
@@ -130,11 +130,11 @@ static void T(forward)(const layer *a, int64_t iteration, const part *p)
 {
     int64_t n = a->n, step = step_at(a, iteration);
     int64_t end = smaller(p->end, count_at(a, step)), row = p->row;
-    int64_t know = continued(a, iteration), first = a->starts[step];
-    int64_t past = know > 0 ? a->starts[step_at(a, iteration - 1)] : 0;
+    int64_t shared = continued(a, iteration), first = a->starts[step];
+    int64_t past = shared > 0 ? a->starts[step_at(a, iteration - 1)] : 0;
     int64_t width = a->saved > 0 ? a->saved * n : n;
     TYPE *to = (TYPE *)(a->saved > 0 ? a->workspace : a->output);
-    int64_t split = know < row ? row : know < end ? know : end;
+    int64_t split = shared < row ? row : shared < end ? shared : end;
 
     if (row >= end)
         return;
@@ -147,7 +147,19 @@ static void T(forward)(const layer *a, int64_t iteration, const part *p)
     (a, (const TYPE *)a->hx + split * n, end - split, p,
      to + (first + split) * width, width);
     for (int64_t i = row; i < end; i++)
-        T(cell)(a, i, first + i, i < know ? past + i : -1, p);
+        T(cell)(a, i, first + i, i < shared ? past + i : -1, p);
+}
+
+/* Without a step the last states are the first ones. */
+static void T(copy_states)(const layer *a)
+{
+    size_t bytes = (size_t)(a->batch * a->n) * sizeof(TYPE);
+
+    if (bytes == 0)
+        return;
+    memcpy(a->hy, a->hx, bytes);
+    if (a->kind == LSTM)
+        memcpy(a->cy, a->cx, bytes);
 }
 
 /* The states of each sample at the end. */
@@ -156,6 +168,10 @@ static void T(last_states)(const layer *a)
     size_t bytes = (size_t)a->n * sizeof(TYPE);
     int64_t step = a->reverse ? 0 : a->steps - 1, n = a->n;
 
+    if (a->steps == 0) {
+        T(copy_states)(a);
+        return;
+    }
     for (int64_t i = 0; i < a->batch; i++) {
         int64_t row;
 
@@ -298,7 +314,7 @@ static void T(gradient)(const layer *a, int64_t sample, int64_t row,
  * what the first step passes on to the first states. */
 static void T(backward)(const layer *a, int64_t iteration, const part *p)
 {
-    int64_t at = a->steps - 1 - iteration, step, end, know, first, past;
+    int64_t at = a->steps - 1 - iteration, step, end, shared, first, past;
 
     if (iteration > 0)
         T(add_gates)(a, step_at(a, at + 1), p);
@@ -306,9 +322,9 @@ static void T(backward)(const layer *a, int64_t iteration, const part *p)
         return;
     step = step_at(a, at);
     end = smaller(p->end, count_at(a, step));
-    know = continued(a, at);
+    shared = continued(a, at);
     first = a->starts[step];
-    past = know > 0 ? a->starts[step_at(a, at - 1)] : 0;
+    past = shared > 0 ? a->starts[step_at(a, at - 1)] : 0;
     for (int64_t i = p->row; i < end; i++)
-        T(gradient)(a, i, first + i, i < know ? past + i : -1, p);
+        T(gradient)(a, i, first + i, i < shared ? past + i : -1, p);
 }

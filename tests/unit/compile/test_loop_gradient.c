@@ -791,7 +791,10 @@ START_TEST(the_third_derivative_of_a_loop_in_a_branch_is_refused)
 
     differentiated = one_of_loops;
     FAILS(core_program_trace(loops_thrice, &w, w.inputs, 2, 1, &program),
-          CORE_ERROR_UNSUPPORTED, "core_while second backward");
+          CORE_ERROR_UNSUPPORTED,
+          "core_while second backward: the second derivative of a loop cannot "
+          "become a part of another program, such as the gradient of a branch "
+          "around the loop; replace the branch by core_where");
 }
 END_TEST
 

@@ -108,6 +108,9 @@ static run run_layer(const layer *l, core_dtype dtype, bool turned)
         }
         if (i < 8)
             tensor_random(x, i + 1);
+        else /* results are not zero before */
+            for (int64_t k = 0; k < x->view.numel; k++)
+                tensor_set(x, k, 9);
         for (int64_t k = 0; i < 8 && k < x->view.numel; k++)
             tensor_set(x, k, tensor_get(x, k) - 0.5);
         r.t[i] = x;
@@ -171,6 +174,40 @@ START_TEST(f32_and_other_layouts_equal_f64)
 }
 END_TEST
 
+START_TEST(without_steps_states_and_their_gradients_are_copied)
+{
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int wide = 0; wide < 2; wide++) {
+            const layer l = {kind, wide, 0, 3, 5, false};
+            run r = run_layer(&l, wide ? CORE_F64 : CORE_F32, false);
+
+            compare(&l, r.t[9], r.t[1], 0);
+            compare(&l, r.out[2], r.t[6], 0);
+            if (kind == LSTM) {
+                compare(&l, r.t[10], r.t[2], 0);
+                compare(&l, r.out[3], r.t[7], 0);
+            }
+            run_free(&r);
+        }
+    cpu_close();
+}
+END_TEST
+
+START_TEST(a_batch_of_0_is_computed)
+{
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    for (int kind = 0; kind < KINDS; kind++) {
+        const layer l = {kind, false, 0, 0, 5, false};
+        run r = run_layer(&l, CORE_F32, false);
+
+        ck_assert_int_eq(r.t[9]->view.numel, 0);
+        run_free(&r);
+    }
+    cpu_close();
+}
+END_TEST
+
 /* Hashes the bits of all results. */
 static uint64_t bits_with(uint32_t threads, const layer *l)
 {
@@ -211,7 +248,10 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {bits_do_not_depend_on_threads};
+    const TTest *const tests[] = {
+        bits_do_not_depend_on_threads,
+        without_steps_states_and_their_gradients_are_copied,
+        a_batch_of_0_is_computed};
     const suite_loop loops[] = {{f32_and_other_layouts_equal_f64, 0, ISAS}};
     const test_suite suite = {
         .name = "cpu/cpu_recurrent",
