@@ -9,6 +9,7 @@
 #include <libcore/memory.h>
 #include <libcore/shard.h>
 
+#include <math.h>
 #include <sys/stat.h>
 
 enum { COUNT = 5, UNUSED = 2 };
@@ -420,9 +421,51 @@ static void clip(core_comm *comm)
     end(&b);
 }
 
+/* Of gradients 3, 4, 0, ... times a power of two whose square has no number in
+ * the dtype. */
+static void clip_to_one(core_comm *comm, core_dtype dtype, double scale)
+{
+    const int64_t count = 64; /* elements of 2 ranks */
+    double values[64] = {[0] = 3 * scale, [40] = 4 * scale}, norm;
+    core_tensor *parameter, *plain, *wide, *product, *loss, *found;
+    core_shard *shard;
+
+    OK(core_ones(&count, 1, dtype, core_comm_device(comm), &parameter));
+    OK(core_tensor_from_data(values, CORE_F64, &count, 1,
+                             core_comm_device(comm), &wide));
+    OK(core_to_copy(wide, dtype, NULL, false, -1, &plain));
+    OK(core_tensor_set_requires_grad(parameter, true));
+    OK(core_shard_create(comm, &parameter, 1, NULL, &shard));
+    OK(core_mul(parameter, plain, &product));
+    OK(core_sum(product, CORE_DTYPE_NONE, &loss));
+    OK(core_shard_backward(shard, &loss, 1, NULL, 0));
+    OK(core_shard_clip_grad_norm(shard, 1, &found));
+    OK(core_tensor_item_float(found, &norm));
+    ck_assert(fabs(norm / scale - 5) < 1e-5);
+    core_tensor_release(found);
+    OK(core_shard_clip_grad_norm(shard, 1, &found));
+    OK(core_tensor_item_float(found, &norm));
+    ck_assert(fabs(norm - (scale < 1 ? 5 * scale : 1)) < 1e-5);
+    core_tensor_release(found);
+    core_tensor_release(loss);
+    core_tensor_release(product);
+    core_tensor_release(plain);
+    core_tensor_release(wide);
+    core_shard_release(shard);
+    core_tensor_release(parameter);
+}
+
+static void clip_extremes(core_comm *comm)
+{
+    clip_to_one(comm, CORE_F32, 0x1p67);
+    clip_to_one(comm, CORE_F32, 0x1p-80);
+    clip_to_one(comm, CORE_F64, 0x1p200);
+}
+
 START_TEST(clipping_uses_the_norm_of_all_pieces)
 {
     on_ranks(3, clip);
+    on_ranks(2, clip_extremes);
 }
 END_TEST
 
