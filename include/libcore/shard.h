@@ -143,7 +143,7 @@ core_status core_shard_save(core_shard *shard, const core_optimizer *optimizer,
 
 /* Loads what core_shard_save has saved, on any number of ranks and with buckets
  * of any size: each rank reads the parts of its pieces from the files.
- * Parameters must have the same order and sizes.  After an error the state may
+ * Parameters must have the same order, sizes, dtypes and strides.  After an error the state may
  * have been changed in part.  NOT_FOUND: a file is missing.  CORRUPT: a file is
  * damaged, or does not have what it must have. */
 core_status core_shard_load(core_shard *shard, core_optimizer *optimizer,
