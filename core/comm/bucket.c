@@ -6,6 +6,7 @@
 #include "comm/reducer.h"
 
 #include "base/memory.h"
+#include "device/stream.h"
 #include "tensor/dtype.h"
 #include "tensor/layout.h"
 
@@ -151,18 +152,35 @@ static int64_t place_gradients(core_reducer *reducer,
     return at;
 }
 
+/* Another stream may have made the memory. */
+static core_status order_after_zeros(const core_reducer *reducer,
+                                     const core__bucket *bucket)
+{
+    core_stream *current;
+
+    if (!reducer->stream || !bucket->zeroed)
+        return CORE_OK;
+    current = core__stream_current(reducer->comm->device);
+    return current == bucket->zeroed
+               ? CORE_OK
+               : core__stream_order(current, bucket->zeroed);
+}
+
 core_status core__bucket_allocate(core_reducer *reducer, core__bucket *bucket)
 {
     int64_t size;
 
     if (bucket->memory)
-        return CORE_OK;
+        return order_after_zeros(reducer, bucket);
     size = bucket->part->numel * reducer->comm->size;
     CORE_TRY(core_zeros(&size, 1, bucket->part->dtype, reducer->comm->device,
                         &bucket->memory));
-    return reducer->stream
-               ? core_tensor_record_stream(bucket->memory, reducer->stream)
-               : CORE_OK;
+    if (!reducer->stream)
+        return CORE_OK;
+    core_stream_release(bucket->zeroed);
+    bucket->zeroed =
+        core_stream_retain(core__stream_current(reducer->comm->device));
+    return core_tensor_record_stream(bucket->memory, reducer->stream);
 }
 
 /* A bucket that can be divided among the ranks. */
@@ -231,6 +249,7 @@ void core__buckets_release(core_reducer *reducer)
         core__tensor_release(reducer->buckets[b].before);
         core__tensor_release(reducer->buckets[b].part);
         core_stream_release(reducer->buckets[b].written);
+        core_stream_release(reducer->buckets[b].zeroed);
     }
     core__free(reducer->buckets);
     reducer->buckets = NULL;

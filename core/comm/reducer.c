@@ -129,19 +129,26 @@ static void hash_layout(uint64_t *hash, const core_tensor *parameter)
         hash_number(hash, parameter->sizes[i] > 1 ? (uint64_t)strides[i] : 0);
 }
 
+uint64_t core__reducer_hash_parameters(const core_reducer *reducer)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+    for (uint32_t i = 0; i < reducer->count; i++) {
+        hash_tensor(&hash, reducer->parameters[i].parameter);
+        hash_layout(&hash, reducer->parameters[i].parameter);
+    }
+    return hash;
+}
+
 /* What must be the same on all ranks. */
 static uint64_t hash_of(const core_reducer *reducer)
 {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    uint64_t hash = core__reducer_hash_parameters(reducer);
 
     hash_number(&hash, reducer->dtype);
     hash_number(&hash, (reducer->shard != NULL) + 2u * reducer->frees);
     hash_number(&hash, reducer->bucket_bytes);
     hash_number(&hash, reducer->first_bucket_bytes);
-    for (uint32_t i = 0; i < reducer->count; i++) {
-        hash_tensor(&hash, reducer->parameters[i].parameter);
-        hash_layout(&hash, reducer->parameters[i].parameter);
-    }
     hash_number(&hash, reducer->nbuffers);
     for (size_t i = 0; i < reducer->nbuffers; i++)
         hash_tensor(&hash, reducer->buffers[i]);

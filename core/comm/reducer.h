@@ -44,6 +44,8 @@ typedef struct core__bucket {
     uint32_t missing;     /* gradients that are not ready in this backward */
     bool all_present;     /* all elements of `present` are 1 */
     core_stream *written; /* of the last gradient; with a reference, or NULL */
+    /* Of a reducer that frees buckets: has set the memory to zero; likewise. */
+    core_stream *zeroed;
 } core__bucket;
 
 /* On a device without streams a thread makes the collectives, in the order of
@@ -99,6 +101,9 @@ core_status core__reducer_create(core_comm *comm,
                                  core_shard *shard, bool frees,
                                  core_reducer **out_reducer);
 
+/* Of the sizes, dtypes and strides of all parameters, in order. */
+uint64_t core__reducer_hash_parameters(const core_reducer *reducer);
+
 /* A gradient is in its bucket. */
 core_status core__reducer_ready(core__reduced *item, bool in_place);
 
@@ -132,7 +137,8 @@ void core__reducer_strides(const core_tensor *parameter, int64_t *strides);
  * that it had are released. */
 core_status core__buckets_build(core_reducer *reducer);
 void core__buckets_release(core_reducer *reducer);
-/* Of a reducer that frees buckets: gives it memory, if it has none. */
+/* Of a reducer that frees buckets: gives it memory, if it has none, that the
+ * current stream can write. */
 core_status core__bucket_allocate(core_reducer *reducer, core__bucket *bucket);
 /* The place of a parameter in its bucket, with its sizes; no view for
  * autograd. */

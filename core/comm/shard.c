@@ -234,33 +234,77 @@ core_status core_shard_backward(core_shard *shard, core_tensor *const *tensors,
 
 /* ------------------------------------------------------------ clipping -- */
 
-/* Of this rank's grads; in f32, 0-dim. */
-static core_status sum_of_squares(const core_shard *shard,
-                                  core_tensor **out_sum)
+/* Of the norms: equal on all ranks, whatever pieces they have. */
+static core_dtype norm_dtype(const core_reducer *reducer)
 {
+    for (uint32_t i = 0; i < reducer->count; i++)
+        if (reducer->parameters[i].parameter->dtype == CORE_F64)
+            return CORE_F64;
+    return CORE_F32;
+}
+
+static core_status norm_of(core_tensor *tensor, core_dtype dtype,
+                           core_tensor **out_norm)
+{
+    return core_linalg_vector_norm(tensor, core_float(2), NULL, 0, false, dtype,
+                                   out_norm);
+}
+
+static core_status norm_of_list(core_tensor *const *norms, size_t count,
+                                core_tensor **out_norm)
+{
+    core_tensor *stacked;
     core_status status;
 
-    CORE_TRY(
-        core_zeros(NULL, 0, CORE_F32, shard->reducer->comm->device, out_sum));
-    for (size_t i = 0; i < shard->npieces; i++) {
-        core_tensor *grad = core_tensor_grad(shard->pieces[i].tensor);
-        core_tensor *wide = NULL, *square = NULL, *sum = NULL;
+    CORE_TRY(core_stack(norms, count, 0, &stacked));
+    status = norm_of(stacked, CORE_DTYPE_NONE, out_norm);
+    core__tensor_release(stacked);
+    return status;
+}
 
-        if (!grad)
-            continue;
-        status = core_to_copy(grad, CORE_F32, NULL, false, -1, &wide);
-        if (status == CORE_OK)
-            status = core_mul(wide, wide, &square);
-        if (status == CORE_OK)
-            status = core_sum(square, CORE_DTYPE_NONE, &sum);
-        if (status == CORE_OK)
-            status = core_add_(*out_sum, sum, core_int(1));
-        core__tensor_release(wide);
-        core__tensor_release(square);
-        core__tensor_release(sum);
-        CORE_TRY(status);
+/* Of this rank's grads; 0-dim. */
+static core_status norm_of_pieces(const core_shard *shard, core_dtype dtype,
+                                  core_tensor **out_norm)
+{
+    size_t size = shard->npieces * sizeof(core_tensor *), count = 0;
+    core_tensor **norms = core__alloc_zero(size + 1);
+    core_status status = CORE_OK;
+
+    if (!norms)
+        return core__error_memory(size);
+    for (size_t i = 0; status == CORE_OK && i < shard->npieces; i++) {
+        core_tensor *grad = core_tensor_grad(shard->pieces[i].tensor);
+
+        if (grad)
+            status = norm_of(grad, dtype, &norms[count++]);
     }
-    return CORE_OK;
+    if (status == CORE_OK && count > 0)
+        status = norm_of_list(norms, count, out_norm);
+    else if (status == CORE_OK)
+        status =
+            core_zeros(NULL, 0, dtype, shard->reducer->comm->device, out_norm);
+    for (size_t i = 0; i < count; i++)
+        core__tensor_release(norms[i]);
+    core__free(norms);
+    return status;
+}
+
+/* The ranks exchange norms, because their squares may have no number in the
+ * dtype. */
+static core_status norm_of_ranks(const core_shard *shard,
+                                 core_tensor **out_norm)
+{
+    core_dtype dtype = norm_dtype(shard->reducer);
+    core_tensor *mine = NULL, *all = NULL;
+    core_status status = norm_of_pieces(shard, dtype, &mine);
+
+    if (status == CORE_OK)
+        status = core_all_gather(shard->reducer->comm, mine, &all);
+    if (status == CORE_OK)
+        status = norm_of(all, CORE_DTYPE_NONE, out_norm);
+    core__tensor_release(mine);
+    core__tensor_release(all);
+    return status;
 }
 
 /* min(1, max_norm / (norm + 1e-6)) */
@@ -288,13 +332,8 @@ static core_status clip(core_shard *shard, double max_norm,
                         core_tensor **out_norm)
 {
     core_tensor *factor = NULL;
-    core_status status = sum_of_squares(shard, out_norm);
+    core_status status = norm_of_ranks(shard, out_norm);
 
-    if (status == CORE_OK)
-        status =
-            core_all_reduce_(shard->reducer->comm, *out_norm, CORE_REDUCE_SUM);
-    if (status == CORE_OK)
-        status = core_sqrt_(*out_norm);
     if (status == CORE_OK)
         status = factor_of(*out_norm, max_norm, &factor);
     if (status == CORE_OK)

@@ -34,17 +34,6 @@ static size_t count_slots(const core_optimizer *optimizer)
     return count;
 }
 
-/* Of the sizes of all parameters, in order. */
-static uint64_t hash_of(const core_reducer *reducer)
-{
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-
-    for (uint32_t i = 0; i < reducer->count; i++)
-        hash = (hash ^ (uint64_t)reducer->parameters[i].parameter->numel) *
-               UINT64_C(0x100000001b3);
-    return hash;
-}
-
 static core_status check(const core_shard *shard,
                          const core_optimizer *optimizer, const char *path,
                          const char *name)
@@ -117,7 +106,7 @@ static core_status write_contents(const contents *c, const core_shard *shard,
 
     snprintf(ranks, sizeof ranks, "%u", comm->size);
     snprintf(parameters, sizeof parameters, "%016llx",
-             (unsigned long long)hash_of(shard->reducer));
+             (unsigned long long)core__reducer_hash_parameters(shard->reducer));
     snprintf(save, sizeof save, "%lld", (long long)number);
     if (snprintf(file, sizeof file, "%s.%u", path, comm->rank) >= PATH)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
@@ -367,7 +356,8 @@ static core_status read_files(const load *l, const char *path,
 
     snprintf(name, sizeof name, "%s.0", path);
     snprintf(parameters, sizeof parameters, "%016llx",
-             (unsigned long long)hash_of(l->shard->reducer));
+             (unsigned long long)core__reducer_hash_parameters(
+                 l->shard->reducer));
     CORE_TRY(check_texts(first, name, expected));
     expected[2] = core_safetensors_text(first, "ranks");
     expected[3] = core_safetensors_text(first, "save");

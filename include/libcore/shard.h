@@ -117,8 +117,8 @@ core_status core_shard_backward(core_shard *shard, core_tensor *const *tensors,
 
 /* Multiplies the grads of all ranks' pieces in place, as core_clip_grad_norm
  * with norm_type 2 does for whole parameters; all ranks call it.  *out_norm:
- * the norm before, 0-dim f32 on the communicator's device, equal on all ranks;
- * the caller owns it; out_norm may be NULL.  INVALID_ARGUMENT: max_norm is
+ * the norm before, 0-dim on the communicator's device, f64 if a parameter is and
+ * f32 otherwise, equal on all ranks; the caller owns it; out_norm may be NULL.  INVALID_ARGUMENT: max_norm is
  * negative or not a number. */
 core_status core_shard_clip_grad_norm(core_shard *shard, double max_norm,
                                       core_tensor **out_norm);
@@ -143,7 +143,7 @@ core_status core_shard_save(core_shard *shard, const core_optimizer *optimizer,
 
 /* Loads what core_shard_save has saved, on any number of ranks and with buckets
  * of any size: each rank reads the parts of its pieces from the files.
- * Parameters must have the same order and sizes.  After an error the state may
+ * Parameters must have the same order, sizes, dtypes and strides.  After an error the state may
  * have been changed in part.  NOT_FOUND: a file is missing.  CORRUPT: a file is
  * damaged, or does not have what it must have. */
 core_status core_shard_load(core_shard *shard, core_optimizer *optimizer,

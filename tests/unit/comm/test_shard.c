@@ -8,7 +8,9 @@
 #include <libcore/autograd.h>
 #include <libcore/memory.h>
 #include <libcore/shard.h>
+#include <libcore/stream.h>
 
+#include <math.h>
 #include <sys/stat.h>
 
 enum { COUNT = 5, UNUSED = 2 };
@@ -25,6 +27,9 @@ static const core_shard_options gradients = {.struct_size = sizeof gradients,
                                              .level = CORE_SHARD_GRADIENTS,
                                              .bucket_bytes = 400,
                                              .first_bucket_bytes = 60};
+
+static const core_shard_options gradients_of_any_size = {
+    .struct_size = sizeof gradients_of_any_size, .level = CORE_SHARD_GRADIENTS};
 
 /* With a shard, or with a reducer that leaves everything on all ranks. */
 typedef struct model {
@@ -339,6 +344,54 @@ START_TEST(memory_of_averaged_gradients_is_freed)
 }
 END_TEST
 
+/* A bucket gets gradients on two streams. */
+static void use_two_streams(core_comm *comm)
+{
+    const int64_t count = 1024;
+    core_device *device = core_comm_device(comm);
+    core_tensor *parameters[2], *losses[2];
+    core_stream *streams[2], *first;
+    core_shard *shard;
+
+    for (int i = 0; i < 2; i++) {
+        OK(core_ones(&count, 1, CORE_F32, device, &parameters[i]));
+        OK(core_tensor_set_requires_grad(parameters[i], true));
+        OK(core_stream_create(device, &streams[i]));
+    }
+    OK(core_shard_create(comm, parameters, 2, &gradients_of_any_size, &shard));
+    OK(core_device_synchronize(device));
+    for (int i = 0; i < 2; i++) {
+        OK(core_stream_set_current(streams[i]));
+        OK(core_sum(parameters[i], CORE_DTYPE_NONE, &losses[i]));
+    }
+    OK(core_shard_backward(shard, losses, 2, NULL, 0));
+    OK(core_device_synchronize(device));
+    for (size_t i = 0; i < core_shard_piece_count(shard); i++) {
+        core_tensor *grad = core_tensor_grad(core_shard_piece(shard, i));
+        float values[1024];
+
+        OK(core_tensor_read(grad, values, sizeof *values * 1024));
+        for (int k = 0; k < 1024; k++)
+            ck_assert_float_eq(values[k], 1);
+    }
+    OK(core_stream_default(device, &first));
+    OK(core_stream_set_current(first));
+    core_shard_release(shard);
+    for (int i = 0; i < 2; i++) {
+        core_tensor_release(losses[i]);
+        core_tensor_release(parameters[i]);
+        core_stream_release(streams[i]);
+    }
+}
+
+START_TEST(gradients_of_a_bucket_may_be_on_several_streams)
+{
+    setenv("LIBCORE_SIM_CHECK", "1", 1); /* makes races errors */
+    rank_device = "sim";
+    on_ranks(1, use_two_streams);
+}
+END_TEST
+
 /* A backward within the backward gives a parameter another gradient. */
 static core_status nested(void *context, core_tensor *grad,
                           core_tensor **out_grad)
@@ -420,9 +473,51 @@ static void clip(core_comm *comm)
     end(&b);
 }
 
+/* Of gradients 3, 4, 0, ... times a power of two whose square has no number in
+ * the dtype. */
+static void clip_to_one(core_comm *comm, core_dtype dtype, double scale)
+{
+    const int64_t count = 64; /* elements of 2 ranks */
+    double values[64] = {[0] = 3 * scale, [40] = 4 * scale}, norm;
+    core_tensor *parameter, *plain, *wide, *product, *loss, *found;
+    core_shard *shard;
+
+    OK(core_ones(&count, 1, dtype, core_comm_device(comm), &parameter));
+    OK(core_tensor_from_data(values, CORE_F64, &count, 1,
+                             core_comm_device(comm), &wide));
+    OK(core_to_copy(wide, dtype, NULL, false, -1, &plain));
+    OK(core_tensor_set_requires_grad(parameter, true));
+    OK(core_shard_create(comm, &parameter, 1, NULL, &shard));
+    OK(core_mul(parameter, plain, &product));
+    OK(core_sum(product, CORE_DTYPE_NONE, &loss));
+    OK(core_shard_backward(shard, &loss, 1, NULL, 0));
+    OK(core_shard_clip_grad_norm(shard, 1, &found));
+    OK(core_tensor_item_float(found, &norm));
+    ck_assert(fabs(norm / scale - 5) < 1e-5);
+    core_tensor_release(found);
+    OK(core_shard_clip_grad_norm(shard, 1, &found));
+    OK(core_tensor_item_float(found, &norm));
+    ck_assert(fabs(norm - (scale < 1 ? 5 * scale : 1)) < 1e-5);
+    core_tensor_release(found);
+    core_tensor_release(loss);
+    core_tensor_release(product);
+    core_tensor_release(plain);
+    core_tensor_release(wide);
+    core_shard_release(shard);
+    core_tensor_release(parameter);
+}
+
+static void clip_extremes(core_comm *comm)
+{
+    clip_to_one(comm, CORE_F32, 0x1p67);
+    clip_to_one(comm, CORE_F32, 0x1p-80);
+    clip_to_one(comm, CORE_F64, 0x1p200);
+}
+
 START_TEST(clipping_uses_the_norm_of_all_pieces)
 {
     on_ranks(3, clip);
+    on_ranks(2, clip_extremes);
 }
 END_TEST
 
@@ -476,6 +571,56 @@ START_TEST(states_load_on_another_number_of_ranks)
     temporary_remove(folder);
 }
 END_TEST
+
+/* One parameter, of 6 elements in either order in memory. */
+static core_tensor *matrix(core_comm *comm, const int64_t *dims, bool columns)
+{
+    core_tensor *parameter;
+    const int64_t turned[2] = {dims[1], dims[0]};
+
+    if (columns) {
+        core_tensor *other;
+
+        OK(core_ones(turned, 2, CORE_F32, core_comm_device(comm), &other));
+        OK(core_transpose(other, 0, 1, &parameter));
+        core_tensor_release(other);
+    } else {
+        OK(core_ones(dims, 2, CORE_F32, core_comm_device(comm), &parameter));
+    }
+    OK(core_tensor_set_requires_grad(parameter, true));
+    return parameter;
+}
+
+static core_status save_or_load(core_comm *comm, const int64_t *dims,
+                                bool columns, bool save)
+{
+    core_tensor *parameter = matrix(comm, dims, columns);
+    core_optimizer *optimizer;
+    core_shard *shard;
+    core_status status;
+
+    OK(core_shard_create(comm, &parameter, 1, NULL, &shard));
+    optimizer = adam_of_pieces(shard);
+    status = save ? core_shard_save(shard, optimizer, path)
+                  : core_shard_load(shard, optimizer, path);
+    core_optimizer_release(optimizer);
+    core_shard_release(shard);
+    core_tensor_release(parameter);
+    return status;
+}
+
+/* The state of an element is found by its place in memory. */
+static void refuse_other_layouts(core_comm *comm)
+{
+    const int64_t dims[2] = {2, 3}, turned[2] = {3, 2};
+
+    OK(save_or_load(comm, dims, false, true));
+    OK(save_or_load(comm, dims, false, false));
+    ck_assert_int_eq(save_or_load(comm, dims, true, false), CORE_ERROR_CORRUPT);
+    MESSAGE("\"parameters\" is");
+    ck_assert_int_eq(save_or_load(comm, turned, false, false),
+                     CORE_ERROR_CORRUPT);
+}
 
 static void expect_load(const model *m, core_status expected, const char *text)
 {
@@ -549,6 +694,7 @@ START_TEST(damaged_files_are_refused)
     on_ranks(1, load_what_is_wrong);
     snprintf(path, sizeof path, "%s/others", folder);
     on_ranks(3, save_what_cannot_be);
+    on_ranks(1, refuse_other_layouts);
     temporary_remove(folder);
 }
 END_TEST
@@ -614,6 +760,7 @@ int main(void)
     const TTest *const tests[] = {
         each_element_belongs_to_one_rank,
         memory_of_averaged_gradients_is_freed,
+        gradients_of_a_bucket_may_be_on_several_streams,
         what_sharded_gradients_cannot_do_is_an_error,
         clipping_uses_the_norm_of_all_pieces,
         states_load_on_another_number_of_ranks,
