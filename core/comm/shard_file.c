@@ -355,9 +355,9 @@ static core_status read_files(const load *l, const char *path,
     uint32_t ranks;
 
     snprintf(name, sizeof name, "%s.0", path);
-    snprintf(parameters, sizeof parameters, "%016llx",
-             (unsigned long long)core__reducer_hash_parameters(
-                 l->shard->reducer));
+    snprintf(
+        parameters, sizeof parameters, "%016llx",
+        (unsigned long long)core__reducer_hash_parameters(l->shard->reducer));
     CORE_TRY(check_texts(first, name, expected));
     expected[2] = core_safetensors_text(first, "ranks");
     expected[3] = core_safetensors_text(first, "save");
