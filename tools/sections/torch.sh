@@ -19,7 +19,7 @@ section_torch() {
     LIBCORE_TORCH_SHIM=$tree/bindings/pytorch/libcore_torch
     export PYTHONPATH LIBCORE_TORCH_SHIM
     use_build "$tree"
-    for test in smoke exchange features module_db; do
+    for test in judges smoke exchange features module_db; do
         try "torch: $test" "$python" \
             "$source/bindings/pytorch/tests/test_$test.py"
     done

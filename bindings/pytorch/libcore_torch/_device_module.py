@@ -10,6 +10,7 @@ import torch
 from . import _shim
 
 _forked = False
+_initialized = True  # checkpoints save the states of generators
 
 
 def _after_fork():

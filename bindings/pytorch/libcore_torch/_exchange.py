@@ -17,6 +17,7 @@ from . import _shim
 # Devices that torch itself imports: the CPU and GPUs of its own build.
 _OF_TORCH = {1, 2, 3, 10, 11, 13, 14}
 _CUDA = 2
+_EXTENSION = 12  # all devices that DLPack does not know
 
 _tensor_dlpack = torch.Tensor.__dlpack__
 _tensor_dlpack_device = torch.Tensor.__dlpack_device__
@@ -47,12 +48,12 @@ def _consumer_stream(stream, device):
 
 
 @functools.wraps(_tensor_dlpack)
-def _dlpack(self, *, stream=-1, max_version=None, dl_device=None, copy=None,
+def _dlpack(self, **keywords):
+    return (_export if _is_ours(self) else _tensor_dlpack)(self, **keywords)
+
+
+def _export(self, *, stream=-1, max_version=None, dl_device=None, copy=None,
             read_only=False):
-    if not _is_ours(self):
-        return _tensor_dlpack(self, stream=stream, max_version=max_version,
-                              dl_device=dl_device, copy=copy,
-                              read_only=read_only)
     _check_exportable(self, read_only)
     own = _shim.dlpack_device(self)
     if dl_device is not None and tuple(map(int, dl_device)) != own:
@@ -95,23 +96,28 @@ def _index_for(source, device):
 
 def _find_device(source):
     """The device whose memory DLPack names as the source does."""
-    if not hasattr(source, "__dlpack_device__"):
+    wanted = _device_of(source)
+    if wanted is None:
         return -1
-    wanted = tuple(map(int, source.__dlpack_device__()))
     for index in range(_shim.device_count()):
         with torch.inference_mode():
             own = _shim.dlpack_device(torch.empty(0, device=torch.device(
                 "libcore", index)))
-        if own == wanted and own[0] != 12:
+        if own == wanted and own[0] != _EXTENSION:
             return index
-    raise ValueError("libcore_torch.from_dlpack: name the device: none of "
-                     f"libcore's is DLPack's device {wanted}")
+    if wanted[0] == _EXTENSION:
+        raise ValueError("libcore_torch.from_dlpack: name the device with "
+                         "device=: the source is on an extension device, and "
+                         "DLPack does not say which")
+    raise ValueError("libcore_torch.from_dlpack: no device of libcore has the "
+                     f"memory of DLPack's device {wanted}; copy the tensor to "
+                     "the CPU first")
 
 
 def from_dlpack(source, device=None):
     """A tensor on a device of libcore with the memory of a tensor of another
     library, or of a capsule.  device: where the memory is; by default the one
-    that DLPack names, and for a capsule the current one.  Work on the current
+    that DLPack names, which it does not for extension devices.  Work on the current
     stream of the device comes after the exporter's."""
     index = _index_for(source, device)
     if hasattr(source, "__dlpack__"):
@@ -121,7 +127,7 @@ def from_dlpack(source, device=None):
 
 @functools.wraps(_torch_from_dlpack)
 def _from_dlpack(ext_tensor, *, device=None, copy=None):
-    wanted = None if device is None else torch.device(device)
+    wanted = None if device is None else _with_index(torch.device(device))
     if wanted is not None and wanted.type == "libcore":
         if copy is False and not _shares(ext_tensor, wanted):
             raise ValueError(f"cannot move the tensor to {wanted} without "
@@ -130,8 +136,9 @@ def _from_dlpack(ext_tensor, *, device=None, copy=None):
                   if _shares(ext_tensor, wanted)
                   else _from_dlpack(ext_tensor).to(wanted))
         return result.clone() if copy else result
-    if (not hasattr(ext_tensor, "__dlpack_device__")
-            or int(ext_tensor.__dlpack_device__()[0]) in _OF_TORCH):
+    where = _device_of(ext_tensor)
+    if where is None or where[0] in _OF_TORCH:
+        _check_writable(ext_tensor, copy)
         return _torch_from_dlpack(ext_tensor, device=device, copy=copy)
     result = from_dlpack(ext_tensor)
     if wanted is not None:
@@ -139,15 +146,35 @@ def _from_dlpack(ext_tensor, *, device=None, copy=None):
     return result.clone() if copy else result
 
 
+def _with_index(device):
+    """The device, the current one of libcore if it has no index."""
+    if device.type == "libcore" and device.index is None:
+        return torch.device("libcore", _shim.current_device())
+    return device
+
+
+def _device_of(source):
+    """DLPack's numbers, or None for a source that torch is to refuse."""
+    if hasattr(source, "__dlpack_device__"):
+        return tuple(map(int, source.__dlpack_device__()))
+    return _shim.capsule_device(source)
+
+
+def _check_writable(source, copy):
+    """torch does not know tensors that must not be changed."""
+    if _is_ours(source) and not copy and _shim.is_read_only(source):
+        raise BufferError("torch.from_dlpack: the tensor is read-only, and "
+                          "torch could change it; pass copy=True")
+
+
 def _shares(source, device):
-    """Whether memory of the source is memory of the device."""
-    if not hasattr(source, "__dlpack_device__"):
-        return True
+    """Whether memory of the source is memory of the device.  Who names an
+    extension device says whose memory it is."""
     with torch.inference_mode():
         own = _shim.dlpack_device(torch.empty(0, device=device))
-    if own[0] == 12 and not (_is_ours(source) and source.device == device):
-        return False
-    return own == tuple(map(int, source.__dlpack_device__()))
+    if _is_ours(source) and own[0] == _EXTENSION:
+        return source.device == device
+    return _device_of(source) in (None, own)
 
 
 def install():

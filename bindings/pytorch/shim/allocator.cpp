@@ -42,7 +42,8 @@ core_tensor *tensor_of(const c10::StorageImpl &storage)
     const c10::DataPtr &data = storage.data_ptr();
 
     TORCH_CHECK(data.get_deleter() == release_tensor,
-                "libcore: the storage was not allocated by libcore");
+                "libcore: the memory of the storage is another library's; copy "
+                "the tensor to the device with to()");
     return static_cast<core_tensor *>(data.get_context());
 }
 

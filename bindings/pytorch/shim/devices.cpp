@@ -46,7 +46,8 @@ static void add(core_device *device)
     if (devices.size() >= INT8_MAX)
         return;
     properties.struct_size = sizeof properties;
-    check(core_device_get_properties(device, &properties));
+    if (core_device_get_properties(device, &properties) != CORE_OK)
+        return; /* the other devices can be used */
     flat.push_back(properties.flags & CORE_DEVICE_FLAT);
     devices.push_back(core_device_retain(device));
 }

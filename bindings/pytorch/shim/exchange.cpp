@@ -32,10 +32,13 @@ static const at::Tensor &tensor_argument(PyObject *object)
     TORCH_CHECK_TYPE(THPVariable_Check(object), "libcore: expected a tensor");
     const at::Tensor &tensor = THPVariable_Unpack(object);
 
-    TORCH_CHECK_VALUE(tensor.device().type() == device_type &&
-                          !tensor._is_zerotensor(),
-                      "libcore: expected a tensor with memory on ", device_type,
-                      ", found one on ", tensor.device());
+    TORCH_CHECK_VALUE(tensor.device().type() == device_type,
+                      "libcore: expected a tensor on ", device_type,
+                      ", found one on ", tensor.device(),
+                      "; copy it to a device with to()");
+    TORCH_CHECK_VALUE(!tensor._is_zerotensor(),
+                      "libcore: the tensor is one of torch's zeros without "
+                      "memory; pass torch.zeros with its sizes instead");
     return tensor;
 }
 
@@ -125,7 +128,36 @@ PyObject *dlpack_device(PyObject *, PyObject *object)
     END_HANDLE_TH_ERRORS
 }
 
+/* Whether the memory of a tensor must not be written. */
+PyObject *is_read_only(PyObject *, PyObject *object)
+{
+    HANDLE_TH_ERRORS
+    Owned tensor(import_tensor(tensor_argument(object)));
+
+    return PyBool_FromLong(core_tensor_is_read_only(tensor.get()));
+    END_HANDLE_TH_ERRORS
+}
+
 /* ------------------------------------------------------ DLPack, import -- */
+
+/* The device of the memory in a capsule, (type, index), or None if it is no
+ * capsule, or is used. */
+PyObject *capsule_device(PyObject *, PyObject *capsule)
+{
+    core_dlpack_device device;
+
+    if (PyCapsule_IsValid(capsule, VERSIONED))
+        device = static_cast<core_dlpack_managed *>(
+                     PyCapsule_GetPointer(capsule, VERSIONED))
+                     ->tensor.device;
+    else if (PyCapsule_IsValid(capsule, UNVERSIONED))
+        device = static_cast<core_dlpack_unversioned *>(
+                     PyCapsule_GetPointer(capsule, UNVERSIONED))
+                     ->tensor.device;
+    else
+        Py_RETURN_NONE;
+    return Py_BuildValue("(ii)", device.type, device.index);
+}
 
 /* The number of the current stream of a device that an exporter is given, or
  * None if its plugin has none. */
@@ -239,10 +271,44 @@ static void fill_view(Py_buffer *view, BufferObject *self, void *data)
     view->internal = nullptr;
 }
 
+static bool wants(int flags, int request)
+{
+    return (flags & request) == request;
+}
+
+/* Why the request cannot be served, or NULL. */
+static const char *refusal(const Py_buffer *view, int flags)
+{
+    if (wants(flags, PyBUF_WRITABLE) && view->readonly)
+        return "libcore: the tensor is read-only";
+    if ((!wants(flags, PyBUF_STRIDES) || wants(flags, PyBUF_C_CONTIGUOUS)) &&
+        !PyBuffer_IsContiguous(view, 'C'))
+        return "libcore: the tensor is not contiguous; copy it with "
+               "contiguous()";
+    if (wants(flags, PyBUF_F_CONTIGUOUS) && !PyBuffer_IsContiguous(view, 'F'))
+        return "libcore: the tensor is not contiguous in Fortran's order";
+    if (wants(flags, PyBUF_ANY_CONTIGUOUS) && !PyBuffer_IsContiguous(view, 'A'))
+        return "libcore: the tensor is not contiguous in any order; copy it "
+               "with contiguous()";
+    return nullptr;
+}
+
+static void omit_unwanted(Py_buffer *view, int flags)
+{
+    if (!wants(flags, PyBUF_FORMAT))
+        view->format = nullptr;
+    if (!wants(flags, PyBUF_ND))
+        view->shape = nullptr;
+    if (!wants(flags, PyBUF_STRIDES))
+        view->strides = nullptr;
+}
+
 static int get_buffer(PyObject *object, Py_buffer *view, int flags)
 {
     auto *self = reinterpret_cast<BufferObject *>(object);
     void *data = nullptr;
+
+    const char *reason;
 
     view->obj = nullptr;
     if (core_tensor_data(self->tensor, &data) != CORE_OK) {
@@ -250,18 +316,12 @@ static int get_buffer(PyObject *object, Py_buffer *view, int flags)
         return -1;
     }
     fill_view(view, self, data);
-    if ((flags & PyBUF_WRITABLE) && view->readonly) {
-        PyErr_SetString(PyExc_BufferError, "libcore: the tensor is read-only");
+    reason = refusal(view, flags);
+    if (reason) {
+        PyErr_SetString(PyExc_BufferError, reason);
         return -1;
     }
-    if ((flags & PyBUF_STRIDES) != PyBUF_STRIDES &&
-        !core_tensor_is_contiguous(self->tensor, CORE_FORMAT_CONTIGUOUS)) {
-        PyErr_SetString(PyExc_BufferError,
-                        "libcore: the tensor is not contiguous");
-        return -1;
-    }
-    if (!(flags & PyBUF_FORMAT))
-        view->format = nullptr;
+    omit_unwanted(view, flags);
     view->obj = Py_NewRef(object);
     return 0;
 }
@@ -320,6 +380,9 @@ PyObject *buffer(PyObject *, PyObject *object)
     const at::Tensor &tensor = tensor_argument(object);
     uint32_t kinds;
 
+    TORCH_CHECK_VALUE(!tensor.requires_grad(),
+                      "libcore_torch.buffer: the tensor requires a gradient, "
+                      "which would not notice changes; pass detach()");
     TORCH_CHECK_VALUE(!tensor.is_neg() && !tensor.is_conj(),
                       "libcore_torch.buffer: the tensor is a negated or "
                       "conjugated view; copy it with resolve_neg or "

@@ -18,6 +18,10 @@ namespace libcore_torch
 PyObject *export_dlpack(PyObject *self, PyObject *arguments);
 /* dlpack_device(tensor): DLPack's numbers, (type, index). */
 PyObject *dlpack_device(PyObject *self, PyObject *tensor);
+/* is_read_only(tensor): whether its memory must not be written. */
+PyObject *is_read_only(PyObject *self, PyObject *tensor);
+/* capsule_device(capsule): DLPack's numbers, or None for what cannot be used. */
+PyObject *capsule_device(PyObject *self, PyObject *capsule);
 /* dlpack_stream(index): the number of the current stream, or None. */
 PyObject *dlpack_stream(PyObject *self, PyObject *index);
 /* import_dlpack(capsule, index): a tensor on libcore:index. */

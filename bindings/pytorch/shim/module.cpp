@@ -168,6 +168,8 @@ static PyMethodDef methods[] = {
     {"version", version, METH_NOARGS, nullptr},
     {"export_dlpack", export_dlpack, METH_VARARGS, nullptr},
     {"dlpack_device", dlpack_device, METH_O, nullptr},
+    {"is_read_only", is_read_only, METH_O, nullptr},
+    {"capsule_device", capsule_device, METH_O, nullptr},
     {"dlpack_stream", dlpack_stream, METH_O, nullptr},
     {"import_dlpack", import_dlpack, METH_VARARGS, nullptr},
     {"buffer", buffer, METH_O, nullptr},

@@ -3,6 +3,7 @@
 
 """Tensors that are shared with numpy and torch's CPU: DLPack and buffers."""
 
+import ctypes
 import gc
 import io
 import sys
@@ -16,7 +17,7 @@ try:
     import numpy
 except ImportError:
     print("skipped: this Python has no numpy")
-    sys.exit(0)
+    sys.exit(77)
 
 NAMES = {device.name: device.device for device in libcore_torch.devices()}
 CPU = NAMES["cpu"]
@@ -72,6 +73,10 @@ class Exchange(unittest.TestCase):
         there = libcore_torch.from_dlpack(array)
         with self.assertRaisesRegex(RuntimeError, "read-only"):
             there.add_(1)
+        with self.assertRaisesRegex(BufferError, "copy=True"):
+            torch.from_dlpack(there)
+        torch.from_dlpack(there, copy=True).add_(1)
+        libcore_torch.from_dlpack(array).clone().add_(1)
         self.assertEqual(array.tolist(), [1, 1, 1])
 
     def test_copies_on_request(self):
@@ -92,6 +97,10 @@ class Exchange(unittest.TestCase):
             self.assertEqual(same.device, SIM)
             same += 1
         self.assertEqual(there.tolist(), [0, 3, 4, 5])
+        torch.from_dlpack(_Foreign(there), device=SIM).add_(1)
+        with torch.accelerator.device_index(SIM.index):
+            torch.from_dlpack(there, device="libcore", copy=False).sub_(1)
+        self.assertEqual(there.tolist(), [0, 3, 4, 5])
         with self.assertRaisesRegex(ValueError, "name the device"):
             libcore_torch.from_dlpack(_Foreign(there))
         with self.assertRaises(ValueError):
@@ -99,19 +108,34 @@ class Exchange(unittest.TestCase):
         self.assertEqual(torch.from_dlpack(there, device=CPU).tolist(),
                          [0, 3, 4, 5])
 
-    def test_work_of_streams_comes_before_the_consumer(self):
+    def test_capsules_of_their_own_devices_are_not_of_another(self):
         if SIM is None:
             self.skipTest("no device sim")
-        stream = torch.Stream(SIM)
-        there = torch.zeros(100000, device=SIM)
-        torch.accelerator.synchronize(SIM)
-        with stream:
-            for _ in range(20):
-                there += 1
-            capsule = there.__dlpack__(stream=None, max_version=(1, 0))
-        same = libcore_torch.from_dlpack(capsule, SIM)
-        self.assertEqual((same * 1).max().item(), 20)
-        self.assertEqual((same * 1).min().item(), 20)
+        capsule = torch.arange(4.0, device=SIM).__dlpack__()
+        for take in (torch.from_dlpack, torch.utils.dlpack.from_dlpack,
+                     libcore_torch.from_dlpack):
+            with self.assertRaisesRegex(ValueError, "name the device"):
+                take(capsule)
+        there = torch.from_dlpack(capsule, device=SIM)
+        self.assertEqual(there.device, SIM)
+        self.assertEqual(there.tolist(), [0, 1, 2, 3])
+        capsule = torch.ones(2, device=CPU).__dlpack__()
+        self.assertEqual(torch.from_dlpack(capsule).device.type, "cpu")
+        capsule = torch.ones(2).__dlpack__()
+        self.assertEqual(libcore_torch.from_dlpack(capsule).device, CPU)
+
+    def test_keywords_are_passed_to_torch_as_they_are(self):
+        with self.assertRaisesRegex(TypeError, "unknown"):
+            torch.ones(2).__dlpack__(unknown=1)
+        module = sys.modules["libcore_torch._exchange"]
+        given, before = [], module._tensor_dlpack
+        try:
+            module._tensor_dlpack = lambda one, **rest: given.append(rest)
+            torch.ones(2).__dlpack__()
+            torch.ones(2).__dlpack__(stream=None)
+        finally:
+            module._tensor_dlpack = before
+        self.assertEqual(given, [{}, {"stream": None}])
 
     def test_what_cannot_be_exported_is_refused(self):
         with self.assertRaisesRegex(BufferError, "gradient"):
@@ -122,8 +146,14 @@ class Exchange(unittest.TestCase):
             torch.ones(2, device=CPU).__dlpack__(dl_device=(2, 0))
         with self.assertRaises(TypeError):
             libcore_torch.buffer(3)
-        with self.assertRaises(ValueError):
+        with self.assertRaisesRegex(ValueError, r"with to\(\)"):
             libcore_torch.buffer(torch.ones(2))
+        with self.assertRaisesRegex(ValueError, r"pass torch\.zeros"):
+            libcore_torch.buffer(torch._efficientzerotensor(2, device=CPU))
+        leaf = torch.ones(2, device=CPU, requires_grad=True)
+        with self.assertRaisesRegex(ValueError, r"detach\(\)"):
+            libcore_torch.buffer(leaf)
+        libcore_torch.buffer(leaf.detach())
         with self.assertRaises(ValueError):
             libcore_torch.from_dlpack(object(), CPU)
 
@@ -157,6 +187,46 @@ class Exchange(unittest.TestCase):
         if "opencl" in NAMES:
             with self.assertRaisesRegex(ValueError, "cannot access"):
                 libcore_torch.buffer(torch.ones(2, device=NAMES["opencl"]))
+
+
+    def test_requests_for_contiguous_buffers_are_kept(self):
+        rows = libcore_torch.buffer(torch.ones(2, 3, device=CPU))
+        columns = libcore_torch.buffer(torch.ones(2, 3, device=CPU).t())
+        spaced = libcore_torch.buffer(torch.ones(4, 3, device=CPU)[::2, ::2])
+        for of, taken in ((rows, {C, ANY, ND, STRIDES, SIMPLE}),
+                          (columns, {F, ANY, STRIDES}), (spaced, {STRIDES})):
+            for flags in (C, F, ANY, ND, STRIDES, SIMPLE):
+                if flags in taken:
+                    shape, strides = view_of(of, flags)
+                    self.assertEqual(bool(shape), bool(flags & ND))
+                    self.assertEqual(bool(strides),
+                                     flags & STRIDES == STRIDES)
+                else:
+                    with self.assertRaisesRegex(BufferError, "contiguous"):
+                        view_of(of, flags)
+
+
+# Python's numbers of requests for buffers.
+SIMPLE, ND, STRIDES, C, F, ANY = 0, 0x8, 0x18, 0x38, 0x58, 0x98
+
+
+class _View(ctypes.Structure):
+    _fields_ = [("buf", ctypes.c_void_p), ("obj", ctypes.c_void_p),
+                ("len", ctypes.c_ssize_t), ("itemsize", ctypes.c_ssize_t),
+                ("readonly", ctypes.c_int), ("ndim", ctypes.c_int),
+                ("format", ctypes.c_void_p), ("shape", ctypes.c_void_p),
+                ("strides", ctypes.c_void_p), ("suboffsets", ctypes.c_void_p),
+                ("internal", ctypes.c_void_p)]
+
+
+def view_of(exporter, flags):
+    """The addresses of sizes and strides in the answer to a request."""
+    view = _View()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(exporter),
+                                        ctypes.byref(view), flags)
+    result = view.shape, view.strides
+    ctypes.pythonapi.PyBuffer_Release(ctypes.byref(view))
+    return result
 
 
 class _Foreign:

@@ -12,6 +12,7 @@ import unittest
 
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
 
 import libcore_torch
 
@@ -97,17 +98,50 @@ class Features(unittest.TestCase):
             torch.testing.assert_close(other.cpu(), one, rtol=1e-4, atol=1e-4)
 
     def test_what_is_not_fused_is_composed(self):
+        torch.manual_seed(2)
+        q, k = torch.randn(2, 4, 5, 8), torch.randn(1, 4, 5, 8)
+        few = k[:, :2].expand(2, 2, 5, 8)
+        math = [torch.nn.attention.SDPBackend.MATH]
+        every = list(torch.nn.attention.SDPBackend.__members__.values())
         for device in DEVICES:
-            q = torch.randn(2, 4, 5, 8, device=device)
-            k = torch.randn(1, 4, 5, 8, device=device)
-            F.scaled_dot_product_attention(q, k, k)
-            with torch.nn.attention.sdpa_kernel(
-                    torch.nn.attention.SDPBackend.MATH):
-                F.scaled_dot_product_attention(q, q, q)
-            F.scaled_dot_product_attention(q, k[:, :2].expand(2, 2, 5, 8),
-                                           k[:, :2].expand(2, 2, 5, 8),
-                                           enable_gqa=True)
+            for tensors, backends, grouped in (((q, k, k), every[1:], False),
+                                               ((q, q, q), math, False),
+                                               ((q, few, few), every[1:], True)):
+                with torch.nn.attention.sdpa_kernel(backends):
+                    self._check_composed(device, tensors, grouped)
         self.assertEqual(libcore_torch.fallbacks(), {})
+
+    def _check_composed(self, device, tensors, grouped):
+        results = []
+        for where in ("cpu", device):
+            leaves = [one.to(where, copy=True).requires_grad_()
+                      for one in tensors]
+            out = F.scaled_dot_product_attention(*leaves, enable_gqa=grouped)
+            results.append([out] + list(torch.autograd.grad(
+                (out * out).sum(), leaves)))
+        for one, other in zip(*results):
+            torch.testing.assert_close(other.cpu(), one, rtol=1e-4, atol=1e-5)
+
+    def test_trying_the_fused_kernel_draws_no_numbers(self):
+        for device in DEVICES:
+            q = torch.ones(1, 2, 5, 24, device=device)  # a size of its own
+            results = []
+            for _ in range(2):
+                torch.manual_seed(0)
+                results.append(F.scaled_dot_product_attention(
+                    q, q, q, dropout_p=0.5))
+            self.assertTrue(torch.equal(*results))
+
+    def test_checkpoints_repeat_the_dropout(self):
+        for device in DEVICES:
+            for reentrant in (False, True):
+                x = torch.ones(1000, device=device, requires_grad=True)
+                with torch.accelerator.device_index(device.index):
+                    out = torch.utils.checkpoint.checkpoint(
+                        F.dropout, x, use_reentrant=reentrant)
+                    torch.rand(10, device=device)
+                    out.sum().backward()
+                self.assertTrue(torch.equal(x.grad, out.detach()))
 
     def test_tensors_are_saved_and_loaded(self):
         for device in DEVICES:
@@ -160,11 +194,8 @@ import sys, torch, libcore_torch
 x = torch.ones(2, device="libcore:0")
 for name in [name for name in sys.modules if name.startswith("libcore_torch")]:
     del sys.modules[name]
-try:
-    import libcore_torch
-    print(libcore_torch.devices())
-except (ImportError, RuntimeError) as error:
-    print(error)
+import libcore_torch
+assert libcore_torch.devices()[0].device == x.device
 assert (x + torch.ones(2, device="libcore:0")).tolist() == [2, 2]
 import importlib
 importlib.reload(libcore_torch)

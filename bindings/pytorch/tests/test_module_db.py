@@ -6,7 +6,7 @@ of libcore beside torch's CPU.
 
 LIBCORE_TORCH_DEVICE names the device, "cpu" by default.  The last line counts the
 tests by outcome: passed without the CPU's help, passed with it (fallback), failed,
-excluded.
+excluded.  A fallback that is not in fallbacks.txt is a failure.
 """
 
 import atexit
@@ -16,6 +16,7 @@ import unittest
 
 import torch
 
+import judges
 import libcore_torch  # first: the next imports look for devices
 
 from torch.testing._internal.common_modules import module_db
@@ -100,9 +101,9 @@ class Judge(unittest.TestCase):
         outcome = "failed"
         try:
             function(*arguments)
-            outcome = "fallback" if libcore_torch.fallbacks() else "passed"
-            if libcore_torch.fallbacks():
-                print(self.id().split("_")[-1], libcore_torch.fallbacks())
+            fallbacks = libcore_torch.fallbacks()
+            judges.check_fallbacks(self.id().split(".test_")[1], fallbacks)
+            outcome = "fallback" if fallbacks else "passed"
         except unittest.SkipTest:
             outcome = "excluded"
             raise

@@ -6,7 +6,9 @@ libcore beside torch's CPU.
 
 LIBCORE_TORCH_DEVICE names the device, "cpu" by default, and LIBCORE_TORCH_DTYPE
 the dtype, "float32" by default.  The last line counts the entries by outcome:
-passed without the CPU's help, passed with it (fallback), failed, excluded.  With
+passed without the CPU's help, passed with it (fallback), failed, excluded, and
+entries that gave no input.  An operator that is computed on the CPU and is not in
+fallbacks.txt is a failure.  With
 LIBCORE_TORCH_FALLBACKS=1 each entry with a fallback is printed with the operators
 that the CPU computed.
 """
@@ -16,6 +18,7 @@ import os
 
 import torch
 
+import judges
 import libcore_torch  # first: the next import looks for devices
 
 from torch.testing._internal.common_device_type import (
@@ -27,18 +30,13 @@ DEVICE = libcore_torch.device(os.environ.get("LIBCORE_TORCH_DEVICE", "cpu"))
 DTYPE = getattr(torch, os.environ.get("LIBCORE_TORCH_DTYPE", "float32"))
 PRINTS_FALLBACKS = os.environ.get("LIBCORE_TORCH_FALLBACKS") == "1"
 SAMPLES = 40
-# How far results may be from torch's, relative and absolute.
-TOLERANCE = {torch.float16: 5e-3, torch.bfloat16: 4e-2}.get(DTYPE, 1e-4)
-OUTCOMES = {"passed": 0, "fallback": 0, "failed": 0, "excluded": 0}
+OUTCOMES = {"passed": 0, "fallback": 0, "failed": 0, "excluded": 0,
+            "without input": 0}
 
 
 def read_exclusions():
     """How an entry is tested, by its name."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)),
-                        "exclusions.txt")
-    with open(path) as file:
-        lines = [line.split(None, 2) for line in file
-                 if line.strip() and not line.startswith("#")]
+    lines = [line.split(None, 2) for line in judges.lines_of("exclusions.txt")]
     return {name: (how, reason.strip()) for name, how, reason in lines}
 
 
@@ -48,6 +46,10 @@ EXCLUSIONS = read_exclusions()
 def name_of(op):
     return op.name + ("." + op.variant_test_name if op.variant_test_name
                       else "")
+
+
+def how_of(op):
+    return EXCLUSIONS.get(name_of(op), ("numbers", ""))[0]
 
 
 def mapped(value, function):
@@ -94,7 +96,7 @@ def valid(sample):
 
 
 def evaluate(op, sample, arguments, backward):
-    """The results and the gradients, without gauge."""
+    """The results, the gradients and those of the results, without gauge."""
     args, kwargs = arguments
     torch.manual_seed(7)
     results = sample.output_process_fn_grad(op(*args, **kwargs))
@@ -104,82 +106,62 @@ def evaluate(op, sample, arguments, backward):
     leaves = [one for one in tensors_of(args) + tensors_of(kwargs)
               if one.requires_grad]
     if not (backward and roots and leaves):
-        return results, []
+        return results, [], []
     torch.manual_seed(3)
     seeds = [torch.randn(one.shape).to(one) for one in roots]
     return results, torch.autograd.grad(roots, leaves, seeds,
-                                        allow_unused=True)
+                                        allow_unused=True), seeds
 
 
-# The dimension argument of operators that order elements, by its position after
-# the input; equal elements are in no order unless `stable` asks for one.
-ORDERING = {"argsort": 0, "kthvalue": 1, "mode": 0, "msort": None, "sort": 0,
-            "topk": 1}
+def fetched(evaluated):
+    """Copies on the CPU."""
+    return [[one if one is None else one.detach().cpu() for one in part]
+            for part in evaluated]
 
 
-def has_ties(op, sample):
-    return (op.name in ORDERING and not sample.kwargs.get("stable")
-            and sample.input.unique().numel() < sample.input.numel())
+# The position after the input of the chance of dropout, where it has one.
+DROPOUT = {"nn.functional.multi_head_attention_forward": 9}
 
 
-def without_ties(op, sample, results, gradients):
-    """The results and the gradient whichever of equal elements were chosen: what
-    indices select instead of the indices, and the sum of the gradient."""
-    at, given = ORDERING[op.name], sample.input.detach()
-    dim = 0 if at is None else (
-        sample.args[at] if len(sample.args) > at
-        else sample.kwargs.get("dim", -1))
-    selected = []
-    for one in results:
-        index = one.detach().cpu()
-        if index.dtype == torch.int64 and op.name != "msort" and (
-                one is results[-1]):
-            wide = (index.unsqueeze(dim) if index.dim() < given.dim()
-                    else index)
-            index = given.gather(dim, wide).reshape(index.shape)
-        selected.append(index)
-    return (selected, [one.sum(dim if one.dim() else None)
-                       for one in gradients])
+def draws(op, sample):
+    """Whether a sample of attention drops elements at random."""
+    at = DROPOUT.get(op.name, len(sample.args))
+    chance = (sample.args[at] if at < len(sample.args)
+              else sample.kwargs.get("dropout_p", 0))
+    return chance > 0 and sample.kwargs.get("training", True)
 
 
 class OperatorSamples(TestCase):
-    def compare(self, have, expected, exact, numbers):
-        """exact: a function that returns the tensor in f64, or None."""
-        self.assertEqual(have is None, expected is None)
-        if have is None:
-            return
-        self.assertEqual(have.dtype, expected.dtype)
-        self.assertEqual(have.shape, expected.shape)
-        if not numbers:
-            return
-        have, expected = have.detach().cpu(), expected.detach().cpu()
-        try:
-            torch.testing.assert_close(have, expected, rtol=TOLERANCE,
-                                       atol=TOLERANCE, equal_nan=True)
-        except AssertionError:
-            # torch's f32 may be the one that is less exact.
-            best = exact() if have.is_floating_point() else None
-            if best is None:
-                raise
-            self.compare_exact(have.double(), expected.double(), best.detach(),
-                               torch.finfo(have.dtype).eps)
+    def compare(self, have, expected):
+        """Whether there are as many tensors, of the same dtypes and sizes."""
+        self.assertEqual(len(have), len(expected))
+        for one, other in zip(have, expected):
+            self.assertEqual(one is None, other is None)
+            if one is not None:
+                self.assertEqual(one.dtype, other.dtype)
+                self.assertEqual(one.shape, other.shape)
 
-    def compare_exact(self, have, expected, best, unit):
-        """Passes what is nearer to the exact result than torch's is, which a
-        result that amplifies rounding may be without being near to it, and
-        errors of one unit of rounding of the largest element."""
-        ours, theirs = (have - best).abs().max(), (expected - best).abs().max()
-        if not (ours < theirs or ours <= unit * best.abs().max()):
-            torch.testing.assert_close(have, best, rtol=TOLERANCE,
-                                       atol=TOLERANCE, equal_nan=True)
+    def compare_numbers(self, op, have, expected, exact):
+        for part, both in enumerate(zip(have, expected)):
+            for index, (one, other) in enumerate(zip(*both)):
+                if one is not None:
+                    judges.check(one, other, lambda: exact(part, index),
+                                 how_of(op) == "largest")
 
-    def run_sample(self, op, sample, backward, numbers):
+    def run_sample(self, op, sample, backward):
         arguments = ((sample.input,) + tuple(sample.args), dict(sample.kwargs))
         expected = evaluate(op, sample, copies(arguments, "cpu"), backward)
         have = evaluate(op, sample, copies(arguments, DEVICE), backward)
-        if has_ties(op, sample):
-            have, expected = (without_ties(op, sample, *both)
-                              for both in (have, expected))
+        for one, other in zip(have, expected):
+            self.compare(one, other)
+        how = how_of(op)
+        if how == "sizes" or (how == "dropout" and draws(op, sample)):
+            return
+        have, expected = fetched(have[:2]), fetched(expected)
+        order = judges.order_of(op, sample, expected[2])
+        if order:
+            judges.check_ordered(order, have, expected)
+            return
 
         def exact(part, index):
             try:
@@ -189,35 +171,39 @@ class OperatorSamples(TestCase):
             except Exception:  # torch cannot compute it in f64
                 return None
 
-        for part, (ours, theirs) in enumerate(zip(have, expected)):
-            self.assertEqual(len(ours), len(theirs))
-            for index, (one, other) in enumerate(zip(ours, theirs)):
-                self.compare(one, other,
-                             lambda: exact(part, index), numbers)
+        self.compare_numbers(op, have[:2], expected[:2], exact)
 
-    def run_samples(self, op, dtype, numbers):
+    def run_samples(self, op, dtype):
+        """The number of samples."""
         backward = (op.supports_autograd
                     and dtype in op.supported_backward_dtypes("cpu"))
         torch.manual_seed(1)
-        for count, sample in enumerate(
-                op.sample_inputs("cpu", dtype, requires_grad=backward)):
+        count = 0
+        for sample in op.sample_inputs("cpu", dtype, requires_grad=backward):
             if count == SAMPLES:
                 break
-            self.run_sample(op, valid(sample), backward, numbers)
+            self.run_sample(op, valid(sample), backward)
+            count += 1
+        return count
+
+    def outcome_of(self, op, dtype):
+        if self.run_samples(op, dtype) == 0:
+            return "without input"
+        fallbacks = libcore_torch.fallbacks()
+        if PRINTS_FALLBACKS and fallbacks:
+            print(name_of(op), fallbacks)
+        judges.check_fallbacks(name_of(op), fallbacks)
+        return "fallback" if fallbacks else "passed"
 
     @ops(op_db, allowed_dtypes=(DTYPE,))
     def test_as_on_the_cpu(self, device, dtype, op):
-        how, reason = EXCLUSIONS.get(name_of(op), ("numbers", ""))
-        if how == "skip":
+        if how_of(op) == "skip":
             OUTCOMES["excluded"] += 1
-            self.skipTest(reason)
+            self.skipTest(EXCLUSIONS[name_of(op)][1])
         libcore_torch.reset_fallbacks()
         outcome = "failed"
         try:
-            self.run_samples(op, dtype, how == "numbers")
-            outcome = "fallback" if libcore_torch.fallbacks() else "passed"
-            if PRINTS_FALLBACKS and libcore_torch.fallbacks():
-                print(name_of(op), libcore_torch.fallbacks())
+            outcome = self.outcome_of(op, dtype)
         finally:
             OUTCOMES[outcome] += 1
 

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+"""What is a right result: judges of tensors beside torch's, all on the CPU.
+
+They raise AssertionError.  test_judges.py has results that each must refuse.
+"""
+
+import collections
+import os
+
+import torch
+
+# How far results may be from torch's: relative, absolute.  Others are equal.
+TOLERANCES = {torch.float16: (5e-3, 1e-5), torch.bfloat16: (4e-2, 1e-5),
+              torch.float32: (1e-4, 1e-4), torch.complex64: (1e-4, 1e-4),
+              torch.float64: (1e-10, 1e-10), torch.complex128: (1e-10, 1e-10)}
+
+
+def lines_of(name):
+    """The lines of a file of this folder, without comments."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
+    with open(path) as file:
+        return [line.strip() for line in file
+                if line.strip() and not line.startswith("#")]
+
+
+def check_fallbacks(entry, counts):
+    """The CPU may compute only what fallbacks.txt lists for the entry."""
+    listed = dict(line.split(None, 1) for line in lines_of("fallbacks.txt"))
+    unknown = set(counts) - set(listed.get(entry, "").split())
+    if unknown:
+        raise AssertionError(f"{entry}: computed on the CPU, and not in "
+                             "fallbacks.txt: " + " ".join(sorted(unknown)))
+
+
+# ------------------------------------------------------------------ numbers --
+
+def check(have, expected, exact=lambda: None, by_largest=False):
+    """exact: a function that returns the result in f64, or None.  by_largest:
+    whether errors of one unit of rounding of the largest element are right."""
+    rtol, atol = TOLERANCES.get(expected.dtype, (0, 0))
+    if (have.dtype, have.shape) != (expected.dtype, expected.shape):
+        raise AssertionError(f"{have.dtype}, {have.shape} instead of "
+                             f"{expected.dtype}, {expected.shape}")
+    try:
+        torch.testing.assert_close(have, expected, rtol=rtol, atol=atol,
+                                   equal_nan=True)
+    except AssertionError:
+        # torch's f32 may be the one that is less exact.
+        best = exact() if have.is_floating_point() else None
+        if best is None or best.shape != have.shape:
+            raise
+        right = near_exact(have, expected, best.detach().double(), by_largest)
+        if not right.all():
+            raise
+
+
+def near_exact(have, expected, best, by_largest):
+    """The elements that are within the tolerance of torch's or of the exact
+    result, or as near to the exact result as torch's are, which a result that
+    amplifies rounding may be without being near to it."""
+    rtol, atol = TOLERANCES[expected.dtype]
+    unit = torch.finfo(have.dtype).eps
+    have, expected = have.double(), expected.double()
+    right = (torch.isclose(have, expected, rtol, atol, equal_nan=True)
+             | torch.isclose(have, best, rtol, atol, equal_nan=True))
+    finite = have.isfinite() & expected.isfinite() & best.isfinite()
+    error = (have - best).abs()
+    right |= finite & (error <= (expected - best).abs())
+    if by_largest and finite.any():
+        right |= finite & (error <= unit * best[finite].abs().max())
+    return right
+
+
+# --------------------------------------------------------------------- ties --
+
+# The position after the input of the dimension of operators that order elements;
+# equal elements are in no order unless `stable` asks for one.
+ORDERING = {"argsort": 0, "kthvalue": 1, "mode": 0, "msort": None, "sort": 0,
+            "topk": 1}
+
+# given: the input; dim: along which it is ordered; seeds: the gradients of the
+# results that have one, in their order.
+Order = collections.namedtuple("Order", "name given dim seeds")
+
+
+def order_of(op, sample, seeds=()):
+    """The order that the sample asks for, if it leaves elements in no order."""
+    if op.name not in ORDERING or sample.kwargs.get("stable"):
+        return None
+    given = sample.input.detach()
+    if given.unique().numel() == given.numel():
+        return None
+    at = ORDERING[op.name]
+    dim = 0 if at is None else (
+        sample.args[at] if len(sample.args) > at
+        else sample.kwargs.get("dim", -1))
+    return Order(op.name, given, dim, seeds)
+
+
+def check_ordered(order, have, expected):
+    """Judges (results, gradients) whichever of equal elements were chosen."""
+    index = None
+    results, others = list(have[0]), list(expected[0])
+    if order.name != "msort":
+        index = results.pop()
+        check_indices(order, index, others.pop())
+    for one, other in zip(results, others):
+        check(one, other)
+    for one, other in zip(have[1], expected[1]):
+        if index is None:
+            check_permuted(order, one, other)
+        else:
+            check(one, selected_gradient(order, index))
+
+
+def wide(order, index):
+    return index.unsqueeze(order.dim) if (
+        index.dim() < order.given.dim()) else index
+
+
+def check_indices(order, have, expected):
+    """They select the same elements, each at most once."""
+    have, expected = wide(order, have), wide(order, expected)
+    torch.testing.assert_close(have.shape, expected.shape)
+    size = order.given.size(order.dim) if order.given.dim() else 1
+    if have.numel() and not (0 <= have.min() and have.max() < size):
+        raise AssertionError("an index is outside of the input")
+    torch.testing.assert_close(order.given.gather(order.dim, have),
+                               order.given.gather(order.dim, expected),
+                               rtol=0, atol=0, equal_nan=True)
+    places = have.sort(order.dim).values
+    if have.dim() and (places.diff(dim=order.dim) == 0).any():
+        raise AssertionError("an index is repeated")
+
+
+def selected_gradient(order, index):
+    """The gradient where these indices are the right ones."""
+    leaf = order.given.clone().requires_grad_()
+    picked = leaf.gather(order.dim, wide(order, index)).reshape(index.shape)
+    return torch.autograd.grad(picked, leaf, order.seeds[0])[0]
+
+
+def check_permuted(order, have, expected):
+    """Gradients of equal elements are in any order."""
+    def sorted_of(gradient):
+        first = gradient.sort(order.dim)
+        values = order.given.gather(order.dim, first.indices)
+        second = values.sort(dim=order.dim, stable=True).indices
+        return first.values.gather(order.dim, second)
+    check(sorted_of(have), sorted_of(expected))

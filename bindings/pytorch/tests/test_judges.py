@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+"""The judges of judges.py refuse wrong results.  No device is used."""
+
+import collections
+import unittest
+
+import torch
+
+import judges
+
+BF16, F64 = torch.bfloat16, torch.float64
+INF, NAN = float("inf"), float("nan")
+Op = collections.namedtuple("Op", "name")
+Sample = collections.namedtuple("Sample", "input args kwargs")
+
+
+class Numbers(unittest.TestCase):
+    def refused(self, have, expected, best=None, dtype=torch.float32, **more):
+        have, expected = (torch.tensor(one, dtype=dtype)
+                          for one in (have, expected))
+        exact = None if best is None else torch.tensor(best, dtype=F64)
+        with self.assertRaises(AssertionError):
+            judges.check(have, expected, lambda: exact, **more)
+
+    def passed(self, have, expected, best=None, dtype=torch.float32, **more):
+        have, expected = (torch.tensor(one, dtype=dtype)
+                          for one in (have, expected))
+        exact = None if best is None else torch.tensor(best, dtype=F64)
+        judges.check(have, expected, lambda: exact, **more)
+
+    def test_infinities_do_not_excuse_other_elements(self):
+        for largest in (False, True):
+            self.refused([0, 12345], [-INF, 1], [-INF, 1], by_largest=largest)
+            self.refused([-INF, 12345], [-INF, 1], [-INF, 1],
+                         by_largest=largest)
+            self.refused([INF, 1], [-INF, 1], [-INF, 1], by_largest=largest)
+            self.refused([1, INF], [1, 2], [1, 3], by_largest=largest)
+            self.refused([1, NAN], [1, 2], [1, 3], by_largest=largest)
+            self.refused([1, 1], [1, NAN], [1, NAN], by_largest=largest)
+        self.passed([-INF, NAN, 2], [-INF, NAN, 1], [-INF, NAN, 3])
+
+    def test_integers_are_equal(self):
+        self.refused([1000050], [1000000], dtype=torch.int64)
+        self.refused([True, True], [True, False], dtype=torch.bool)
+        self.passed([1000000], [1000000], dtype=torch.int64)
+
+    def test_f64_is_not_computed_in_f32(self):
+        exact = torch.rand(50, dtype=F64).add(1)
+        with self.assertRaises(AssertionError):
+            judges.check(exact.float().double(), exact, lambda: exact)
+        judges.check(exact + 1e-12, exact, lambda: exact)
+
+    def test_small_elements_of_bf16_are_judged(self):
+        chances = torch.randn(30).softmax(0)
+        with self.assertRaises(AssertionError):
+            judges.check(torch.zeros(30, dtype=BF16), chances.to(BF16),
+                         lambda: chances.double())
+
+    def test_a_large_element_does_not_excuse_others(self):
+        self.refused([100, 0], [100, 0.5], [100, 0.5], BF16)
+        self.passed([100, 0], [100, 0.5], [100, 0.5], BF16, by_largest=True)
+        self.refused([100, 0], [100, 1], [100, 1], BF16, by_largest=True)
+
+    def test_what_is_nearer_to_the_exact_result_is_right(self):
+        self.passed([1.01], [1.02], [1.0])
+        self.refused([1.02], [1.01], [1.0])
+        self.refused([1.01], [1.02])
+
+    def test_results_of_another_size_or_dtype_are_refused(self):
+        self.refused([1, 1], [1])
+        with self.assertRaises(AssertionError):
+            judges.check(torch.ones(1, dtype=BF16), torch.ones(1),
+                         lambda: torch.ones(1, dtype=F64))
+
+
+class Ties(unittest.TestCase):
+    def order(self, name, given, *args, seeds=(), dtype=BF16, **kwargs):
+        return judges.order_of(Op(name), Sample(
+            torch.tensor(given, dtype=dtype), args, kwargs), seeds)
+
+    def argsort(self, given, index, right):
+        judges.check_ordered(self.order("argsort", given),
+                             ([torch.tensor(index)], []),
+                             ([torch.tensor(right)], []))
+
+    def test_indices_select_what_torch_selects(self):
+        self.argsort([9, 9, -9], [2, 1, 0], [2, 0, 1])
+        for wrong in ([0, 0, 0], [0, 1, 2], [2, 0, 0], [2, 1, 5], [2, 1, -3]):
+            with self.assertRaises(AssertionError):
+                self.argsort([9, 9, -9], wrong, [2, 0, 1])
+        with self.assertRaises(AssertionError):  # near in bf16, in wrong order
+            self.argsort([9, 9.0625, 9], [0, 1, 2], [0, 2, 1])
+
+    def test_indices_of_rows_are_repeated_in_other_rows(self):
+        self.argsort([[1, 1], [1, 1]], [[0, 1], [1, 0]], [[0, 1], [0, 1]])
+        with self.assertRaises(AssertionError):
+            self.argsort([[1, 1], [1, 1]], [[0, 1], [1, 1]], [[0, 1], [0, 1]])
+
+    def test_an_order_without_ties_is_compared_as_it_is(self):
+        self.assertIsNone(self.order("sort", [3, 1, 2]))
+        self.assertIsNone(self.order("sort", [3, 3, 2], stable=True))
+        self.assertIsNone(self.order("add", [3, 3, 2]))
+
+    def sort(self, gradient, index=(2, 0, 1)):
+        """Sorts [9, 9, -9], with the gradient [1, 2, 3] of the values."""
+        order = self.order("sort", [9, 9, -9], dtype=torch.float32,
+                           seeds=[torch.tensor([1.0, 2, 3])])
+        values = torch.tensor([-9.0, 9, 9])
+        judges.check_ordered(
+            order, ([values, torch.tensor(index)], [torch.tensor(gradient)]),
+            ([values, torch.tensor([2, 1, 0])], [torch.tensor([3.0, 2, 1])]))
+
+    def test_gradients_go_where_the_indices_are(self):
+        self.sort([2.0, 3, 1])
+        self.sort([3.0, 2, 1], (2, 1, 0))
+        for wrong in ([3.0, 2, 1], [1.0, 2, 3], [6.0, 0, 0]):
+            with self.assertRaises(AssertionError):
+                self.sort(wrong)
+
+    def test_wrong_values_are_refused(self):
+        order = self.order("sort", [9, 9, -9])
+        index = torch.tensor([2, 0, 1])
+        with self.assertRaises(AssertionError):
+            judges.check_ordered(order, ([torch.tensor([9, 9, 9.0])] + [index],
+                                         []),
+                                 ([torch.tensor([-9, 9, 9.0])] + [index], []))
+
+    def test_elements_are_selected_one_a_row(self):
+        for kwargs in ({}, {"keepdim": True}):
+            given = torch.tensor([[2.0, 1, 2], [5, 5, 4]])
+            order = self.order("kthvalue", given.tolist(), 2, 1, **kwargs,
+                               dtype=torch.float32,
+                               seeds=[torch.ones(2, 1)[:, 0]])
+            values, index = given.kthvalue(2, 1)
+            other = torch.tensor([2 - index[0], 1 - index[1]])
+            gradient = torch.zeros(2, 3).scatter_(1, other[:, None], 1)
+            right = torch.zeros(2, 3).scatter_(1, index[:, None], 1)
+            judges.check_ordered(order, ([values, other], [gradient]),
+                                 ([values, index], [right]))
+            with self.assertRaises(AssertionError):
+                judges.check_ordered(order, ([values, other], [right]),
+                                     ([values, index], [right]))
+
+    def test_gradients_without_indices_stay_among_equal_elements(self):
+        order = self.order("msort", [9, 9, -9], dtype=torch.float32)
+        values = [torch.tensor([-9.0, 9, 9])]
+        right = [torch.tensor([2.0, 3, 1])]
+        for good in ([2.0, 3, 1], [3.0, 2, 1]):
+            judges.check_ordered(order, (values, [torch.tensor(good)]),
+                                 (values, right))
+        for wrong in ([1.0, 2, 3], [2.0, 2, 1], [6.0, 0, 0]):
+            with self.assertRaises(AssertionError):
+                judges.check_ordered(order, (values, [torch.tensor(wrong)]),
+                                     (values, right))
+
+
+class Fallbacks(unittest.TestCase):
+    def test_only_listed_operators_fall_back(self):
+        judges.check_fallbacks("add", {})
+        judges.check_fallbacks("fft.rfft", {"aten::_fft_r2c": 3})
+        for entry, operator in (("fft.rfft", "aten::add.Tensor"),
+                                ("add", "aten::_fft_r2c")):
+            with self.assertRaisesRegex(AssertionError, operator):
+                judges.check_fallbacks(entry, {operator: 1})
+
+
+if __name__ == "__main__":
+    unittest.main()
