@@ -22,9 +22,11 @@
 
 /* ---------------------------------------------------------------- lookup -- */
 
-static size_t hash(const core_node *node)
+/* Many destinations may be outputs of one node, as of a split. */
+static size_t hash(const core_node *node, uint32_t input)
 {
-    return (size_t)(((uintptr_t)node >> 4) * UINT64_C(0x9e3779b97f4a7c15) >>
+    return (size_t)((((uintptr_t)node >> 4) + input) *
+                        UINT64_C(0x9e3779b97f4a7c15) >>
                     32);
 }
 
@@ -35,7 +37,7 @@ core__destination *core__destination_of(const core__destinations *destinations,
 
     if (!node)
         return NULL;
-    for (size_t at = hash(node);; at++) {
+    for (size_t at = hash(node, input);; at++) {
         uint32_t index = destinations->table[at & mask];
         core__destination *item;
 
@@ -50,10 +52,12 @@ core__destination *core__destination_of(const core__destinations *destinations,
 /* Inserts the last item. */
 static void insert(core__destinations *destinations)
 {
-    const core_node *node = destinations->items[destinations->count - 1].node;
-    size_t mask = destinations->table_size - 1, at = hash(node);
+    const core__destination *last =
+        &destinations->items[destinations->count - 1];
+    size_t mask = destinations->table_size - 1;
+    size_t at = hash(last->node, last->input);
 
-    if (!node)
+    if (!last->node)
         return;
     while (destinations->table[at & mask] != 0)
         at++;
@@ -66,7 +70,9 @@ static core_status allocate(core__destinations *destinations, size_t count)
     size_t entries = 4, size;
 
     if (count >= UINT32_MAX / 2)
-        return core__error_memory(SIZE_MAX);
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%zu gradient destinations; there can be %u", count,
+                           UINT32_MAX / 2 - 1);
     while (entries < 2 * count)
         entries *= 2;
     size = count * sizeof *destinations->items +

@@ -311,6 +311,16 @@ static core_status evaluate(core__task *task, core_node *node, core__slot *slot)
 
 /* --------------------------------------------------------------- streams -- */
 
+/* Keeps the error of before. */
+static void add_leaf_stream_after_error(core__task *task, core_stream *stream)
+{
+    core__error_record error;
+
+    core__error_save(&error);
+    core__task_add_leaf_stream(task, stream);
+    core__error_restore(&error);
+}
+
 /* With the node's stream current. */
 static core_status evaluate_on_stream(core__task *task, core_node *node,
                                       core__slot *slot)
@@ -321,7 +331,13 @@ static core_status evaluate_on_stream(core__task *task, core_node *node,
         core__error_prefix("%s", node->name);
         return status;
     }
-    CORE_TRY(evaluate(task, node, slot));
+    status = evaluate(task, node, slot);
+    if (core__unlikely(status != CORE_OK)) {
+        /* What it has written to a destination before, the caller may change. */
+        if (task->destinations)
+            add_leaf_stream_after_error(task, node->stream);
+        return status;
+    }
     if (node->nedges == 0 || slot->flags & CORE__SLOT_CAPTURE ||
         core__unlikely(task->destinations != NULL))
         return core__task_add_leaf_stream(task, node->stream);
