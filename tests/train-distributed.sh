@@ -119,8 +119,9 @@ resumes_shards() {
     resumes adam --shard || return
     (cd "$work" && echo checkpoint*) >"$work/files"
     cat "$work/files"
-    grep -x 'checkpoint checkpoint.4.0 checkpoint.4.1 checkpoint.4.2' \
-        "$work/files"
+    run=$(sed 's/^checkpoint checkpoint\.4-\([0-9a-f]*\)\.0 .*/\1/' "$work/files")
+    [ "$(cat "$work/files")" = \
+        "checkpoint checkpoint.4-$run.0 checkpoint.4-$run.1 checkpoint.4-$run.2" ]
 }
 
 refuses() { # PATTERN ARGUMENT...

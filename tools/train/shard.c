@@ -2,14 +2,37 @@
  * Copyright The libcore authors */
 
 /* --shard: each rank has a part of the optimizer's state, which it saves beside
- * the checkpoint: FILE.STEPS.RANK. */
+ * the checkpoint: FILE.STEPS-RUN.RANK.  RUN is a number that another run does not
+ * have: a run that is stopped between its parts and FILE leaves those of which
+ * FILE says the name. */
 
 #include "layers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+
+/* The time of rank 0. */
+static core_status number_run(trainer *t)
+{
+    struct timespec now;
+    core_tensor *sent;
+    core_status status;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    t->shard_run = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    CORE_TRY(core_tensor_from_data(&t->shard_run, CORE_I64, NULL, 0, t->device,
+                                   &sent));
+    status = core_broadcast(t->comm, sent, 0);
+    if (status == CORE_OK)
+        status = core_tensor_read(sent, &t->shard_run, sizeof t->shard_run);
+    if (status == CORE_OK)
+        status = core_comm_error(t->comm);
+    core_tensor_release(sent);
+    return status;
+}
 
 core_status train_shard_create(trainer *t)
 {
@@ -19,6 +42,7 @@ core_status train_shard_create(trainer *t)
 
     if (!t->options.shards)
         return CORE_OK;
+    CORE_TRY(number_run(t));
     CORE_TRY(core_shard_create(t->comm, t->model.parameters, t->model.count,
                                &options, &t->shard));
     count = core_shard_piece_count(t->shard);
@@ -67,7 +91,8 @@ core_status train_shard_save(trainer *t)
 
     if (!t->shard || !t->shard_save)
         return CORE_OK;
-    snprintf(suffix, sizeof suffix, ".%lld", (long long)trainer_steps(t));
+    snprintf(suffix, sizeof suffix, ".%lld-%llx", (long long)trainer_steps(t),
+             (unsigned long long)t->shard_run);
     if (strcmp(suffix, t->shard_suffix) == 0)
         return CORE_OK; /* saved already */
     path = path_of(t->shard_save, suffix);

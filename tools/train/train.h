@@ -287,7 +287,7 @@ typedef struct train_confusion {
 } train_confusion;
 
 /* Bytes of the end of a file's name. */
-enum { TRAIN_SUFFIX = 32 };
+enum { TRAIN_SUFFIX = 48 };
 
 typedef struct trainer {
     train_options options;               /* a checkpoint's options where it has
@@ -311,6 +311,7 @@ typedef struct trainer {
     /* What follows it in the names of the shard's last files, and of those
      * before, which rank 0 removes; "": none. */
     char shard_suffix[TRAIN_SUFFIX], shard_before[TRAIN_SUFFIX];
+    int64_t shard_run;     /* a number in the suffixes that this run makes */
     uint32_t rank, ranks;  /* 0 and 1 in one process */
     int64_t skipped;       /* steps with non-finite gradients */
     int64_t epoch;         /* complete ones */
