@@ -354,7 +354,7 @@ static int cancel(void)
     OK(core_reducer_create(comm, &x, 1, NULL, &reducer));
     OK(core_sum(x, CORE_DTYPE_NONE, &loss));
     status = rank == size - 1
-                 ? core_reducer_cancel(reducer)
+                 ? core_reducer_cancel(reducer, CORE_ERROR_CANCELLED, NULL)
                  : core_reducer_backward(reducer, &loss, 1, NULL, 0);
     if (status == CORE_OK)
         status = core_comm_synchronize(core_reducer_comm(reducer));

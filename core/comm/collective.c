@@ -77,7 +77,22 @@ static uint64_t count_of(const core__collective *c, const core_tensor *input,
            (c->kind == CORE_COLLECTIVE_ALL_TO_ALL ? c->comm->size : 1);
 }
 
-/* The counts are in memory that a collective that failed may still read. */
+/* A collective that failed may still read the counts; one that was refused before
+ * has left the communicator as it was. */
+static void release_counts(core_comm *comm, uint64_t *counts)
+{
+    core__error_record error;
+    bool failed;
+
+    core__error_save(&error);
+    failed = core_comm_error(comm) != CORE_OK;
+    core__error_restore(&error);
+    if (failed)
+        core__comm_abandon(counts);
+    else
+        core__free(counts);
+}
+
 static core_status submit_rows(const core__collective *c, core_collective *call,
                                core_tensor *input, core_tensor *output)
 {
@@ -97,7 +112,7 @@ static core_status submit_rows(const core__collective *c, core_collective *call,
     if (status == CORE_OK)
         core__free(counts);
     else
-        core__comm_abandon(counts);
+        release_counts(c->comm, counts);
     return status;
 }
 

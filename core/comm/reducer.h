@@ -107,6 +107,10 @@ uint64_t core__reducer_hash_parameters(const core_reducer *reducer);
 /* A gradient is in its bucket. */
 core_status core__reducer_ready(core__reduced *item, bool in_place);
 
+/* The other ranks, which wait for this one, get an error at the next
+ * collective, and this rank keeps its own. */
+void core__reducer_cancel(core_reducer *reducer);
+
 /* The result of a destination that core_backward_into has not seen, because it
  * refused an argument. */
 #define CORE__DESTINATION_UNSEEN ((core_destination_result)255)

@@ -268,15 +268,21 @@ static core_status run_backward(core_reducer *reducer,
 
 /* ---------------------------------------------------------------- end -- */
 
-static core_status publish(core__reduced *item)
+/* What becomes the grad: the part of the bucket, or a copy in the parameter's
+ * dtype. */
+static core_status make_grad(const core__reduced *item, core_tensor **out_grad)
 {
-    core_tensor *grad = item->view;
+    if (item->view->dtype != item->parameter->dtype)
+        return core_to_copy(item->view, item->parameter->dtype, NULL, false, -1,
+                            out_grad);
+    core__tensor_retain(item->view);
+    *out_grad = item->view;
+    return CORE_OK;
+}
 
-    if (item->view->dtype == item->parameter->dtype)
-        core__tensor_retain(grad);
-    else
-        CORE_TRY(core_to_copy(item->view, item->parameter->dtype, NULL, false,
-                              -1, &grad));
+/* Takes the caller's reference. */
+static core_status publish_grad(core__reduced *item, core_tensor *grad)
+{
     core__tensor_release(item->published);
     item->published = grad;
     item->version = core__tensor_version(grad);
@@ -285,14 +291,36 @@ static core_status publish(core__reduced *item)
     return core_tensor_set_grad(item->parameter, grad);
 }
 
+static core_status publish(core__reduced *item)
+{
+    core_tensor *grad;
+
+    CORE_TRY(make_grad(item, &grad));
+    return publish_grad(item, grad);
+}
+
+/* After an error no grad has changed. */
 static core_status publish_local(core_reducer *reducer)
 {
+    size_t size = reducer->count * sizeof(core_tensor *);
+    core_tensor **made;
     core_status status = CORE_OK;
 
-    for (uint32_t i = 0;
-         status == CORE_OK && i < reducer->count && !reducer->frees; i++)
+    if (reducer->frees)
+        return CORE_OK;
+    made = core__alloc_zero(size);
+    if (!made)
+        return core__error_memory(size);
+    for (uint32_t i = 0; status == CORE_OK && i < reducer->count; i++)
         if (reducer->parameters[i].ready)
-            status = publish(&reducer->parameters[i]);
+            status = make_grad(&reducer->parameters[i], &made[i]);
+    for (uint32_t i = 0; i < reducer->count; i++) {
+        if (status == CORE_OK && made[i])
+            status = publish_grad(&reducer->parameters[i], made[i]);
+        else
+            core__tensor_release(made[i]);
+    }
+    core__free(made);
     return status;
 }
 
@@ -463,9 +491,7 @@ static core_status finish(core_reducer *reducer)
     return CORE_OK;
 }
 
-/* The other ranks, which wait for this one, get an error at the next
- * collective, and this rank keeps its own. */
-static void cancel(core_reducer *reducer)
+void core__reducer_cancel(core_reducer *reducer)
 {
     core__error_record error;
 
@@ -504,17 +530,19 @@ static void leave(core_reducer *reducer)
     pthread_mutex_unlock(&reducer->lock);
 }
 
-core_status core_reducer_cancel(core_reducer *reducer)
+core_status core_reducer_cancel(core_reducer *reducer, core_status status,
+                                const char *message)
 {
-    core_status status = core_error_code();
-
     CORE__NOT_NULL(reducer);
     if (status == CORE_OK)
-        status = core__error(CORE_ERROR_CANCELLED,
-                             "core_reducer_cancel: rank %u cancels the step",
-                             reducer->comm->rank);
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_reducer_cancel: the status is CORE_OK; it "
+                           "must be an error");
     CORE_TRY(enter(reducer));
-    cancel(reducer);
+    core__error(status, "core_reducer_cancel: rank %u cancels the step%s%s",
+                reducer->comm->rank, message ? ": " : "",
+                message ? message : "");
+    core__reducer_cancel(reducer);
     leave(reducer);
     return status;
 }
@@ -533,7 +561,7 @@ static core_status step(core_reducer *reducer, core_tensor *const *tensors,
         status = reducer->averages ? finish(reducer) : publish_local(reducer);
     if (status != CORE_OK && !refused) {
         if (reducer->averages)
-            cancel(reducer);
+            core__reducer_cancel(reducer);
         else
             restore_buckets(reducer);
     }

@@ -359,6 +359,8 @@ core_status core_shard_clip_grad_norm(core_shard *shard, double max_norm,
                            max_norm);
     grads = core_grad_mode_set(false);
     status = clip(shard, max_norm, &norm);
+    if (status != CORE_OK)
+        core__reducer_cancel(shard->reducer);
     core_grad_mode_set(grads);
     if (status == CORE_OK && out_norm)
         *out_norm = norm;
@@ -444,6 +446,8 @@ core_status core_shard_gather(core_shard *shard)
     CORE_TRY(drop_grads(shard));
     grads = core_grad_mode_set(false);
     status = gather(shard);
+    if (status != CORE_OK)
+        core__reducer_cancel(shard->reducer);
     core_grad_mode_set(grads);
     return status;
 }

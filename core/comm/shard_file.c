@@ -167,11 +167,26 @@ static int64_t number_save(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+/* Returns status, or an error if another rank has one. */
+static core_status conclude(core_comm *comm, core_status status,
+                            const char *name, const char *what)
+{
+    int64_t failed = status == CORE_OK ? 0 : (int64_t)comm->rank + 1;
+    core__error_record error;
+
+    core__error_save(&error);
+    CORE_TRY(agree(comm, true, &failed));
+    core__error_restore(&error);
+    if (status == CORE_OK && failed)
+        return core__error(CORE_ERROR_IO, "%s: rank %lld could not %s", name,
+                           (long long)failed - 1, what);
+    return status;
+}
+
 core_status core_shard_save(core_shard *shard, const core_optimizer *optimizer,
                             const char *path)
 {
-    int64_t number = number_save(), failed;
-    core__error_record error;
+    int64_t number = number_save();
     core_status status;
     core_comm *comm;
 
@@ -179,16 +194,7 @@ core_status core_shard_save(core_shard *shard, const core_optimizer *optimizer,
     comm = shard->reducer->comm;
     CORE_TRY(agree(comm, false, &number));
     status = save_pieces(shard, optimizer, path, number);
-    failed = status == CORE_OK ? 0 : (int64_t)comm->rank + 1;
-    core__error_save(&error);
-    CORE_TRY(agree(comm, true, &failed));
-    core__error_restore(&error);
-    if (status == CORE_OK && failed)
-        return core__error(CORE_ERROR_IO,
-                           "core_shard_save: rank %lld could not save its "
-                           "pieces",
-                           (long long)failed - 1);
-    return status;
+    return conclude(comm, status, __func__, "save its pieces");
 }
 
 /* ------------------------------------------------------------- loading -- */
@@ -412,15 +418,14 @@ static core_status load_states(load *l, core_optimizer *optimizer,
     return status;
 }
 
-core_status core_shard_load(core_shard *shard, core_optimizer *optimizer,
-                            const char *path)
+static core_status load_pieces(core_shard *shard, core_optimizer *optimizer,
+                               const char *path)
 {
     load l = {.shard = shard, .optimizer = optimizer};
     size_t size;
     core_status status;
     bool grads;
 
-    CORE_TRY(check(shard, optimizer, path, __func__));
     if (strlen(path) > PATH - 16)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_shard_load: the path has more than %d bytes",
@@ -438,4 +443,15 @@ core_status core_shard_load(core_shard *shard, core_optimizer *optimizer,
             core__tensor_release(l.pieces[i].tensors[k]);
     core__free(l.pieces);
     return status;
+}
+
+core_status core_shard_load(core_shard *shard, core_optimizer *optimizer,
+                            const char *path)
+{
+    core_status status;
+
+    CORE_TRY(check(shard, optimizer, path, __func__));
+    status = load_pieces(shard, optimizer, path);
+    return conclude(shard->reducer->comm, status, __func__,
+                    "load the state of its pieces");
 }

@@ -222,7 +222,9 @@ core_status core_all_to_all(core_comm *comm, core_tensor *input,
  * the numbers before, by core_all_to_all of an i64 tensor.  SHAPE:
  * send_rows have another sum, or a number is negative.  INVALID_ARGUMENT on
  * every rank: one expects other rows than another sends (not compared with
- * CORE_COMM_UNCHECKED). */
+ * CORE_COMM_UNCHECKED).  UNSUPPORTED: this rank sends or receives more elements
+ * than the engine can, with MPI 2,147,483,647; the other ranks, if they do not,
+ * wait for the timeout. */
 core_status core_all_to_all_rows(core_comm *comm, core_tensor *input,
                                  const int64_t *send_rows,
                                  const int64_t *receive_rows,

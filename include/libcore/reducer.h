@@ -87,7 +87,7 @@ enum {
 typedef struct core_reducer_counts {
     uint32_t struct_size;
     uint32_t buckets;
-    uint64_t bytes;    /* of all buckets */
+    uint64_t bytes;    /* of all buckets, also while a shard's have no memory */
     uint64_t steps;    /* calls that averaged */
     uint64_t reduced;  /* buckets, over all steps */
     uint64_t early;    /* of these, begun before the end of the backward */
@@ -132,7 +132,8 @@ void core_reducer_release(core_reducer *reducer);
  * After an argument was refused, which changes nothing, the call can be
  * repeated.  So can one with NO_SYNC after any error: the grads are as before
  * it.  Therefore a backward that adds to gradients without averaging them first
- * copies its buckets.  After another error the reducer has failed, and the grads
+ * copies its buckets.  (Of a shard with CORE_SHARD_GRADIENTS they may have been
+ * changed in part.)  After another error the reducer has failed, and the grads
  * may have been changed in part.  The other ranks get an error that names this
  * rank at their next collective, for which this call waits, at most for the
  * timeout; with CORE_COMM_UNCHECKED they get one as soon as the engine can
@@ -141,12 +142,14 @@ core_status core_reducer_backward(core_reducer *reducer,
                                   core_tensor *const *tensors, size_t count,
                                   core_tensor *const *grads, uint32_t flags);
 
-/* Makes a reducer fail with the thread's error, or CANCELLED if there is none,
- * for a rank that cannot make the next call of core_reducer_backward, for
- * example because its forward has failed.  The other ranks, which make that
+/* Makes a reducer fail with an error, for a rank that cannot make the next call
+ * of core_reducer_backward, for example because its forward has failed.  status:
+ * of that error; message: its text, or NULL.  The other ranks, which make that
  * call, get an error that names this rank; it waits for them as that function
- * does after an error.  Returns the error.  BUSY: the reducer is in use. */
-core_status core_reducer_cancel(core_reducer *reducer);
+ * does after an error.  Returns status.  INVALID_ARGUMENT: status is CORE_OK.
+ * BUSY: the reducer is in use. */
+core_status core_reducer_cancel(core_reducer *reducer, core_status status,
+                                const char *message);
 
 /* Copies the buffers of rank 0 to the other ranks; all ranks call it. */
 core_status core_reducer_broadcast_buffers(core_reducer *reducer);
@@ -155,7 +158,8 @@ core_status core_reducer_broadcast_buffers(core_reducer *reducer);
 core_comm *core_reducer_comm(const core_reducer *reducer);
 
 /* Returns a bucket, borrowed, or NULL if index is out of range.  Its last
- * elements, one for each gradient, are internal. */
+ * elements, one for each gradient, are internal.  (Buckets of a shard have none,
+ * and with CORE_SHARD_GRADIENTS no memory between steps: NULL.) */
 core_tensor *core_reducer_bucket(const core_reducer *reducer, size_t index);
 
 /* Gets what a reducer has done.  The caller sets struct_size. */

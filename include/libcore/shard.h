@@ -13,11 +13,13 @@
  *
  *     CORE_TRY(core_shard_create(comm, parameters, count, NULL, &shard));
  *     the pieces: core_shard_piece(shard, 0), ... for the optimizer
- *     CORE_TRY(core_adam_create(pieces, npieces, &options, &optimizer));
+ *     if (npieces > 0)
+ *         CORE_TRY(core_adam_create(pieces, npieces, &options, &optimizer));
  *     for each batch:
  *         loss of this rank's samples
  *         CORE_TRY(core_shard_backward(shard, &loss, 1, NULL, 0));
- *         CORE_TRY(core_optimizer_step(optimizer));
+ *         if (npieces > 0)
+ *             CORE_TRY(core_optimizer_step(optimizer));
  *         CORE_TRY(core_shard_gather(shard));
  *
  * Pieces.  The part of a rank consists of pieces of parameters: leaves with one
@@ -118,15 +120,18 @@ core_status core_shard_backward(core_shard *shard, core_tensor *const *tensors,
 /* Multiplies the grads of all ranks' pieces in place, as core_clip_grad_norm
  * with norm_type 2 does for whole parameters; all ranks call it.  *out_norm:
  * the norm before, 0-dim on the communicator's device, f64 if a parameter is and
- * f32 otherwise, equal on all ranks; the caller owns it; out_norm may be NULL.  INVALID_ARGUMENT: max_norm is
- * negative or not a number. */
+ * f32 otherwise, equal on all ranks; the caller owns it; out_norm may be NULL.
+ * INVALID_ARGUMENT: max_norm is negative or not a number.  After another error
+ * the shard has failed, and the other ranks get an error that names this one. */
 core_status core_shard_clip_grad_norm(core_shard *shard, double max_norm,
                                       core_tensor **out_norm);
 
 /* Copies the pieces of all ranks to the parameters of all ranks; all ranks call
  * it, after the optimizer's step.  It removes the grads of the pieces, whose
- * memory it uses.  INVALID_ARGUMENT: parameters have grads of a
- * backward with CORE_REDUCER_NO_SYNC, whose memory it needs. */
+ * memory it uses.  INVALID_ARGUMENT: parameters have grads of a backward with
+ * CORE_REDUCER_NO_SYNC, whose memory it needs; the call can be repeated.  After
+ * another error the shard has failed, and the other ranks get an error that
+ * names this one. */
 core_status core_shard_gather(core_shard *shard);
 
 /* ---------------------------------------------------------- checkpoints -- */
@@ -134,18 +139,19 @@ core_status core_shard_gather(core_shard *shard);
 /* Saves the optimizer's state of this rank's pieces to the file PATH.RANK, in
  * the format of safetensors.h; all ranks call it, with the same path on a file
  * system that all of them can access.  optimizer: created for the pieces, in
- * their order; NULL if there are none.  The parameters are not saved: they are equal on all ranks.
- * After success all files are complete.  To keep the last checkpoint until the
+ * their order; NULL if there are none.  The parameters are not saved: they are
+ * equal on all ranks.  After success all files are complete.  To keep the last checkpoint until the
  * new one is complete, a program uses a new path for each.  IO on every rank: a
  * file could not be written on one of them. */
 core_status core_shard_save(core_shard *shard, const core_optimizer *optimizer,
                             const char *path);
 
 /* Loads what core_shard_save has saved, on any number of ranks and with buckets
- * of any size: each rank reads the parts of its pieces from the files.
- * Parameters must have the same order, sizes, dtypes and strides.  After an error the state may
- * have been changed in part.  NOT_FOUND: a file is missing.  CORRUPT: a file is
- * damaged, or does not have what it must have. */
+ * of any size: each rank reads the parts of its pieces from the files; all ranks
+ * call it.  Parameters must have the same order, sizes, dtypes and strides.
+ * After an error the state may have been changed in part.  NOT_FOUND: a file is
+ * missing.  CORRUPT: a file is damaged, or does not have what it must have.  IO:
+ * another rank, which the message names, has an error. */
 core_status core_shard_load(core_shard *shard, core_optimizer *optimizer,
                             const char *path);
 

@@ -9,6 +9,7 @@
 #include <libcore/autograd.h>
 #include <libcore/compile.h>
 #include <libcore/lazy.h>
+#include <libcore/mode.h>
 #include <libcore/reducer.h>
 
 #include <pthread.h>
@@ -252,9 +253,13 @@ static void last_rank_cancels(core_comm *comm)
 
     finish_step(&m);
     if (core_comm_rank(comm) == 2) {
-        core_error_clear();
-        ck_assert_int_eq(core_reducer_cancel(m.reducer), CORE_ERROR_CANCELLED);
-        MESSAGE("core_reducer_cancel: rank 2 cancels the step");
+        core_error_set(CORE_ERROR_IO, "handled long ago");
+        ck_assert_int_eq(core_reducer_cancel(m.reducer, CORE_OK, NULL),
+                         CORE_ERROR_INVALID_ARGUMENT);
+        ck_assert_int_eq(
+            core_reducer_cancel(m.reducer, CORE_ERROR_CANCELLED, "no sample"),
+            CORE_ERROR_CANCELLED);
+        MESSAGE("core_reducer_cancel: rank 2 cancels the step: no sample");
         ck_assert_int_eq(backward(&m, 0), CORE_ERROR_CANCELLED);
     } else {
         status = backward(&m, 0);
@@ -295,10 +300,70 @@ static void failed_sum_is_repeated(core_comm *comm)
     end(&m);
 }
 
+/* `user`: how many copies succeed before one fails. */
+static core_status fail_a_copy(core_call *call, const core_value *args,
+                               uint32_t nargs, core_value *results,
+                               uint32_t nresults)
+{
+    int *left = call->user;
+
+    if (strcmp(core_op_name(call->op), "_to_copy") != 0 || (*left)-- != 0)
+        return core_redispatch_below(call, args, nargs, results, nresults);
+    core_error_set(CORE_ERROR_OUT_OF_MEMORY, "out of memory for the test");
+    return CORE_ERROR_OUT_OF_MEMORY;
+}
+
+static void expect_grads(core_tensor *const *weights, double expected)
+{
+    for (int i = 0; i < 2; i++) {
+        double grad;
+
+        OK(core_tensor_item_float(core_tensor_grad(weights[i]), &grad));
+        ck_assert_double_eq(grad, expected);
+    }
+}
+
+/* Grads of bf16 are copies of f32 buckets: if the copy for the second one fails,
+ * the first one has not changed. */
+static void failed_copy_is_repeated(core_comm *comm)
+{
+    const core_reducer_options options = {.struct_size = sizeof options,
+                                          .dtype = CORE_F32};
+    core_tensor *full = rank_numbers(comm, 1), *weights[2], *loss;
+    core_reducer *reducer;
+    core_mode *mode;
+    int left = 1;
+
+    for (int i = 0; i < 2; i++) {
+        OK(core_to_copy(full, CORE_BF16, NULL, false, -1, &weights[i]));
+        OK(core_fill_(weights[i], core_float(1)));
+        OK(core_tensor_set_requires_grad(weights[i], true));
+    }
+    OK(core_reducer_create(comm, weights, 2, &options, &reducer));
+    OK(core_mul(weights[0], weights[1], &loss));
+    OK(core_reducer_backward(reducer, &loss, 1, NULL,
+                             CORE_REDUCER_NO_SYNC | CORE_RETAIN_GRAPH));
+    OK(core_mode_push(CORE_MODE_API, fail_a_copy, &left, &mode));
+    ck_assert_int_eq(
+        core_reducer_backward(reducer, &loss, 1, NULL,
+                              CORE_REDUCER_NO_SYNC | CORE_RETAIN_GRAPH),
+        CORE_ERROR_OUT_OF_MEMORY);
+    OK(core_mode_pop(mode));
+    expect_grads(weights, 1);
+    OK(core_reducer_backward(reducer, &loss, 1, NULL, 0));
+    expect_grads(weights, 2);
+    core_tensor_release(loss);
+    core_tensor_release(full);
+    core_tensor_release(weights[0]);
+    core_tensor_release(weights[1]);
+    core_reducer_release(reducer);
+}
+
 START_TEST(backward_without_averages_can_be_repeated_after_an_error)
 {
     rank_device = devices[_i];
     on_ranks(2, failed_sum_is_repeated);
+    on_ranks(2, failed_copy_is_repeated);
 }
 END_TEST
 

@@ -7,6 +7,7 @@
 
 #include <libcore/autograd.h>
 #include <libcore/memory.h>
+#include <libcore/mode.h>
 #include <libcore/shard.h>
 #include <libcore/stream.h>
 
@@ -747,6 +748,95 @@ static void last_rank_leaves(core_comm *comm)
     end(&m);
 }
 
+/* `user`: the operator that fails. */
+static core_status fail_one(core_call *call, const core_value *args,
+                            uint32_t nargs, core_value *results,
+                            uint32_t nresults)
+{
+    if (strcmp(core_op_name(call->op), call->user) != 0)
+        return core_redispatch_below(call, args, nargs, results, nresults);
+    core_error_set(CORE_ERROR_OUT_OF_MEMORY, "out of memory for the test");
+    return CORE_ERROR_OUT_OF_MEMORY;
+}
+
+static core_status clip_or_gather(const model *m, bool clip)
+{
+    core_status status = clip ? core_shard_clip_grad_norm(m->shard, 1, NULL)
+                              : core_shard_gather(m->shard);
+
+    if (status == CORE_OK)
+        status = core_comm_synchronize(
+            core_reducer_comm(core_shard_reducer(m->shard)));
+    return status;
+}
+
+/* An operator of rank 0 alone fails, and the other rank does not wait for the
+ * timeout. */
+static void one_rank_fails(core_comm *comm, bool clip)
+{
+    char *failing = clip ? "linalg_vector_norm" : "copy_";
+    bool fails = core_comm_rank(comm) == 0;
+    model m = sharded(comm, &small);
+    core_mode *mode = NULL;
+    core_status status;
+
+    backward(&m, 1, 0);
+    OK(core_comm_synchronize(core_reducer_comm(core_shard_reducer(m.shard))));
+    if (fails)
+        OK(core_mode_push(CORE_MODE_API, fail_one, failing, &mode));
+    status = clip_or_gather(&m, clip);
+    if (fails) {
+        ck_assert_int_eq(status, CORE_ERROR_OUT_OF_MEMORY);
+        MESSAGE("out of memory for the test");
+        OK(core_mode_pop(mode));
+    } else {
+        ck_assert_int_eq(status, CORE_ERROR_IO);
+        MESSAGE("rank 0 has failed (CORE_ERROR_OUT_OF_MEMORY)");
+    }
+    end(&m);
+}
+
+static void one_rank_fails_to_clip(core_comm *comm)
+{
+    one_rank_fails(comm, true);
+}
+
+static void one_rank_fails_to_gather(core_comm *comm)
+{
+    one_rank_fails(comm, false);
+}
+
+/* All ranks get an error if one of them finds no file. */
+static void one_rank_fails_to_load(core_comm *comm)
+{
+    model m = sharded(comm, &small);
+    core_status status = core_shard_load(m.shard, m.optimizer, "/no/folder/x");
+
+    ck_assert_int_eq(status, CORE_ERROR_NOT_FOUND);
+    OK(core_shard_save(m.shard, m.optimizer, path));
+    status = core_shard_load(m.shard, m.optimizer,
+                             core_comm_rank(comm) == 0 ? path : "/no/folder/x");
+    if (core_comm_rank(comm) == 0) {
+        ck_assert_int_eq(status, CORE_ERROR_IO);
+        MESSAGE("core_shard_load: rank 1 could not load the state");
+    } else {
+        ck_assert_int_eq(status, CORE_ERROR_NOT_FOUND);
+    }
+    end(&m);
+}
+
+START_TEST(error_of_one_rank_is_one_of_all)
+{
+    rank_device = devices[_i];
+    on_ranks(2, one_rank_fails_to_clip);
+    on_ranks(2, one_rank_fails_to_gather);
+    temporary_folder(folder, "libcore-shard");
+    snprintf(path, sizeof path, "%s/states", folder);
+    on_ranks(2, one_rank_fails_to_load);
+    temporary_remove(folder);
+}
+END_TEST
+
 START_TEST(wrong_parameters_and_missing_ranks_are_errors)
 {
     rank_device = devices[_i];
@@ -770,6 +860,7 @@ int main(void)
         {sharded_steps_compute_what_whole_ones_do, 0, 2},
         {grads_are_summed_before_they_are_averaged, 0, 2},
         {wrong_parameters_and_missing_ranks_are_errors, 0, 2},
+        {error_of_one_rank_is_one_of_all, 0, 2},
     };
     const test_suite suites[] = {
         {"comm/shard", SUITE_TESTS(tests), SUITE_LOOPS(loops)},
