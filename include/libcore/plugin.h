@@ -206,9 +206,9 @@ typedef core_status (*core_function)(core_call *call, const core_value *args,
 
 /* A place in a device's memory: an opaque handle of the plugin's and an offset
  * in bytes.  The core does arithmetic on offsets only.  On a device with
- * CORE_DEVICE_FLAT, handle + offset is an address.  The handle is NULL only
- * where there is no memory: of a tensor without elements, and of an operand
- * that is a number (kernel.h). */
+ * CORE_DEVICE_FLAT, handle + offset is an address.  The handle is NULL for a
+ * tensor without elements and for an operand that is a number (kernel.h), which
+ * have no memory, and only for them. */
 typedef struct core_memory {
     void *handle;
     uint64_t offset;

@@ -22,7 +22,8 @@ bool sample_check(suite *self, const sample *one, core_dtype dtype,
     else
         claims = claim_holds(self, &call, &wanted);
     if (claims && reference_values(&call, self, &wanted) != CORE_OK)
-        harness_error(out, "there is no reference: %s", core_error_message());
+        harness_error(out, "the CPU cannot compute the expected result: %s",
+                      core_error_message());
     if (claims && out->verdict == VERDICT_PASS)
         operators_check(self, &call, &wanted, how, out);
     reference_free(&wanted);

@@ -314,7 +314,7 @@ static void unknown_interface_is_absent(suite *self, outcome *out,
            !plugin->backend.get_interface(plugin->backend.user, timing,
                                           UINT32_MAX),
            "get_interface(\"core.timing\", version 4294967295) returns a "
-           "table, though there is no such version: expected NULL");
+           "table; that version does not exist, so expected NULL");
 }
 
 static void status_is_ok(suite *self, outcome *out, const test *one)

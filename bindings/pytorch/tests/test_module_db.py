@@ -18,6 +18,7 @@ import torch
 
 import judges
 import libcore_torch  # first: the next imports look for devices
+from nested import mapped, tensors_of
 
 from torch.testing._internal.common_modules import module_db
 from torch.testing._internal.common_optimizers import optim_db
@@ -46,24 +47,10 @@ def is_random(module):
 
 def moved(value, device):
     """A copy on a device, with gradients where there were some."""
-    if isinstance(value, torch.Tensor):
-        made = value.detach().to(device, copy=True)
-        return made.requires_grad_(value.requires_grad)
-    if isinstance(value, (list, tuple)):
-        return type(value)(moved(item, device) for item in value)
-    if isinstance(value, dict):
-        return {key: moved(item, device) for key, item in value.items()}
-    return value
-
-
-def tensors_of(value):
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        return [found for item in value for found in tensors_of(item)]
-    return []
+    def move(tensor):
+        made = tensor.detach().to(device, copy=True)
+        return made.requires_grad_(tensor.requires_grad)
+    return mapped(value, move)
 
 
 def evaluate(module, arguments):

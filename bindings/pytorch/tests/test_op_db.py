@@ -20,6 +20,7 @@ import torch
 
 import judges
 import libcore_torch  # first: the next import looks for devices
+from nested import mapped, tensors_of
 
 from torch.testing._internal.common_device_type import (
     instantiate_device_type_tests, ops)
@@ -50,27 +51,6 @@ def name_of(op):
 
 def how_of(op):
     return EXCLUSIONS.get(name_of(op), ("numbers", ""))[0]
-
-
-def mapped(value, function):
-    """A copy of nested arguments with function applied to the tensors."""
-    if isinstance(value, torch.Tensor):
-        return function(value)
-    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-        return type(value)(mapped(item, function) for item in value)
-    if isinstance(value, dict):
-        return {key: mapped(item, function) for key, item in value.items()}
-    return value
-
-
-def tensors_of(value):
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        return [found for item in value for found in tensors_of(item)]
-    return []
 
 
 def copies(arguments, device, dtype=None):
