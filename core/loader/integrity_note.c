@@ -140,7 +140,7 @@ static core_status check_image(const core__plugin_image *image,
     core_plugin_note note;
     core__integrity_seal seal;
 
-    (void)path;
+    (void)path; /* the other function that is called with an image uses it */
     CORE_TRY(core__plugin_note_read_sealed(image, &note, &seal));
     CORE_TRY(core__plugin_note_check_abi(&note));
     CORE_TRY(core__integrity_seal_check(image, &seal));

@@ -17,10 +17,11 @@ typedef struct core__signal_window {
     bool open;
 } core__signal_window;
 
-/* Starts a thread that takes the process's signals with the mask of the caller,
- * which may then block all: handlers run on it, and signals without one end the
- * process, even if the caller never returns.  Without memory for a thread there
- * is none, and signals wait until the caller restores its mask. */
+/* Starts a thread with the mask of the caller, which may then block all signals:
+ * those without a handler end the process, even if the caller never returns.
+ * Handlers run later, when the caller restores its mask, or on other threads of
+ * the program.  Without memory for a thread there is none, and all signals
+ * wait. */
 void core__signal_window_open(core__signal_window *window);
 /* Ends the thread.  Does nothing if there is none. */
 void core__signal_window_close(core__signal_window *window);

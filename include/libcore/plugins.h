@@ -104,7 +104,10 @@ core_status core_plugins_scan(void);
 core_status core_plugins_load_all(void);
 
 /* Opens the plugin in a file, which then has precedence over others with its
- * name.  The caller owns one reference to *out_plugin; out_plugin may be NULL.
+ * name.  While code of the plugin runs, signals of this thread are blocked, but
+ * for those of faults: handlers of the program run after it or on other threads,
+ * and a thread of libcore takes signals without a handler, so that an init that
+ * hangs can be ended.  The caller owns one reference to *out_plugin; out_plugin may be NULL.
  * Returns the error for which the plugin was refused or failed. */
 core_status core_plugin_load(const char *path, core_plugin **out_plugin);
 
@@ -155,10 +158,12 @@ core_status core_plugin_unload(core_plugin *plugin, uint64_t deadline_ns);
  * Otherwise the error for which the file would be refused. */
 core_status core_plugin_seal_file(const char *path);
 
-/* Checks a plugin's file as opening it does, without running any of its code or
- * changing the list of plugins: its note, seal, segments and symbols.  CORRUPT:
- * it is damaged, or does not match its seal.  Otherwise the error for which the
- * file would be refused; IO if it cannot be read. */
+/* Checks what is in a plugin's file, its note, seal, segments and symbols, as
+ * opening it does, without running any of its code or changing the list of
+ * plugins.  Not checked: a manifest's SHA-256, and what the policy says about
+ * names, owners and modes of files.  CORRUPT: it is damaged, or does not match
+ * its seal.  Otherwise the error for which the file would be refused; IO if it
+ * cannot be read.  Any thread. */
 core_status core_plugin_check_file(const char *path);
 
 /* ----------------------------------------------------------- inventory -- */
