@@ -663,9 +663,10 @@ static core_status after_failure(call *c, uint64_t ns)
         return failed(c, failure);
     status = full ? CORE_OK : run_function(c);
     if (status != CORE_OK && strstr(message, CORE__KEPT_REFUSED))
-        core__error_prefix("core_compiled_call: the function fails after it "
-                           "was recorded, as it keeps " CORE__KEPT_REFUSED
-                           ", which have no content");
+        core__error_prefix(
+            "core_compiled_call: the function fails after it "
+            "was recorded, perhaps because it keeps " CORE__KEPT_REFUSED
+            ", which have no content");
     if (status == CORE_OK)
         status = make_entry(c, NULL, NULL, ns, message, &entry);
     if (status != CORE_OK)

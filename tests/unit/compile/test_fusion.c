@@ -351,6 +351,8 @@ static void choose_for(int64_t elements)
     if (strcmp(core_device_name(program_device), "cpu") == 0) {
         ck_assert_uint_gt(fused, 0);
         ck_assert_uint_gt(operators, 0);
+        ck_assert(explains(compiled, "\"tile\": "));
+        ck_assert(explains(compiled, "\"threads\": "));
         ck_assert_uint_le(number_of(compiled, "tile"), 2048);
         ck_assert_uint_le(number_of(compiled, "threads"), 1);
         ck_assert_uint_eq(facts_of(compiled)->launches,

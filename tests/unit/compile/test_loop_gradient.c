@@ -742,7 +742,6 @@ START_TEST(a_program_with_a_second_derivative_is_saved_and_loaded)
 }
 END_TEST
 
-/* A third derivative is not recorded. */
 COMPILED_FUNCTION(loops_thrice)
 {
     core_tensor *y = NULL, *sum = NULL, *at = NULL;
