@@ -170,7 +170,7 @@ not_sealed() {
         ends 2 'seal needs at least one file' --seal
 }
 
-echo 1..35
+echo 1..36
 ok 'the cpu plugin is loaded' shows '^ +cpu +loaded +0\.' --plugins
 ok 'the cpu device has memory' shows '^ +cpu +[0-9.]+ [KMGT]iB' --devices
 ok 'plugins and devices are shown without flags' shows '^ +cpu +loaded'

@@ -324,7 +324,7 @@ typedef struct core_codegen_interface {
      * depends on program and device only, and takes microseconds. */
     core_status (*accepts)(void *device, const core_loop_program *program);
 
-    /* Builds a kernel.  The hints may be NULL. */
+    /* Builds a kernel, which is not NULL.  The hints may be NULL. */
     core_status (*build)(void *device, const core_loop_program *program,
                          const core_loop_hints *hints, void **out_kernel);
 

@@ -380,7 +380,7 @@ static void add_backward(suite *self, const char *name, missing *to)
             continue;
         has = run_forward(self, &call, &on) == CORE_OK && differentiable(&on);
         if (has && start_profiler(&session) == CORE_OK) {
-            run_backward(self, &call, &on);
+            has = run_backward(self, &call, &on) == CORE_OK;
             add_used(session, name, to);
         }
         sample_call_done(&on);
@@ -388,8 +388,16 @@ static void add_backward(suite *self, const char *name, missing *to)
     core_error_clear();
 }
 
+static bool names(const missing *self, const char *name)
+{
+    for (uint32_t i = 0; i < self->count && i < MISSING; i++)
+        if (strcmp(self->names[i], name) == 0)
+            return true;
+    return false;
+}
+
 /* What the backward of registered operators calls and the plugin lacks. */
-static void add_demands(suite *self, missing *to)
+static void add_demands(suite *self, const missing *listed, missing *to)
 {
     static missing all;
     claimed_operators walk = {0};
@@ -399,7 +407,8 @@ static void add_demands(suite *self, missing *to)
     while (claimed_operators_next(self, &walk, name, sizeof name))
         add_backward(self, name, &all);
     for (uint32_t i = 0; i < all.count && i < MISSING; i++)
-        if (!has_kernel(self->type, all.names[i]))
+        if (!has_kernel(self->type, all.names[i]) &&
+            !names(listed, all.names[i]))
             add(to, all.names[i], all.users[i]);
 }
 
@@ -429,21 +438,22 @@ bool training_list_needs(suite *self, char *text, size_t capacity)
     core_device *device = self->device;
     core_profiler *session = NULL;
     size_t length;
+    bool complete;
 
     *text = 0;
     all.count = demands.count = 0;
     if (start_profiler(&session) != CORE_OK)
         return false;
-    training_work(self, self->host);
+    complete = training_work(self, self->host) == CORE_OK;
     add_used(session, "this level", &all);
     self->device = self->host;
     for (uint32_t i = 0; i < all.count && i < MISSING; i++)
         add_backward(self, all.names[i], &all);
-    add_demands(self, &demands);
+    add_demands(self, &all, &demands);
     self->device = device;
     length = join(&all, "", text, capacity);
     join(&demands,
          "; for the backward of what is registered also: ", text + length,
          capacity - length);
-    return length > 0;
+    return complete && length > 0;
 }

@@ -9,6 +9,7 @@
 /* From now on a fatal signal prints a line to standard error, which names the
  * plugin that is being opened, before it ends the process. */
 void last_words_begin(void);
+/* Signals do what they did before. */
 void last_words_end(void);
 
 #endif

@@ -288,16 +288,26 @@ static core_status train(trainer *t, int *out_exit)
                         : CORE_OK;
 }
 
-/* Without the place in this program, which a scope appends. */
-static void print_failure(void)
+/* The place in this program, " (at FILE.c:LINE)", that a scope appends; NULL if
+ * there is none. */
+static const char *find_place(const char *text)
 {
-    const char *text = core_error_message(), *at = NULL;
-    size_t size = strlen(text);
+    const char *at = NULL, *line;
 
     for (const char *next = text; (next = strstr(next, " (at ")); next++)
         at = next;
-    if (at && text[size - 1] == ')')
-        size = (size_t)(at - text);
+    line = at ? strstr(at, ".c:") : NULL;
+    if (!line)
+        return NULL;
+    line += 3;
+    return strcmp(line + strspn(line, "0123456789"), ")") == 0 ? at : NULL;
+}
+
+static void print_failure(void)
+{
+    const char *text = core_error_message(), *place = find_place(text);
+    size_t size = place ? (size_t)(place - text) : strlen(text);
+
     fprintf(stderr, "core-train: %.*s\n", (int)size, text);
 }
 

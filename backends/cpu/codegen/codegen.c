@@ -645,7 +645,9 @@ static core_status launch(void *device, void *handle,
         return cpu_error(CORE_ERROR_INVALID_ARGUMENT,
                          "a loop with %u operands; the kernel has %u",
                          launch->loop->noperands, kernel->noperands);
-    if (launch->struct_size >= sizeof *launch) /* older cores have less */
+    /* Cores before ABI 0.6 have less. */
+    if (launch->struct_size >=
+        offsetof(core_loop_launch, threads) + sizeof launch->threads)
         division = (cpu_tile_division){launch->tile, launch->threads};
     enough = cpu_tiles_run(kernel, launch->loop, division, &failed);
     return cpu_tiles_status(!enough, failed);
