@@ -74,6 +74,7 @@ static const core__thread_end_hook thread_release[] = {
 /* A lock that may be taken while another is held comes after it. */
 static void (*const fork_locks[])(core__fork_phase at) = {
     core__executors_fork,
+    core__capture_draws_fork,
     core__op_counters_fork,
     core__plans_fork,
     core__reclaim_fork,

@@ -47,12 +47,17 @@ typedef struct capture {
  * capture it invalidates and which is about to end. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Several threads may draw random numbers in one capture. */
+/* Several threads may draw random numbers in one capture.  Those of generators
+ * and of threads are taken while it is held. */
 static pthread_mutex_t draws = PTHREAD_MUTEX_INITIALIZER;
 
 void core__captures_fork(core__fork_phase at)
 {
     core__fork_mutex(at, &lock);
+}
+
+void core__capture_draws_fork(core__fork_phase at)
+{
     core__fork_mutex(at, &draws);
 }
 

@@ -25,7 +25,8 @@ core_status core__capture_random(core_stream *stream, core_generator *generator,
                                  uint64_t *out_offset,
                                  core_tensor **out_counter);
 
-/* Fork handler of the lock of captures. */
+/* Fork handlers of the locks of captures and of their random draws. */
 void core__captures_fork(core__fork_phase at);
+void core__capture_draws_fork(core__fork_phase at);
 
 #endif
