@@ -288,19 +288,24 @@ static core_status move(mpi_comm *comm, const core_collective *call)
     return CORE_OK;
 }
 
-/* Counts of one kind and their sums; false: one does not fit int. */
-static bool place_parts(const uint64_t *counts, int size, int *parts)
+/* Counts of one kind and their sums, which have to fit int. */
+static core_status place_parts(const uint64_t *counts, int size, int *parts)
 {
     uint64_t at = 0;
 
     for (int r = 0; r < size; r++) {
         if (counts[r] > INT_MAX || at > INT_MAX)
-            return false;
+            return core_sdk_error(
+                mpi_host, CORE_ERROR_UNSUPPORTED, MPI_TITLE,
+                "an all_to_all of %llu elements, of which %llu are of rank %d: "
+                "MPI counts to %d",
+                (unsigned long long)(at + counts[r]),
+                (unsigned long long)counts[r], r, INT_MAX);
         parts[r] = (int)counts[r];
         parts[size + r] = (int)at;
         at += counts[r];
     }
-    return true;
+    return CORE_OK;
 }
 
 static core_status move_parts(mpi_comm *comm, const core_collective *call)
@@ -308,12 +313,12 @@ static core_status move_parts(mpi_comm *comm, const core_collective *call)
     MPI_Datatype type = item_type(call->dtype);
     int size = comm->size, code, *out = comm->parts, *in = out + 2 * size;
     MPI_Request request = mpi.REQUEST_NULL;
+    core_status status = place_parts(call->input_counts, size, out);
 
-    if (!place_parts(call->input_counts, size, out) ||
-        !place_parts(call->output_counts, size, in))
-        return core_sdk_error(mpi_host, CORE_ERROR_UNSUPPORTED, MPI_TITLE,
-                              "an all_to_all of more than %d elements",
-                              INT_MAX);
+    if (status == CORE_OK)
+        status = place_parts(call->output_counts, size, in);
+    if (status != CORE_OK)
+        return status;
     mpi_lock();
     code = mpi.Ialltoallv(call->input, out, out + size, type, call->output, in,
                           in + size, type, comm->data, &request);
