@@ -46,19 +46,23 @@ static uint64_t start_of(const search *s, const core__operand_tensor *tensor)
 
 /* ----------------------------------------------------------------- steps -- */
 
-static bool is_product(const core__step *step)
+bool core__epilogue_follows(const core_operator *op)
 {
     static const uint32_t ids[] = {CORE_OP_MM, CORE_OP_ADDMM, CORE_OP_BMM,
                                    CORE_OP_BADDBMM, CORE_OP_CONVOLUTION};
 
-    if (step->kind != CORE__STEP_LAUNCH || step->index == CORE__NO_VALUE ||
-        step->launch->nresults != 1 || step->launch->loop ||
-        step->launch->kernel->prepare)
-        return false;
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
-        if (step->launch->run->op->id == ids[i])
+        if (op->id == ids[i])
             return true;
     return false;
+}
+
+static bool is_product(const core__step *step)
+{
+    return step->kind == CORE__STEP_LAUNCH && step->index != CORE__NO_VALUE &&
+           step->launch->nresults == 1 && !step->launch->loop &&
+           !step->launch->kernel->prepare &&
+           core__epilogue_follows(step->launch->run->op);
 }
 
 /* The result is the last tensor of a launch. */

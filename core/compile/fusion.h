@@ -98,6 +98,11 @@ typedef struct core__grouping {
     uint32_t *order; /* in which they can run; replaced */
     uint32_t *group; /* by node */
     uint32_t ngroups;
+    /* Groups that do not read each other are joined if there are so many, and
+     * each result has so many bytes. */
+    uint32_t joined_least;
+    uint64_t joined_most;
+    bool has_epilogues; /* (epilogue.h) */
     core__operator_reason *ends;
     uint32_t nends;
 } core__grouping;

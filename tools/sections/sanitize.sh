@@ -45,7 +45,7 @@ section_sanitize() {
 sanitize_tests() {
     left='checks|configure-gpu|explain|quickstart|gpu-tests|fuzz|guide|template'
     left="$left|examples|example-programs|typed-calls|opencl-objects|conformance-mutants|anomaly"
-    left="$left|compare-pytorch|test_fork|comm-mutants"
+    left="$left|compare-pytorch|test_fork|comm-mutants|no-compiler"
     [ $full = yes ] || left="$left|core-bench|opencl|train(-amp|-compile|-reports|-distributed)?"
     [ $full = yes ] || left="$left|test_gpu_(nvrtc|loop_compilers|beyond_31_bits)"
     find tests -maxdepth 1 -name '*.sh' >"$logs/tests.txt"
