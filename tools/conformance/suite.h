@@ -178,6 +178,7 @@ bool suite_add_interfaces(suite *self);
 bool suite_add_features(suite *self);
 bool suite_add_codegen(suite *self);
 bool suite_add_reset(suite *self);
+bool suite_add_handles(suite *self);
 bool suite_add_removal(suite *self);
 bool suite_add_tensors(suite *self);
 bool suite_add_ops(suite *self);

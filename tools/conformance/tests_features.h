@@ -37,6 +37,7 @@ void features_capture_can_be_discarded(suite *self, outcome *out,
 void codegen_kernels_are_launched_again(suite *self, outcome *out,
                                         const test *one);
 void codegen_outputs_may_be_inputs(suite *self, outcome *out, const test *one);
+void codegen_tiles_and_threads(suite *self, outcome *out, const test *one);
 void codegen_threads_share_a_kernel(suite *self, outcome *out, const test *one);
 void codegen_rows_are_independent(suite *self, outcome *out, const test *one);
 

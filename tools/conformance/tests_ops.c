@@ -6,11 +6,11 @@
  * named ops/OPERATOR/DTYPE. */
 
 #include "claims.h"
+#include "name_filter.h"
 #include "operators.h"
 #include "resize.h"
 #include "vary.h"
 
-#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -715,17 +715,17 @@ static void unlisted_operator(suite *self, outcome *out, const test *one)
                                         : "");
 }
 
-/* Neither a proof nor a failure: an earlier or later libcore may call it. */
+/* What never runs is not tested, and a plugin that has it is no faster. */
 static void composed(suite *self, outcome *out, const test *one)
 {
     char name[TEST_NAME] = "";
 
     (void)self;
     sscanf(one->name, "ops/%127[^/]", name);
-    not_supported(out,
-                  "kernels of %s are never called: the operator is composed of "
-                  "others, whose kernels compute it",
-                  name);
+    expect(out, false,
+           "kernels of %s are never called: the operator is composed of "
+           "others, whose kernels compute it; remove them",
+           name);
 }
 
 static void unreached(suite *self, outcome *out, const test *one)
@@ -803,12 +803,12 @@ static bool chosen(const suite *self, const char *op, const char *last,
                    char *name)
 {
     snprintf(name, TEST_NAME, "ops/%.100s/%s", op, last);
-    return !self->filter || fnmatch(self->filter, name, 0) == 0;
+    return name_filter_selects(self->filter, name);
 }
 
 static bool add_composed(suite *self, const char *op)
 {
-    test one = {.level = LEVEL_OPS, .optional = true, .run = composed};
+    test one = {.level = LEVEL_OPS, .run = composed};
 
     return !chosen(self, op, "composed", one.name) || suite_add(self, &one);
 }
