@@ -761,21 +761,10 @@ static void unmatched(suite *self, outcome *out, const test *one)
 static const char *why_unchosen(const suite *self, const core_kernel *kernel)
 {
     static char text[200];
-    uint32_t known = 0;
     uint64_t bytes = UINT64_C(1)
                      << ((kernel->demands & CORE_REQUIRE_ALIGNMENT) >>
                          CORE_REQUIRE_ALIGNMENT_SHIFT);
 
-    for (uint32_t i = 0; i < 32; i++)
-        known |= core_dtype_size(i) ? CORE_DTYPE_MASK(i) : 0;
-    for (uint32_t i = 0; i < CORE_SIGNATURE_MAX; i++)
-        if (!(kernel->signature[i] & known)) {
-            snprintf(text, sizeof text,
-                     "its signature %#x has no dtype that this libcore has for "
-                     "its tensor %u",
-                     kernel->signature[i], i);
-            return text;
-        }
     if (bytes == 1 || bytes <= self->properties.base_alignment)
         return NULL;
     snprintf(text, sizeof text,
