@@ -35,7 +35,8 @@ static bool add_all(suite *self, bool with_ops)
            suite_add_numbers(self) && suite_add_grid_limits(self) &&
            suite_add_dimensions(self) && suite_add_second_device(self) &&
            suite_add_kernel_events(self) && suite_add_layers(self) &&
-           suite_add_arguments(self) && suite_add_graph_kernels(self) &&
+           suite_add_arguments(self) && suite_add_attention(self) &&
+           suite_add_equal_elements(self) && suite_add_graph_kernels(self) &&
            suite_add_kept_weights(self) && suite_add_two_streams(self) &&
            suite_add_indices(self) && suite_add_random_graphs(self) &&
            suite_add_order(self) && suite_add_backward(self) &&

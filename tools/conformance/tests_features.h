@@ -27,6 +27,8 @@ void features_destroyed_graph_completes(suite *self, outcome *out,
 void features_capture_records_one_stream(suite *self, outcome *out,
                                          const test *one);
 void features_graphs_are_separate(suite *self, outcome *out, const test *one);
+void features_pending_graph_launches_again(suite *self, outcome *out,
+                                           const test *one);
 void features_graph_launch_is_in_order(suite *self, outcome *out,
                                        const test *one);
 void features_graph_launches_on_its_stream(suite *self, outcome *out,
