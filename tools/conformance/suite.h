@@ -179,6 +179,7 @@ bool suite_add_features(suite *self);
 bool suite_add_codegen(suite *self);
 bool suite_add_reset(suite *self);
 bool suite_add_handles(suite *self);
+bool suite_add_wide_weights(suite *self);
 bool suite_add_attention(suite *self);
 bool suite_add_equal_elements(suite *self);
 bool suite_add_removal(suite *self);
