@@ -68,9 +68,24 @@ sed -e 's/#.*//' -e '/^ *$/d' "$rules" |
 patience=600
 newline='
 '
-# caught RULE TEST VERDICT WHERE [PATTERN]: the message matches PATTERN, an
-# extended regular expression.
-caught() {
+tab=$(printf '\t')
+# As core-conformance runs tests: glibc's caches of threads would look like leaks.
+GLIBC_TUNABLES=glibc.malloc.tcache_count=0
+export GLIBC_TUNABLES
+# fails RULE TEST PATTERN: the same, in the process that runs the test alone.
+# A test's result is a line `end`, its name, the verdict (1: FAIL), …, the message.
+fails() {
+    echo "$2" | LIBCORE_MUTANT_RULE=$1 timeout $patience \
+        "$conformance" --child-run --plugin "$mutant" --filter "$2" \
+        --timeout $patience --open-budget $patience \
+        3>"$work/out" >"$work/printed" 2>&1
+    good=no
+    grep -q "^end$tab$2${tab}1$tab" "$work/out" && good=yes
+    [ -z "$3" ] || grep -qE "$tab.*$3" "$work/out" || good=no
+}
+
+# through_runner RULE TEST VERDICT PATTERN: the same, with the whole program.
+through_runner() {
     timeout=$patience
     [ "$3" = TIMEOUT ] && timeout=5
     budget=600
@@ -82,14 +97,25 @@ caught() {
     status=$?
     good=no
     case $newline$result$newline in
-    *"${newline}not ok 1 - $2 # ${3:-FAIL}$newline"*)
+    *"${newline}not ok 1 - $2 # $3$newline"*)
         [ $status = 1 ] && good=yes
         ;;
     esac
-    if [ -n "${5-}" ]; then
-        echo "$result" | grep -qE "^# $2: .*$5" || good=no
+    if [ -n "$4" ]; then
+        echo "$result" | grep -qE "^# $2: .*$4" || good=no
     fi
     [ $good = yes ] || echo "$result" >"$work/out"
+}
+
+# caught RULE TEST VERDICT WHERE [PATTERN]: the message matches PATTERN, an
+# extended regular expression.
+caught() {
+    case ${3:-FAIL},$2 in
+    FAIL,core/opening/* | FAIL,core/removal/* | FAIL,*/are-listed | [!F]*)
+        through_runner "$1" "$2" "${3:-FAIL}" "${5-}"
+        ;;
+    *) fails "$1" "$2" "${5-}" ;;
+    esac
     report "$1 is caught by $2$4" $good
 }
 

@@ -289,18 +289,20 @@ static void no_leaks(suite *self, outcome *out, const test *one)
     (void)one;
     if (!plugin)
         return;
-    for (int i = 0;
-         leak_check_undecided(&device) ||
-         ((heap_grows || map_rests < PROCESS_MAP_ROUNDS) && i < TIMES);
-         i++) {
+    for (int i = 0;; i++) {
+        bool of_host =
+            (heap_grows || map_rests < PROCESS_MAP_ROUNDS) && i < TIMES;
         uint64_t heap = process_heap(), mapped = process_mapped();
         /* Later only to see whether other processes took the memory. */
-        int rounds = i < TIMES ? ROUNDS : FEWER;
+        int rounds = of_host ? ROUNDS : FEWER;
+
+        if (!of_host && !leak_check_undecided(&device))
+            break;
 
         leak_check_begin(&device, plugin);
         if (!use_blocks(plugin, rounds, out))
             return;
-        if (i < TIMES) {
+        if (of_host) {
             heap_grows = heap_grows && !process_heap_below(heap + ROUNDS * 8);
             map_rests +=
                 process_mapped_below(mapped + ROUNDS * PROCESS_MAP_BYTES);
