@@ -157,8 +157,9 @@ static uint32_t known_dtypes(void)
     return known;
 }
 
-/* A plugin that is built for later minors, too, may have kernels of dtypes that
- * this libcore does not have: no call chooses them. */
+/* All bits stand for every dtype.  A plugin that is built for later minors, too,
+ * may have kernels of dtypes that this libcore does not have: no call chooses
+ * them. */
 static core_status check_signature(const core_plugin *plugin,
                                    const core_kernel *kernel, uint32_t known)
 {
@@ -167,7 +168,7 @@ static core_status check_signature(const core_plugin *plugin,
     if (kernel->struct_size < offsetof(core_kernel, supports))
         return CORE_OK; /* core__registry_add_kernels refuses it */
     for (uint32_t i = 0; !later && i < CORE_SIGNATURE_MAX; i++)
-        if (kernel->signature[i] & ~known)
+        if (kernel->signature[i] & ~known && kernel->signature[i] != UINT32_MAX)
             return core__error(
                 CORE_ERROR_UNSUPPORTED,
                 "kernel \"%.*s\": signature[%u] is 0x%x, with bits of no "
