@@ -274,7 +274,7 @@ if [ -z "${LIBCORE_TEST_SHORT-}" ]; then
         "$work/rules" >"$work/gated"
     [ -s "$work/gated" ] || report 'there are rules of streams' no
     # Small blocks and a longer delay: copies that wait rather than compute.
-    LIBCORE_SIM_LARGEST=4194304
+    LIBCORE_SIM_LARGEST=1048576
     delay=3000
     export LIBCORE_SIM_LARGEST
     while read -r rule name _; do
