@@ -196,6 +196,7 @@ bool suite_add_values(suite *self);
 bool suite_add_fused_steps(suite *self);
 /* Tests whether those tests call the operator. */
 bool fused_steps_has(const char *op);
+bool attention_has(const char *op);
 bool suite_add_numbers(suite *self);
 bool suite_add_grid_limits(suite *self);
 bool suite_add_dimensions(suite *self);

@@ -377,6 +377,11 @@ static void attention_backward(suite *self, outcome *out, const test *one)
         not_supported(out, "it has no kernel of " FORWARD "_backward of f32");
 }
 
+bool attention_has(const char *op)
+{
+    return strcmp(op, FORWARD "_backward") == 0;
+}
+
 bool suite_add_attention(suite *self)
 {
     static const listed tests[] = {

@@ -712,7 +712,9 @@ static void unlisted_operator(suite *self, outcome *out, const test *one)
     sscanf(one->name, "ops/%127[^/]", name);
     not_supported(out, "the suite has no sample of %s%s", name,
                   fused_steps_has(name) ? "; ops/rules/optimizer-steps calls it"
-                                        : "");
+                  : attention_has(name)
+                      ? "; ops/rules/attention-backward calls it"
+                      : "");
 }
 
 /* What never runs is not tested, and a plugin that has it is no faster. */
