@@ -495,17 +495,17 @@ interrupted() {
         --jsonl "$work/part" >"$work/out" 2>&1 &
     pid=$!
     for _ in $(seq 600); do
-        grep -qs synchronize-waits "$work/part" && break
+        grep -qs work-is-in-order "$work/part" && break
         sleep .1
     done
     kill -s KILL -- "-$pid"
     wait "$pid"
     cat "$work/out"
-    grep -q '^ok 2 - core/streams/synchronize-waits$' "$work/out" || return 1
+    grep -q '^ok 2 - core/streams/work-is-in-order$' "$work/out" || return 1
     "$conformance" --plugin "$mutant" --filter 'core/streams/*' \
         --resume "$work/part" --verbose >"$work/out" 2>&1 || return 1
-    grep -q '^ok 2 - core/streams/synchronize-waits$' "$work/out" &&
-        ! grep -q '^PASS *core/streams/synchronize-waits' "$work/out" &&
+    grep -q '^ok 2 - core/streams/work-is-in-order$' "$work/out" &&
+        ! grep -q '^PASS *core/streams/work-is-in-order' "$work/out" &&
         grep -q '^PASS *core/streams/destroy-does-not-wait' "$work/out"
 }
 

@@ -7,13 +7,13 @@
 
 #include "conformance/check.h"
 #include "conformance/golden.h"
+#include "conformance/name_filter.h"
 #include "conformance/replay.h"
 #include "conformance/outcome_counts.h"
 
 #include <libcore/core.h>
 
 #include <errno.h>
-#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +42,8 @@ static const char usage[] =
     "                    PREFIX.differences lists cases that may differ\n"
     "  --device NAME     the device to use (default: libcore's default "
     "device)\n"
-    "  --filter GLOB     only operators whose name matches, such as 'add.*'\n"
+    "  --filter GLOB     only operators whose name matches, such as "
+    "'add.*,mm'\n"
     "  --case ID         only this case\n"
     "  --required FILE   operators, one per line, all of whose cases must "
     "pass\n"
@@ -188,7 +189,7 @@ static int list_operators(const char *filter)
     core_operator *op;
 
     for (uint32_t i = 0; (op = core_op_at(i)); i++)
-        if (!filter || fnmatch(filter, core_op_name(op), 0) == 0)
+        if (name_filter_selects(filter, core_op_name(op)))
             printf("%s\n", core_op_schema(op));
     return EXIT_SUCCESS;
 }
@@ -217,7 +218,7 @@ static bool replay_all(const options *chosen, const replay_device *on,
     while ((answer = golden_next(golden, &the_case)) == GOLDEN_CASE) {
         replay_outcome outcome;
 
-        if (chosen->filter && fnmatch(chosen->filter, the_case.name, 0) != 0)
+        if (!name_filter_selects(chosen->filter, the_case.name))
             continue;
         if (chosen->only >= 0 && the_case.id != chosen->only)
             continue;

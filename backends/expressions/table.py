@@ -169,8 +169,6 @@ op("signbit", 1, {"F": "sign_bit@(a)", "I": "a < 0", "B": NEVER},
 op("where.self", 3, {"W": "a ? b : c"}, types=["W", "bool", "W", "W"])
 op("masked_fill.Scalar", 2, {"W": "b ? fill : a"}, types=["W", "W", "bool"],
    parameters=[(2, 0)], choice="BITS", setup="const T fill = (T)q->bits;")
-op("masked_fill.Tensor", 3, {"W": "b ? c : a"},
-   types=["W", "W", "bool", "W"])
 
 # ------------------------------------------------------------------ bounds --
 
@@ -179,10 +177,6 @@ CLAMP = {"F": "clamp@(a, p0, p1)", "I": "a < p0 ? (p0 < p1 ? p0 : p1) : "
                                         "a > p1 ? p1 : a"}
 op("clamp", 1, CLAMP, **BOUNDS)
 op("hardtanh", 1, CLAMP, parameters=[(1, -1), (2, 1)])
-op("clamp_min", 1, {"F": "(a > p0 || a != a) ? a : p0",
-                    "I": "a > p0 ? a : p0"}, parameters=[(1, -INFINITY)])
-op("clamp_max", 1, {"F": "(a < p0 || a != a) ? a : p0",
-                    "I": "a < p0 ? a : p0"}, parameters=[(1, INFINITY)])
 op("clamp_min.Tensor", 2, {"F": MAXIMUM, "I": "a > b ? a : b", "B": "a | b"})
 op("clamp_max.Tensor", 2, {"F": MINIMUM, "I": "a < b ? a : b", "B": "a & b"})
 op("clamp.Tensor", 3,

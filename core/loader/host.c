@@ -145,9 +145,47 @@ static core_status register_backend(core_registry *registry,
     return core__registry_add_backend(registry, backend);
 }
 
+/* Also those that no tensor has yet, and all that core_kernel_at reports of a
+ * kernel that names none. */
+static uint32_t known_dtypes(void)
+{
+    uint32_t known = CORE__DTYPES_OF_0_1 | CORE_DTYPE_MASK(CORE_COMPLEX64) |
+                     CORE_DTYPE_MASK(CORE_COMPLEX128);
+
+    for (core_dtype dtype = 0; dtype < CORE_DTYPE_LIMIT; dtype++)
+        known |= core__dtype_is_known(dtype) ? CORE_DTYPE_MASK(dtype) : 0;
+    return known;
+}
+
+/* All bits stand for every dtype.  A plugin that is built for later minors, too,
+ * may have kernels of dtypes that this libcore does not have: no call chooses
+ * them. */
+static core_status check_signature(const core_plugin *plugin,
+                                   const core_kernel *kernel, uint32_t known)
+{
+    bool later = plugin->note.abi_minor_max > CORE_ABI_MINOR;
+
+    if (kernel->struct_size < offsetof(core_kernel, supports))
+        return CORE_OK; /* core__registry_add_kernels refuses it */
+    for (uint32_t i = 0; !later && i < CORE_SIGNATURE_MAX; i++)
+        if (kernel->signature[i] & ~known && kernel->signature[i] != UINT32_MAX)
+            return core__error(
+                CORE_ERROR_UNSUPPORTED,
+                "kernel \"%.*s\": signature[%u] is 0x%x, with bits of no "
+                "dtype, 0x%x; accepted: CORE_DTYPE_MASK of dtypes, 0x%x",
+                (int)kernel->name.size, kernel->name.data, i,
+                kernel->signature[i], kernel->signature[i] & ~known, known);
+    if (kernel->reserved != 0)
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "kernel \"%.*s\": its field reserved is %u; it must be 0",
+            (int)kernel->name.size, kernel->name.data, kernel->reserved);
+    return CORE_OK;
+}
+
 /* A constraint that is not known could not be met. */
 static core_status check_kernel(const core_plugin *plugin,
-                                const core_kernel *kernel)
+                                const core_kernel *kernel, uint32_t dtypes)
 {
     uint32_t known = CORE_REQUIRE_CONTIGUOUS | CORE_REQUIRE_NO_FALLBACK;
     bool plans;
@@ -173,7 +211,7 @@ static core_status check_kernel(const core_plugin *plugin,
                            "does not support",
                            (int)kernel->name.size, kernel->name.data,
                            CORE_ABI_MAJOR, core__plugin_minor(plugin));
-    return CORE_OK;
+    return check_signature(plugin, kernel, dtypes);
 }
 
 static core_status register_interposed(core_registry *registry,
@@ -196,12 +234,14 @@ static core_status register_kernels(core_registry *registry,
                                     const core_kernel *const *kernels,
                                     uint32_t count)
 {
+    uint32_t dtypes = known_dtypes();
+
     CORE_TRY(check_open(registry));
     CORE_TRY(check_text(backend, "a device type"));
     if (count > 0)
         CORE_TRY(check_pointer(kernels, "an array of kernels"));
     for (uint32_t i = 0; i < count; i++)
-        CORE_TRY(check_kernel(registry->plugin, kernels[i]));
+        CORE_TRY(check_kernel(registry->plugin, kernels[i], dtypes));
     if (registry->plugin->interposers)
         return register_interposed(registry, backend, kernels, count);
     return core__registry_add_kernels(registry, backend, kernels, count);

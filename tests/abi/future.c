@@ -193,7 +193,8 @@ static core_status register_kernel(core_registry *registry, const char *name,
     kernel.known.demands = CORE_DEMAND_CONTIGUOUS | requirements;
     kernel.known.name = core_sdk_string(name);
     kernel.known.signature[0] = CORE_DTYPE_MASK(CORE_F32);
-    kernel.known.signature[1] = CORE_DTYPE_MASK(CORE_F32);
+    /* Also of a dtype that this libcore does not have. */
+    kernel.known.signature[1] = CORE_DTYPE_MASK(CORE_F32) | CORE_DTYPE_MASK(31);
     kernel.known.max_ndim = 1;
     kernel.known.launch = neg_f32;
     return host->register_kernels(registry, core_sdk_string("future"), all, 1);

@@ -5,6 +5,7 @@
 
 #include "child.h"
 #include "golden.h"
+#include "name_filter.h"
 #include "progress.h"
 #include "runner.h"
 #include "base/sha256.h"
@@ -15,7 +16,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <fnmatch.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
@@ -240,9 +240,8 @@ static bool choose(report *self)
     for (size_t i = 0; i < self->count; i++) {
         record *one = &self->records[i];
 
-        one->chosen =
-            report_wants(self, one->level) &&
-            (!self->filter || fnmatch(self->filter, one->name, 0) == 0);
+        one->chosen = report_wants(self, one->level) &&
+                      name_filter_selects(self->filter, one->name);
         if (one->chosen && self->shards > 1)
             one->chosen = number++ % self->shards == self->shard - 1;
         left += one->chosen;

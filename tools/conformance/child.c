@@ -20,21 +20,23 @@ static FILE *results;
 static bool add_all(suite *self, bool with_ops)
 {
     return suite_add_opening(self) && suite_add_abi(self) &&
-           suite_add_streams(self) && suite_add_synchronize(self) &&
-           suite_add_waits(self) && suite_add_memory(self) &&
-           suite_add_blocks(self) && suite_add_huge_copies(self) &&
-           suite_add_any_thread(self) && suite_add_interfaces(self) &&
-           suite_add_two_devices(self) && suite_add_features(self) &&
-           suite_add_codegen(self) && suite_add_reset(self) &&
-           suite_add_removal(self) && suite_add_tensors(self) &&
-           (!with_ops || suite_add_ops(self)) && suite_add_stream_order(self) &&
-           suite_add_rules(self) && suite_add_large(self) &&
-           suite_add_shapes(self) && suite_add_rows(self) &&
-           suite_add_conversions(self) && suite_add_values(self) &&
-           suite_add_fused_steps(self) && suite_add_numbers(self) &&
-           suite_add_grid_limits(self) && suite_add_dimensions(self) &&
-           suite_add_second_device(self) && suite_add_kernel_events(self) &&
-           suite_add_layers(self) && suite_add_arguments(self) &&
+           suite_add_handles(self) && suite_add_streams(self) &&
+           suite_add_synchronize(self) && suite_add_waits(self) &&
+           suite_add_memory(self) && suite_add_blocks(self) &&
+           suite_add_huge_copies(self) && suite_add_any_thread(self) &&
+           suite_add_interfaces(self) && suite_add_two_devices(self) &&
+           suite_add_features(self) && suite_add_codegen(self) &&
+           suite_add_reset(self) && suite_add_removal(self) &&
+           suite_add_tensors(self) && (!with_ops || suite_add_ops(self)) &&
+           suite_add_stream_order(self) && suite_add_rules(self) &&
+           suite_add_large(self) && suite_add_shapes(self) &&
+           suite_add_rows(self) && suite_add_conversions(self) &&
+           suite_add_values(self) && suite_add_fused_steps(self) &&
+           suite_add_numbers(self) && suite_add_grid_limits(self) &&
+           suite_add_dimensions(self) && suite_add_second_device(self) &&
+           suite_add_kernel_events(self) && suite_add_layers(self) &&
+           suite_add_arguments(self) && suite_add_attention(self) &&
+           suite_add_wide_weights(self) && suite_add_equal_elements(self) &&
            suite_add_graph_kernels(self) && suite_add_kept_weights(self) &&
            suite_add_two_streams(self) && suite_add_indices(self) &&
            suite_add_random_graphs(self) && suite_add_order(self) &&

@@ -6,11 +6,19 @@
 void device_about_check_properties(const core_device_properties *p,
                                    const char *which, outcome *out)
 {
+    const uint32_t known = CORE_DEVICE_FLAT | CORE_DEVICE_HOST_ACCESS |
+                           CORE_DEVICE_HOST_STABLE | CORE_DEVICE_HAS_F64 |
+                           CORE_DEVICE_UNIFIED;
+
     expect(out,
            p->base_alignment > 0 &&
                (p->base_alignment & (p->base_alignment - 1)) == 0,
            "the base alignment of %s, %llu, is not a power of two", which,
            (unsigned long long)p->base_alignment);
+    expect(out, !(p->flags & ~known) && p->reserved == 0,
+           "the properties of %s have unknown flags, %#x, or a field reserved "
+           "that is not 0, %u",
+           which, p->flags & ~known, p->reserved);
     expect(out, p->granularity >= 1, "the granularity of %s is 0", which);
     expect(out,
            !(p->flags & CORE_DEVICE_HOST_ACCESS) ||

@@ -247,8 +247,12 @@ bool loop_bench_launch_returns(codegen_bed *b, void *kernel, loop_bench *k,
                                core_status *out_status)
 {
     core_loop loop = k->loop;
-    core_loop_launch now = {
-        .struct_size = sizeof now, .stream = b->stream, .loop = &loop, .id = 1};
+    core_loop_launch now = {.struct_size = sizeof now,
+                            .stream = b->stream,
+                            .loop = &loop,
+                            .id = 1,
+                            .tile = k->tile,
+                            .threads = k->threads};
     uint64_t size = 0;
 
     loop.operands = k->device;

@@ -45,6 +45,7 @@ typedef struct loop_bench {
     bool spread[LOOP_OPERANDS];   /* there are gaps between its elements */
     uint64_t salt;                /* changes the numbers of the inputs */
     plugin_block scratch;
+    uint32_t tile, threads; /* of launches */
 } loop_bench;
 
 /* Opens the plugin; if it has no core.codegen, the outcome says so. */

@@ -3,8 +3,9 @@
 
 #include "outcome_counts.h"
 
+#include "name_filter.h"
+
 #include <errno.h>
-#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +63,7 @@ bool outcome_counts_require(outcome_counts *all, const char *path,
         outcome_row *row;
 
         word[length] = 0;
-        if (length == 0 || (filter && fnmatch(filter, word, 0) != 0))
+        if (length == 0 || !name_filter_selects(filter, word))
             continue;
         if (length >= GOLDEN_NAME) {
             snprintf(text, capacity,

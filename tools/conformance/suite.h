@@ -178,6 +178,10 @@ bool suite_add_interfaces(suite *self);
 bool suite_add_features(suite *self);
 bool suite_add_codegen(suite *self);
 bool suite_add_reset(suite *self);
+bool suite_add_handles(suite *self);
+bool suite_add_wide_weights(suite *self);
+bool suite_add_attention(suite *self);
+bool suite_add_equal_elements(suite *self);
 bool suite_add_removal(suite *self);
 bool suite_add_tensors(suite *self);
 bool suite_add_ops(suite *self);
@@ -192,6 +196,7 @@ bool suite_add_values(suite *self);
 bool suite_add_fused_steps(suite *self);
 /* Tests whether those tests call the operator. */
 bool fused_steps_has(const char *op);
+bool attention_has(const char *op);
 bool suite_add_numbers(suite *self);
 bool suite_add_grid_limits(suite *self);
 bool suite_add_dimensions(suite *self);

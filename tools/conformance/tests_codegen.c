@@ -770,6 +770,7 @@ bool suite_add_codegen(suite *self)
          true},
         {"core/codegen/kernels-are-launched-again",
          codegen_kernels_are_launched_again, true},
+        {"core/codegen/tiles-and-threads", codegen_tiles_and_threads, true},
         {"core/codegen/outputs-may-be-inputs", codegen_outputs_may_be_inputs,
          true},
         {"core/codegen/threads-share-a-kernel", codegen_threads_share_a_kernel,

@@ -86,6 +86,62 @@ void codegen_kernels_are_launched_again(suite *self, outcome *out,
     b.table->destroy(b.p->device, kernel);
 }
 
+/* ------------------------------------------------ tiles and threads -- */
+
+/* Launches a loop with each pair of a tile and a number of threads. */
+static bool launch_measured(codegen_bed *b, const loop_case *now, void *kernel,
+                            loop_bench *k, const char *which)
+{
+    static const uint32_t tiles[] = {1, 7, 64, 100, 4096, UINT32_MAX};
+    static const uint32_t threads[] = {1, 2, 3, 7, 1000};
+    bool good = true;
+
+    for (size_t t = 0; t < sizeof tiles / sizeof *tiles; t++)
+        for (size_t n = 0; good && n < sizeof threads / sizeof *threads; n++) {
+            char what[160];
+
+            k->tile = t == n ? 0 : tiles[t];
+            k->threads = threads[n];
+            snprintf(what, sizeof what,
+                     "a launch with a tile of %u elements and %u threads, %s",
+                     k->tile, k->threads, which);
+            good = loop_bench_renew(b, k) &&
+                   codegen_compare(b, &now->program, kernel, k, what, false);
+        }
+    return good;
+}
+
+/* What the core has measured to be fast changes no element. */
+void codegen_tiles_and_threads(suite *self, outcome *out, const test *one)
+{
+    static const int64_t sizes[][2] = {{301, 1}, {5, 61}};
+    bool good = true;
+    void *kernel;
+    loop_case now;
+    codegen_bed b;
+
+    (void)one;
+    loop_case_square_sum(&now, CORE_F32);
+    if (!open_with_kernel(&b, self, out, &now, "a + b b of f32", &kernel))
+        return;
+    for (int i = 0; good && i < 2; i++)
+        for (int how = LOOP_DENSE; good && how <= LOOP_GAPS; how++) {
+            char which[60];
+            loop_bench k;
+
+            snprintf(which, sizeof which, "%lld x %lld, %s",
+                     (long long)sizes[i][0], (long long)sizes[i][1],
+                     loop_layout_texts[how]);
+            good = loop_bench_begin(&b, &k, &now.program, i + 1U, sizes[i], 0,
+                                    (loop_layout)how, true);
+            if (!good)
+                break;
+            good = launch_measured(&b, &now, kernel, &k, which);
+            loop_bench_end(&b, &k);
+        }
+    b.table->destroy(b.p->device, kernel);
+}
+
 /* ------------------------------------------------------- shared memory -- */
 
 /* Both outputs depend on both inputs: whoever writes one of them before he has

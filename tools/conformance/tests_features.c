@@ -528,6 +528,8 @@ bool suite_add_features(suite *self)
          features_capture_records_one_stream, true},
         {"core/features/graphs-are-separate", features_graphs_are_separate,
          true},
+        {"core/features/pending-graph-launches-again",
+         features_pending_graph_launches_again, true},
         {"core/features/graph-launch-is-in-order",
          features_graph_launch_is_in_order, true},
         {"core/features/graph-launches-on-its-stream",

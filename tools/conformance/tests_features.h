@@ -27,6 +27,8 @@ void features_destroyed_graph_completes(suite *self, outcome *out,
 void features_capture_records_one_stream(suite *self, outcome *out,
                                          const test *one);
 void features_graphs_are_separate(suite *self, outcome *out, const test *one);
+void features_pending_graph_launches_again(suite *self, outcome *out,
+                                           const test *one);
 void features_graph_launch_is_in_order(suite *self, outcome *out,
                                        const test *one);
 void features_graph_launches_on_its_stream(suite *self, outcome *out,
@@ -37,6 +39,7 @@ void features_capture_can_be_discarded(suite *self, outcome *out,
 void codegen_kernels_are_launched_again(suite *self, outcome *out,
                                         const test *one);
 void codegen_outputs_may_be_inputs(suite *self, outcome *out, const test *one);
+void codegen_tiles_and_threads(suite *self, outcome *out, const test *one);
 void codegen_threads_share_a_kernel(suite *self, outcome *out, const test *one);
 void codegen_rows_are_independent(suite *self, outcome *out, const test *one);
 

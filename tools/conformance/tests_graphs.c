@@ -341,6 +341,46 @@ void features_graph_launch_is_in_order(suite *self, outcome *out,
     stream_gate_test(launch_behind_gate, self, out);
 }
 
+/* A graph of b = a is launched, and again while the first launch is pending. */
+static bool launch_twice_behind_gate(suite *self, outcome *out)
+{
+    static bench b;
+    void *graph = NULL;
+    bool held = false;
+    stream_gate hold;
+    plugin_tables *p;
+
+    stream_gate_init(&hold);
+    if (!bench_begin(&b, self, out) ||
+        !capture_copy(&b, &b.b, &b.a, &graph, out))
+        goto done;
+    p = b.plugin;
+    if (!stream_gate_close(&hold, p, p->stream, out))
+        goto done;
+    if (launch(&b, graph, p->stream, out) &&
+        move(&b, p->stream, &b.d, &b.b, out) &&
+        move(&b, p->stream, &b.a, &b.c, out) &&
+        launch(&b, graph, p->stream, out)) {
+        held = stream_gate_holds(&hold);
+        stream_gate_open(&hold);
+        if (plugin_wait(p, out) &&
+            holds(&b, out, &b.d, 1, "the first of two launches of a graph"))
+            holds(&b, out, &b.b, 3,
+                  "a graph that is launched again while a launch of it is "
+                  "pending");
+    }
+done:
+    bench_end_gated(&b, &hold, graph, NULL, out);
+    return held;
+}
+
+void features_pending_graph_launches_again(suite *self, outcome *out,
+                                           const test *one)
+{
+    (void)one;
+    stream_gate_test(launch_twice_behind_gate, self, out);
+}
+
 /* Work that runs though it was captured has run. */
 static bool settle(void)
 {

@@ -2,11 +2,14 @@
  * Copyright The libcore authors */
 
 /* Level ops: an event that is recorded behind a kernel is done when the kernel
- * is, for the stream that waits for it.  A device whose kernels run in another
+ * is, for the stream that waits for it, and a host callback behind one runs when
+ * the kernel is done.  A device whose kernels run in another
  * queue than its copies may forget that. */
 
 #include "suite.h"
 
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,6 +128,74 @@ static bool check_operation(bench *b, size_t which)
     return status != CORE_ERROR_NO_KERNEL;
 }
 
+/* --------------------------------------------------------- host callbacks -- */
+
+static void raise_flag(void *context)
+{
+    *(_Atomic bool *)context = true;
+}
+
+/* Calls of an operator, an event, then a callback: when that has run, the event
+ * is done.  Returns whether a kernel computes the operator. */
+static bool callback_behind(bench *b, size_t which)
+{
+    static _Atomic bool ran;
+    core_tensor *result = NULL;
+    core_stream_guard guard;
+    core_status status, seen = CORE_OK;
+
+    ran = false;
+    status = core_stream_guard_enter(b->first, &guard);
+    if (status == CORE_OK) {
+        status = compute(b, which, &result);
+        if (status == CORE_OK)
+            status = core_event_record(b->event, b->first);
+        if (status == CORE_OK)
+            status = core_stream_callback(b->first, raise_flag,
+                                          (void *)(uintptr_t)&ran, NULL);
+        core_stream_guard_leave(&guard);
+    }
+    if (status == CORE_OK) {
+        while (!ran)
+            sched_yield();
+        seen = core_event_query(b->event);
+        expect(b->out, seen == CORE_OK,
+               "a host callback behind the kernel of %s on its stream runs "
+               "while an event between the two is not done",
+               operations[which].name);
+    } else if (status != CORE_ERROR_NO_KERNEL) {
+        expect_ok(b->out, status, operations[which].name);
+    }
+    core_stream_synchronize(b->first);
+    core_tensor_release(result);
+    if (status == CORE_ERROR_NO_KERNEL)
+        core_error_clear();
+    return status != CORE_ERROR_NO_KERNEL;
+}
+
+static bool callbacks(bench *b)
+{
+    bool any = false;
+
+    for (size_t k = 0; k < sizeof operations / sizeof *operations; k++)
+        for (int i = 0; i < ROUNDS && b->out->verdict == VERDICT_PASS; i++) {
+            if (!callback_behind(b, k))
+                break;
+            any = true;
+        }
+    return any;
+}
+
+static bool has_callbacks(const bench *b)
+{
+    core_status status = core_stream_callback(b->first, raise_flag,
+                                              &(_Atomic bool){false}, NULL);
+
+    core_stream_synchronize(b->first);
+    core_error_clear();
+    return status != CORE_ERROR_UNSUPPORTED;
+}
+
 static bool make(bench *b)
 {
     static const int64_t sizes[2] = {SIDE, SIDE};
@@ -154,12 +225,19 @@ static bool make(bench *b)
                      "making a copy");
 }
 
-static void events_include_kernels(suite *self, outcome *out, const test *one)
+static bool events(bench *b)
 {
-    bench b = {.self = self, .out = out};
     bool any = false;
 
-    (void)one;
+    for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
+        any = check_operation(b, i) || any;
+    return any;
+}
+
+static void behind_kernels(suite *self, outcome *out, bool of_callbacks)
+{
+    bench b = {.self = self, .out = out};
+
     if (!suite_device(self, out))
         return;
     if (self->synchronous) {
@@ -169,9 +247,9 @@ static void events_include_kernels(suite *self, outcome *out, const test *one)
     if (expect_ok(out, core_setting_set("LIBCORE_FALLBACK", "error"),
                   "turning the fallback off") &&
         make(&b)) {
-        for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
-            any = check_operation(&b, i) || any;
-        if (!any)
+        if (of_callbacks && !has_callbacks(&b))
+            not_supported(out, "it has no core.host_callback");
+        else if (!(of_callbacks ? callbacks(&b) : events(&b)))
             not_supported(out, "no kernel of tanh, mul.Tensor, mm or _softmax "
                                "takes f32");
     }
@@ -184,10 +262,25 @@ static void events_include_kernels(suite *self, outcome *out, const test *one)
     free(b.got);
 }
 
+static void events_include_kernels(suite *self, outcome *out, const test *one)
+{
+    (void)one;
+    behind_kernels(self, out, false);
+}
+
+static void callbacks_wait_for_kernels(suite *self, outcome *out,
+                                       const test *one)
+{
+    (void)one;
+    behind_kernels(self, out, true);
+}
+
 bool suite_add_kernel_events(suite *self)
 {
     static const listed tests[] = {
         {"ops/rules/events-include-kernels", events_include_kernels, true},
+        {"ops/rules/callbacks-wait-for-kernels", callbacks_wait_for_kernels,
+         true},
     };
 
     return suite_add_list(self, LEVEL_OPS, tests, sizeof tests / sizeof *tests);

@@ -168,42 +168,49 @@ static void large_copies(suite *self, outcome *out, const test *one)
             return;
 }
 
-static void fills(suite *self, outcome *out, const test *one)
+static bool fill_once(plugin_tables *plugin, const plugin_block *block,
+                      uint32_t at, uint32_t width, outcome *out)
 {
     static const uint64_t value = 0x8877665544332211;
+    unsigned char got[BYTES], poison[BYTES];
+    uint32_t size = width * 37;
+
+    memset(poison, 0xdb, sizeof poison);
+    if (!plugin_write(plugin, out, block->memory, poison, BYTES) ||
+        !expect_plugin_ok(out,
+                          plugin->memory.fill(plugin->device, plugin->stream,
+                                              plugin_block_at(block, at), size,
+                                              value, width),
+                          "fill") ||
+        !plugin_read(plugin, out, got, block->memory, BYTES))
+        return false;
+    for (uint32_t i = 0; i < size; i++)
+        if (!expect(out, got[at + i] == (unsigned char)(value >> i % width * 8),
+                    "a fill of %u-byte patterns from offset %u on: byte %u is "
+                    "%#x",
+                    width, at, i, got[at + i]))
+            return false;
+    return expect(out,
+                  memcmp(got, poison, at) == 0 &&
+                      memcmp(got + at + size, poison, BYTES - at - size) == 0,
+                  "a fill of %u bytes from offset %u on writes outside them",
+                  size, at);
+}
+
+static void fills(suite *self, outcome *out, const test *one)
+{
     plugin_tables *plugin = plugin_tables_open(self, out);
     plugin_block block = {{0}, 0};
-    unsigned char got[BYTES], poison[BYTES];
 
     (void)one;
-    memset(poison, 0xdb, sizeof poison);
     if (!plugin || !plugin_alloc(plugin, out, BYTES, &block))
         return;
-    for (uint32_t width = 1; width <= 8; width *= 2) {
-        uint32_t size = width * 37;
-
-        if (!plugin_write(plugin, out, block.memory, poison, BYTES) ||
-            !expect_plugin_ok(
-                out,
-                plugin->memory.fill(plugin->device, plugin->stream,
-                                    plugin_block_at(&block, GUARD), size, value,
-                                    width),
-                "fill") ||
-            !plugin_read(plugin, out, got, block.memory, BYTES))
-            break;
-        for (uint32_t i = 0; i < size; i++)
-            if (!expect(out,
-                        got[GUARD + i] ==
-                            (unsigned char)(value >> i % width * 8),
-                        "a fill of %u-byte patterns: byte %u is %#x", width, i,
-                        got[GUARD + i]))
-                break;
-        expect(out,
-               memcmp(got, poison, GUARD) == 0 &&
-                   memcmp(got + GUARD + size, poison, BYTES - GUARD - size) ==
-                       0,
-               "a fill of %u bytes writes outside them", size);
-    }
+    /* From each multiple of the pattern's size on. */
+    for (uint32_t width = 1; width <= 8; width *= 2)
+        for (uint32_t at = GUARD; at < GUARD + 16; at += width)
+            if (!fill_once(plugin, &block, at, width, out))
+                goto done;
+done:
     plugin_free(plugin, &block);
 }
 
@@ -282,18 +289,20 @@ static void no_leaks(suite *self, outcome *out, const test *one)
     (void)one;
     if (!plugin)
         return;
-    for (int i = 0;
-         leak_check_undecided(&device) ||
-         ((heap_grows || map_rests < PROCESS_MAP_ROUNDS) && i < TIMES);
-         i++) {
+    for (int i = 0;; i++) {
+        bool of_host =
+            (heap_grows || map_rests < PROCESS_MAP_ROUNDS) && i < TIMES;
         uint64_t heap = process_heap(), mapped = process_mapped();
         /* Later only to see whether other processes took the memory. */
-        int rounds = i < TIMES ? ROUNDS : FEWER;
+        int rounds = of_host ? ROUNDS : FEWER;
+
+        if (!of_host && !leak_check_undecided(&device))
+            break;
 
         leak_check_begin(&device, plugin);
         if (!use_blocks(plugin, rounds, out))
             return;
-        if (i < TIMES) {
+        if (of_host) {
             heap_grows = heap_grows && !process_heap_below(heap + ROUNDS * 8);
             map_rests +=
                 process_mapped_below(mapped + ROUNDS * PROCESS_MAP_BYTES);

@@ -6,11 +6,11 @@
  * named ops/OPERATOR/DTYPE. */
 
 #include "claims.h"
+#include "name_filter.h"
 #include "operators.h"
 #include "resize.h"
 #include "vary.h"
 
-#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -712,20 +712,22 @@ static void unlisted_operator(suite *self, outcome *out, const test *one)
     sscanf(one->name, "ops/%127[^/]", name);
     not_supported(out, "the suite has no sample of %s%s", name,
                   fused_steps_has(name) ? "; ops/rules/optimizer-steps calls it"
-                                        : "");
+                  : attention_has(name)
+                      ? "; ops/rules/attention-backward calls it"
+                      : "");
 }
 
-/* Neither a proof nor a failure: an earlier or later libcore may call it. */
+/* What never runs is not tested, and a plugin that has it is no faster. */
 static void composed(suite *self, outcome *out, const test *one)
 {
     char name[TEST_NAME] = "";
 
     (void)self;
     sscanf(one->name, "ops/%127[^/]", name);
-    not_supported(out,
-                  "kernels of %s are never called: the operator is composed of "
-                  "others, whose kernels compute it",
-                  name);
+    expect(out, false,
+           "kernels of %s are never called: the operator is composed of "
+           "others, whose kernels compute it; remove them",
+           name);
 }
 
 static void unreached(suite *self, outcome *out, const test *one)
@@ -761,21 +763,10 @@ static void unmatched(suite *self, outcome *out, const test *one)
 static const char *why_unchosen(const suite *self, const core_kernel *kernel)
 {
     static char text[200];
-    uint32_t known = 0;
     uint64_t bytes = UINT64_C(1)
                      << ((kernel->demands & CORE_REQUIRE_ALIGNMENT) >>
                          CORE_REQUIRE_ALIGNMENT_SHIFT);
 
-    for (uint32_t i = 0; i < 32; i++)
-        known |= core_dtype_size(i) ? CORE_DTYPE_MASK(i) : 0;
-    for (uint32_t i = 0; i < CORE_SIGNATURE_MAX; i++)
-        if (!(kernel->signature[i] & known)) {
-            snprintf(text, sizeof text,
-                     "its signature %#x has no dtype that this libcore has for "
-                     "its tensor %u",
-                     kernel->signature[i], i);
-            return text;
-        }
     if (bytes == 1 || bytes <= self->properties.base_alignment)
         return NULL;
     snprintf(text, sizeof text,
@@ -803,12 +794,12 @@ static bool chosen(const suite *self, const char *op, const char *last,
                    char *name)
 {
     snprintf(name, TEST_NAME, "ops/%.100s/%s", op, last);
-    return !self->filter || fnmatch(self->filter, name, 0) == 0;
+    return name_filter_selects(self->filter, name);
 }
 
 static bool add_composed(suite *self, const char *op)
 {
-    test one = {.level = LEVEL_OPS, .optional = true, .run = composed};
+    test one = {.level = LEVEL_OPS, .run = composed};
 
     return !chosen(self, op, "composed", one.name) || suite_add(self, &one);
 }

@@ -368,10 +368,37 @@ done:
     end(&b);
 }
 
+/* A wait for an event of the same stream changes nothing: the order is that of
+ * the stream. */
+static void own_event(suite *self, outcome *out, const test *one)
+{
+    plugin_tables *p = plugin_tables_open(self, out);
+    void *event = NULL;
+
+    (void)one;
+    if (!p)
+        return;
+    if (p->synchronous) {
+        not_supported(out, "it has no streams");
+        return;
+    }
+    if (!expect_plugin_ok(out, p->events.create(p->device, 0, &event),
+                          "creating an event"))
+        return;
+    if (expect_plugin_ok(out, p->events.record(p->device, event, p->stream),
+                         "recording an event") &&
+        expect_plugin_ok(
+            out, p->streams.wait_event(p->device, p->stream, event),
+            "a stream that waits for an event that it has recorded itself"))
+        plugin_wait(p, out);
+    p->events.destroy(p->device, event);
+}
+
 bool suite_add_waits(suite *self)
 {
     static const listed tests[] = {
         {"core/streams/copies-use-their-stream", copies_use_their_stream, true},
+        {"core/events/stream-waits-for-its-own-event", own_event, true},
         {"core/streams/unknown-flags-are-refused", unknown_flags_are_refused,
          true},
         {"core/events/every-waiter-waits", every_waiter_waits, true},

@@ -154,9 +154,7 @@ static void finish_deviation(cpu_states *s, int64_t n, const cpu_reduction *r)
     const cpu_reducers CPU_NAME(cpu_reduce_##name) = {&name##_of_f32, \
                                                       &name##_of_f64, NULL};
 TABLE(var, finish_moments)
-TABLE(var_mean, finish_moments)
 TABLE(std, finish_deviation)
-TABLE(std_mean, finish_deviation)
 
 /* ----------------------------------------------------------- logsumexp -- */
 

@@ -530,7 +530,6 @@ static const operation op_mean = {REDUCERS(mean), BY_OUTPUT, -1, 0};
 static const operation op_prod = {REDUCERS(prod), BY_OUTPUT, -1, 0};
 static const operation op_amax = {REDUCERS(amax), BY_INPUT, -1, 0};
 static const operation op_amin = {REDUCERS(amin), BY_INPUT, -1, 0};
-static const operation op_aminmax = {REDUCERS(aminmax), BY_INPUT, -1, 0};
 static const operation op_any = {REDUCERS(any), BY_INPUT, -1, 0};
 static const operation op_all = {REDUCERS(all), BY_INPUT, -1, 0};
 static const operation op_count = {REDUCERS(count_nonzero), BY_INPUT, -1, 0};
@@ -538,8 +537,6 @@ static const operation op_norm = {NULL, BY_OUTPUT, 1, 2};
 static const operation op_logsumexp = {REDUCERS(logsumexp), BY_OUTPUT, -1, 0};
 static const operation op_var = {REDUCERS(var), BY_OUTPUT, 2, 1};
 static const operation op_std = {REDUCERS(std), BY_OUTPUT, 2, 1};
-static const operation op_var_mean = {REDUCERS(var_mean), BY_OUTPUT, 2, 1};
-static const operation op_std_mean = {REDUCERS(std_mean), BY_OUTPUT, 2, 1};
 static const operation op_max = {REDUCERS(max_index), BY_INPUT, -1, 0};
 static const operation op_min = {REDUCERS(min_index), BY_INPUT, -1, 0};
 static const operation op_argmax = {REDUCERS(argmax), BY_INPUT, -1, 0};
@@ -562,7 +559,6 @@ static const cpu_kernel kernels[] = {
     KERNEL("prod.dim_int", op_prod),
     KERNEL("amax", op_amax),
     KERNEL("amin", op_amin),
-    KERNEL("aminmax", op_aminmax),
     KERNEL("any", op_any),
     KERNEL("any.dim", op_any),
     KERNEL("all", op_all),
@@ -570,12 +566,9 @@ static const cpu_kernel kernels[] = {
     KERNEL("count_nonzero", op_count),
     KERNEL("count_nonzero.dim_IntList", op_count),
     KERNEL("linalg_vector_norm", op_norm),
-    KERNEL("norm.ScalarOpt_dim", op_norm),
     KERNEL("logsumexp", op_logsumexp),
     KERNEL("var.correction", op_var),
     KERNEL("std.correction", op_std),
-    KERNEL("var_mean.correction", op_var_mean),
-    KERNEL("std_mean.correction", op_std_mean),
     KERNEL("max", op_amax),
     KERNEL("min", op_amin),
     KERNEL("max.dim", op_max),

@@ -80,13 +80,10 @@ typedef struct cpu_reducers {
     X(logsumexp)        \
     X(var)              \
     X(std)              \
-    X(var_mean)         \
-    X(std_mean)         \
     X(max_index)        \
     X(min_index)        \
     X(argmax)           \
-    X(argmin)           \
-    X(aminmax)
+    X(argmin)
 
 #define DECLARE(name) extern const cpu_reducers CPU_NAME(cpu_reduce_##name);
 CPU_REDUCERS(DECLARE)

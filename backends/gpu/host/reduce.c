@@ -241,7 +241,6 @@ static const operation op_nansum = {"sum", 2, BY_OUTPUT, -1, 0, 8};
 static const operation op_prod = {"prod", 0, BY_OUTPUT, -1, 0, 8};
 static const operation op_amax = {"most", 0, BY_INPUT, -1, 0, 8};
 static const operation op_amin = {"most", 1, BY_INPUT, -1, 0, 8};
-static const operation op_aminmax = {"both", 0, BY_INPUT, -1, 0, 16};
 static const operation op_any = {"truth", 0, BY_INPUT, -1, 0, 8};
 static const operation op_all = {"truth", 1, BY_INPUT, -1, 0, 8};
 static const operation op_count = {"truth", 2, BY_INPUT, -1, 0, 8};
@@ -271,7 +270,6 @@ core_status gpu_register_reduce(core_registry *registry)
         ROW("prod.dim_int", op_prod),
         ROW("amax", op_amax),
         ROW("amin", op_amin),
-        ROW("aminmax", op_aminmax),
         ROW("any", op_any),
         ROW("any.dim", op_any),
         ROW("all", op_all),
@@ -279,12 +277,9 @@ core_status gpu_register_reduce(core_registry *registry)
         ROW("count_nonzero", op_count),
         ROW("count_nonzero.dim_IntList", op_count),
         ROW("linalg_vector_norm", op_norm),
-        ROW("norm.ScalarOpt_dim", op_norm),
         ROW("logsumexp", op_logsumexp),
         ROW("var.correction", op_var),
         ROW("std.correction", op_std),
-        ROW("var_mean.correction", op_var),
-        ROW("std_mean.correction", op_std),
         ROW("max", op_amax),
         ROW("min", op_amin),
         ROW("max.dim", op_max),

@@ -173,36 +173,6 @@ template <class T> struct most {
     }
 };
 
-template <class T> struct both {
-    struct state {
-        T least, greatest;
-    };
-    static GPU_DEVICE_MEMBER state first(const gpu_reduction &)
-    {
-        return {highest<T>(), lowest<T>()};
-    }
-    static GPU_DEVICE_MEMBER void take(state &s, T x, uint64_t,
-                                       const gpu_reduction &)
-    {
-        if (before(x, s.least, MOST_LEAST))
-            s.least = x;
-        if (before(x, s.greatest, MOST_GREATEST))
-            s.greatest = x;
-    }
-    static GPU_DEVICE_MEMBER void merge(state &s, const state &t,
-                                        const gpu_reduction &p)
-    {
-        take(s, t.least, 0, p);
-        take(s, t.greatest, 0, p);
-    }
-    static GPU_DEVICE_MEMBER void finish(const state &s, const gpu_reduction &p,
-                                         const int64_t *to)
-    {
-        put(p, 0, to[0], s.least);
-        put(p, 1, to[1], s.greatest);
-    }
-};
-
 /* The greatest or least element, and its first position. */
 template <class T> struct extreme {
     struct state {
@@ -640,7 +610,6 @@ template <class R> GPU_DEVICE void together(const gpu_reduction &p)
 ALL(sum, sum)
 ALL(prod, prod)
 ALL(most, most)
-ALL(both, both)
 ALL(extreme, extreme)
 ALL(truth, truth)
 FLOATS(norm, norms)

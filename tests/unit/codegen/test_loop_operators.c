@@ -322,16 +322,10 @@ static const variation variations[] = {
     {"pow.Tensor_Scalar", "t:4 f:1.7", 0, INTEGERS, false},
 };
 
-/* Variations test it, or only composites have that name. */
 static bool is_varied(const char *name)
 {
-    static const char *const composites[] = {"clamp_min", "clamp_max",
-                                             "masked_fill.Tensor"};
     core_operator *op;
 
-    for (size_t i = 0; i < sizeof composites / sizeof *composites; i++)
-        if (strcmp(composites[i], name) == 0)
-            return true;
     for (size_t i = 0; i < sizeof variations / sizeof *variations; i++) {
         OK(core_op_find(variations[i].op, &op));
         if (strcmp(core__operator_kernel_name(op), name) == 0)

@@ -28,6 +28,9 @@ static const slip slips[] = {
     {"no device_open", "the function device_open of its core_backend is NULL"},
     {"kernel size", "\"exp\": its struct_size is 8"},
     {"no launch", "\"exp\": its function launch is NULL"},
+    {"signature", "\"exp\": signature[1] is 0x80000004, with bits of no dtype, "
+                  "0x80000000"},
+    {"reserved field", "\"exp\": its field reserved is 7; it must be 0"},
     {"kernel", "NULL as a kernel"},
     {"kernels", "NULL as an array of kernels"},
     {"kernel's name", "at NULL as a kernel's name"},
