@@ -87,8 +87,8 @@ static void gradients_of(core_tensor *h, core_tensor *c,
     if (c)
         loss = core_x_add(
             loss, core_x_sum(core_x_mul(c, sines(CORE_F64, 7, BATCH, UNITS))));
-    CORE_CHECK(core_grad(&loss, 1, NULL, x, 5,
-                         again ? CORE_CREATE_GRAPH : 0, out));
+    CORE_CHECK(
+        core_grad(&loss, 1, NULL, x, 5, again ? CORE_CREATE_GRAPH : 0, out));
     for (int i = 0; i < 5; i++)
         out[i] = core_scope_own(core_scope_status(), &out[i]);
 }
