@@ -62,7 +62,7 @@ static void train(core_module *m)
         core_x_clip_grad_norm(m, 1);
         CORE_CHECK(core_optimizer_step(adam));
         core_optimizer_zero_grad(adam);
-        if (i % 100 == 0)
+        if (i % 100 == 0 && core_scope_status() == CORE_OK)
             printf("step %3d  loss %.4f\n", i, core_x_item_float(loss));
         CORE_CHECK(core_scope_end(scope));
     }

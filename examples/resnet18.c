@@ -87,7 +87,8 @@ int main(int argc, char **argv)
         x = core_x_add(x, core_x_randn_like(x));
         loss = core_x_cross_entropy_loss(core_x_module(m, x), labels);
         core_x_minimize(sgd, loss);
-        printf("step %d  loss %.3f\n", i, core_x_item_float(loss));
+        if (core_scope_status() == CORE_OK)
+            printf("step %d  loss %.3f\n", i, core_x_item_float(loss));
         CORE_CHECK(core_scope_end(scope));
     }
     return core_scope_exit(all);
