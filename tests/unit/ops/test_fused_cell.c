@@ -6,6 +6,7 @@
 
 #include "support/autograd.h"
 
+#include <libcore/autocast.h>
 #include <libcore/expressions.h>
 
 #include <math.h>
@@ -168,6 +169,24 @@ START_TEST(a_gradient_of_one_result_is_enough)
 }
 END_TEST
 
+START_TEST(a_region_of_lower_precision_casts_all_arguments)
+{
+    core_scope scope = core_scope_begin();
+    core_x_thnn_fused_gru_cell_result y;
+    core_tensor *x[5];
+    uint64_t region;
+
+    arguments(CORE_F32, CORE_F32, 3, x);
+    CORE_CHECK(
+        core_autocast_begin(core_tensor_device(x[0]), CORE_BF16, 0, &region));
+    y = core_x_thnn_fused_gru_cell(x[0], x[1], x[2], x[3], x[4]);
+    CORE_CHECK(core_autocast_end(region));
+    ck_assert_int_eq(core_tensor_dtype(y.result0), CORE_BF16);
+    ck_assert_int_eq(core_tensor_dtype(y.result1), CORE_BF16);
+    OK(core_scope_end(scope));
+}
+END_TEST
+
 START_TEST(bad_arguments_are_named)
 {
     core_scope scope = core_scope_begin();
@@ -205,4 +224,4 @@ END_TEST
 
 SUITE("ops/fused_cell", numbers_are_those_of_pytorch,
       composed_numbers_are_the_same, a_gradient_of_one_result_is_enough,
-      bad_arguments_are_named)
+      a_region_of_lower_precision_casts_all_arguments, bad_arguments_are_named)
