@@ -44,8 +44,8 @@ extern "C" {
 /* -------------------------------------------------------------- modules -- */
 
 /* A module with one input, whose output a function computes as an expression
- * (core_nn_expression).  The function's name is its type in messages.  Other functions may
- * compute with a module, too, such as those of several inputs. */
+ * (core_nn_expression).  The function's name is its type in messages.  Other
+ * functions may compute with a module, too, such as those of several inputs. */
 #define core_x_nn_module(parent, name, function) \
     core_x_nn_module_at(CORE_HERE, parent, name, #function, function)
 static inline core_module *core_x_nn_module_at(

@@ -142,8 +142,8 @@ core_tensor *core_x_module_at(const char *where, core_module *module,
 core_tensor *core_x_child_at(const char *where, core_module *module,
                              const char *path, core_tensor *input);
 
-/* The same for several children, each of which gets the output of the one before
- * it:
+/* The same, in C, for several children, each of which gets the output of the one
+ * before it:
  *
  *     x = core_x_relu(core_x_children(block, x, "conv1", "bn1")); */
 #define core_x_children(module, input, ...)                           \
@@ -473,9 +473,9 @@ typedef struct core_nn_recurrent_options {
  *
  * Inputs: a sequence [L, N, input_size], and the first states: hidden
  * [layers * D, N, H], and for an LSTM cell [layers * D, N, hidden_size].
- * Without states, or if they are NULL, they are 0.  Outputs: a sequence [L, N, D * H], then the last
- * states; those that the capacity of outputs excludes are not returned.  One
- * sample may be given without the dimension N, which the states and the outputs
+ * Without states, or if they are NULL, they are 0.  Outputs: a sequence
+ * [L, N, D * H], then the last states; those that the capacity of outputs
+ * excludes are not returned.  One sample may be given without the dimension N, which the states and the outputs
  * then lack too.
  *
  * Parameters of layer 0: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0

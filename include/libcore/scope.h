@@ -77,9 +77,9 @@ core_status core_scope_end_with_at(const char *where, core_scope scope,
                                    core_tensor *result,
                                    core_tensor **out_result);
 
-/* Ends the scope of a program's main function: prints the error, if there is one,
- * and a newline to the standard error stream.  Returns the exit status, EXIT_SUCCESS or
- * EXIT_FAILURE. */
+/* Ends the scope of a program's main function: prints the error, if there is
+ * one, and a newline to the standard error stream.  Returns the exit status,
+ * EXIT_SUCCESS or EXIT_FAILURE. */
 int core_scope_exit(core_scope scope);
 
 /* Ends a scope, and keeps a result in the scope around it, which also gets the
