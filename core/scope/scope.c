@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "base/memory.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct core__open_scope {
@@ -179,6 +181,15 @@ static void hand_out(core__scopes *scopes, size_t first)
     }
 }
 
+/* The function may begin scopes, which move the rows. */
+static void __attribute__((noinline)) release_other(const core__owned *row)
+{
+    if (row->kind == CORE__OWNED_LIST)
+        core_tensors_release(row->object, row->count);
+    else
+        row->release(row->object);
+}
+
 /* Ends the innermost scope, and returns it, with its error.  What is released
  * may call the program, which may begin and end scopes. */
 static open_scope __attribute__((noinline))
@@ -195,10 +206,10 @@ close_innermost(core__scopes *scopes)
     while (scopes->count > end) {
         core__owned *row = &scopes->owned[--scopes->count];
 
-        if (core__likely(row->kind != CORE__OWNED_LIST))
+        if (core__likely(row->kind >= CORE__OWNED_TENSOR))
             core_tensor_release(row->object);
         else
-            core_tensors_release(row->object, row->count);
+            release_other(row);
     }
     scopes->depth--;
     scopes->ready = scopes->depth && innermost(scopes)->status == CORE_OK;
@@ -332,6 +343,14 @@ core_status core_scope_end_with_at(const char *where, core_scope scope,
     return core_scope_end(scope);
 }
 
+int core_scope_exit(core_scope scope)
+{
+    if (core_scope_end(scope) == CORE_OK)
+        return EXIT_SUCCESS;
+    fprintf(stderr, "%s\n", core_error_message());
+    return EXIT_FAILURE;
+}
+
 core_tensor *core_scope_return_at(const char *where, core_scope scope,
                                   core_tensor *result)
 {
@@ -430,6 +449,27 @@ core_tensor *core_scope_own_at(const char *where, core_status status,
                 ? status
                 : core__error_null("core_scope_own",
                                    tensor ? "*tensor" : "tensor"));
+    return NULL;
+}
+
+void *core_scope_own_object_at(const char *where, core_status status,
+                               void *object, void (*release)(void *object))
+{
+    core__scopes *scopes = core__scopes_ready(where);
+    core__owned *row = NULL;
+
+    if (scopes && status == CORE_OK && release)
+        row = add(scopes, where, CORE__OWNED_OBJECT, object);
+    else if (scopes && status == CORE_OK)
+        status = core__error_null("core_scope_own_object", "release");
+    if (row) {
+        row->release = release;
+        return object;
+    }
+    if (status != CORE_OK && scopes)
+        core_scope_check_at(where, "core_scope_own_object", status);
+    else if (status == CORE_OK && release)
+        release(object);
     return NULL;
 }
 

@@ -77,6 +77,11 @@ core_status core_scope_end_with_at(const char *where, core_scope scope,
                                    core_tensor *result,
                                    core_tensor **out_result);
 
+/* Ends the scope of a program's main function: prints the error, if there is
+ * one, and a newline to the standard error stream.  Returns the exit status,
+ * EXIT_SUCCESS or EXIT_FAILURE. */
+int core_scope_exit(core_scope scope);
+
 /* Ends a scope, and keeps a result in the scope around it, which also gets the
  * error, if there is one.  Returns the result, borrowed, or NULL after an
  * error.  INVALID_ARGUMENT if there is no scope around it. */
@@ -119,6 +124,17 @@ void core_scope_output_at(const char *where, core_tensor *tensor,
     core_scope_own_at(CORE_HERE, status, tensor)
 core_tensor *core_scope_own_at(const char *where, core_status status,
                                core_tensor *const *tensor);
+
+/* Makes the innermost scope the owner of an object of any other kind, which a
+ * function returned with a status: at the end of the scope, release(object) is
+ * called.  Objects and tensors are released in the reverse order.  Returns the
+ * object, borrowed.  If the status is an error, or the scope has one, it returns
+ * NULL; an object that came with CORE_OK is then released at once.
+ * INVALID_ARGUMENT: release is NULL. */
+#define core_scope_own_object(status, object, release) \
+    core_scope_own_object_at(CORE_HERE, status, object, release)
+void *core_scope_own_object_at(const char *where, core_status status,
+                               void *object, void (*release)(void *object));
 
 /* Calls a function that returns a status, and returns it.  An error becomes the
  * scope's, with the file and the line of the call.  After an earlier error it
