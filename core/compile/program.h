@@ -281,6 +281,10 @@ static inline const int64_t *core__type_strides(const core__program_type *type)
     return type->dims + type->ndim;
 }
 
+/* True if a node does more than to compute its values: it draws, may fail on
+ * purpose, or is an operator of a program or plugin. */
+bool core__node_acts(const core__program_node *node);
+
 bool core__types_equal(const core__program_type *a,
                        const core__program_type *b);
 /* An argument without tensors as the operator receives it. */

@@ -6,7 +6,9 @@
 #include "autograd/formulas/formulas.h"
 
 #include "base/memory.h"
+#include "base/thread.h"
 #include "ops/expression.h"
+#include "ops/functions.h"
 #include "tensor/dtype.h"
 
 #include <math.h>
@@ -403,21 +405,48 @@ static core_status cumprod_by_element(core__scope *s, core_tensor *grad,
     return core__scope_end(s);
 }
 
-core_status core__formula_cumprod_grad(core_tensor *grad, core_tensor *self,
-                                       core_tensor *result, int64_t dim,
-                                       core_tensor **out)
+static core_status cumprod_gradient(core_tensor *grad, core_tensor *self,
+                                    core_tensor *result, int64_t dim,
+                                    core_tensor **out)
 {
     core__scope s;
     bool zeros;
     core_tensor *x;
 
-    *out = NULL;
     core__scope_begin(&s);
-    if (self->ndim == 0 || self->numel == 0)
-        return core__scope_finish(&s, grad, out);
     zeros = core__read_any(&s, core__x_eq_scalar(&s, self, 0));
     if (s.status == CORE_OK && zeros)
         return cumprod_by_element(&s, grad, self, dim, out);
     x = summed_from(&s, core__x_mul(&s, grad, result), dim);
     return core__scope_finish(&s, core__x_div(&s, x, self), out);
+}
+
+/* Which formula is used depends on the content of self.  So a program has one
+ * node, if this gradient needs none itself. */
+core_status core__formula_cumprod_grad(core_tensor *grad, core_tensor *self,
+                                       core_tensor *result, int64_t dim,
+                                       core_tensor **out)
+{
+    const core__thread *thread = core__thread_self();
+
+    *out = NULL;
+    if (self->ndim == 0 || self->numel == 0)
+        return core_alias(grad, out);
+    return thread->trace && thread->no_grad
+               ? core_cumprod_backward(grad, self, result, dim, out)
+               : cumprod_gradient(grad, self, result, dim, out);
+}
+
+/* _cumprod_backward(grad, self, result, dim) */
+CORE__OP(cumprod_backward)
+{
+    core_tensor *grad = args[0].u.tensor, *out = NULL;
+    core_status status =
+        grad->storage ? cumprod_gradient(grad, args[1].u.tensor,
+                                         args[2].u.tensor, args[3].u.i, &out)
+                      : core_empty_like(grad, CORE_DTYPE_NONE, NULL, -1, &out);
+
+    if (status == CORE_OK)
+        results[0] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = out}};
+    return status;
 }
