@@ -209,9 +209,9 @@ static bool always_reads(const sample *s)
         "_pack_padded_sequence",
         "_pad_packed_sequence",
         "ctc_loss.Tensor",
-                "gru.data",
+        "gru.data",
         "lstm.data",
-                "rnn_relu.data",
+        "rnn_relu.data",
         "rnn_tanh.data",
     };
 
