@@ -7,9 +7,13 @@
 
 #include "base/memory.h"
 #include "base/thread.h"
+#include "dispatch/inference.h"
 #include "ops/expression.h"
 #include "ops/functions.h"
+#include "ops/shape.h"
 #include "tensor/dtype.h"
+
+#include <libcore/autograd.h>
 
 #include <math.h>
 
@@ -437,15 +441,46 @@ core_status core__formula_cumprod_grad(core_tensor *grad, core_tensor *self,
                : cumprod_gradient(grad, self, result, dim, out);
 }
 
+static core_status check_cumprod(const core_operator *op,
+                                 const core_value *args, uint32_t *out_dim)
+{
+    const core_tensor *grad = args[0].u.tensor;
+
+    for (int i = 0; i < 3; i++)
+        if (args[i].u.tensor->dtype != grad->dtype ||
+            !core__dtype_is_floating(grad->dtype))
+            return core__op_error(
+                CORE_ERROR_DTYPE, op,
+                "grad has dtype %s, self %s and result %s; they must have the "
+                "same floating dtype",
+                core__dtype_name(grad->dtype),
+                core__dtype_name(args[1].u.tensor->dtype),
+                core__dtype_name(args[2].u.tensor->dtype));
+    CORE_TRY(core__sizes_check_equal(op, "self", args[1].u.tensor, grad->ndim,
+                                     grad->sizes));
+    CORE_TRY(core__sizes_check_equal(op, "result", args[2].u.tensor, grad->ndim,
+                                     grad->sizes));
+    return core__dim_wrap(op, args[3].u.i, grad->ndim, out_dim);
+}
+
 /* _cumprod_backward(grad, self, result, dim) */
 CORE__OP(cumprod_backward)
 {
     core_tensor *grad = args[0].u.tensor, *out = NULL;
-    core_status status =
-        grad->storage ? cumprod_gradient(grad, args[1].u.tensor,
-                                         args[2].u.tensor, args[3].u.i, &out)
-                      : core_empty_like(grad, CORE_DTYPE_NONE, NULL, -1, &out);
+    core_status status;
+    uint32_t dim;
+    bool before;
 
+    CORE_TRY(check_cumprod(call->op, args, &dim));
+    before = core_grad_mode_set(false);
+    if (!grad->storage || grad->numel == 0)
+        status = core_empty_like(grad, CORE_DTYPE_NONE, NULL, -1, &out);
+    else if (grad->ndim == 0)
+        status = core_clone(grad, -1, &out);
+    else
+        status = cumprod_gradient(grad, args[1].u.tensor, args[2].u.tensor, dim,
+                                  &out);
+    core_grad_mode_set(before);
     if (status == CORE_OK)
         results[0] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = out}};
     return status;
