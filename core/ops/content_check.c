@@ -122,10 +122,10 @@ core_status core__content_check(const core_operator *op, const char *check,
 }
 
 /* _check_content(self, check, op, limit): true, or the error of the operator
- * with the id `op`.  A result is what a node of a program must have. */
-CORE__COMPOSITE(check_content)
+ * with the id `op`.  A node of a program must have a result. */
+CORE__OP(check_content)
 {
-    core_tensor *self = args[0].u.tensor;
+    core_tensor *self = args[0].u.tensor, *done = NULL;
     const content_check *check = check_of(args[1].u.string);
     int64_t id = args[2].u.i;
 
@@ -137,9 +137,8 @@ CORE__COMPOSITE(check_content)
                               args[1].u.string, (long long)id);
     if (self->storage)
         CORE_TRY(check->run(&core__operators[id], self, args[3].u.i));
-    return core__scope_result(scope,
-                              CORE__DO(scope, core_full, NULL, 0,
-                                       core_bool(true), CORE_BOOL,
-                                       self->device),
-                              &results[0]);
+    CORE_TRY(
+        core_full(NULL, 0, core_bool(true), CORE_BOOL, self->device, &done));
+    results[0] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = done}};
+    return CORE_OK;
 }

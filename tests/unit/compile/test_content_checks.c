@@ -88,6 +88,7 @@ static void gives_the_error_of_the_function(const checked_call *c)
     core_tensor *a, *b, *inputs[3] = {c->good, c->others[0], c->others[1]};
     core_status expected;
     char message[256];
+    const char *at;
     size_t count = 1;
 
     for (int i = 0; i < 3; i++) {
@@ -103,8 +104,9 @@ static void gives_the_error_of_the_function(const checked_call *c)
         snprintf(message, sizeof message, "%s", core_error_message());
         ck_assert_int_eq(
             core_compiled_call(compiled, inputs, c->ninputs, &b, 1), expected);
-        ck_assert_msg(strstr(core_error_message(), message), "%s, not %s",
-                      core_error_message(), message);
+        /* The operator, or the one that it calls: _embedding_bag. */
+        at = core_error_message();
+        ck_assert_str_eq(at + (*at == '_'), message);
     }
     EXPLAINS(compiled, "\"breaks\": []");
     EXPLAINS(compiled, "\"traces\": 1");
