@@ -149,6 +149,28 @@ START_TEST(a_check_of_content_is_an_error_of_the_run)
 }
 END_TEST
 
+/* A check belongs to the forward of a function whose backward is recorded. */
+START_TEST(a_check_of_a_weight_is_an_error_of_the_forward)
+{
+    core_compiled *compiled = compile_fully(entropy, NULL);
+    core_tensor *inputs[2] = {FLOATS(.25F, .5F, 1), FLOATS(0, 1, .5F)}, *loss;
+
+    OK(core_tensor_set_requires_grad(inputs[0], true));
+    OK(core_compiled_call(compiled, inputs, 2, &loss, 1));
+    OK(core_backward(&loss, 1, NULL, 0));
+    core_tensor_release(loss);
+    inputs[0] = FLOATS(.25F, 5, 1);
+    OK(core_tensor_set_requires_grad(inputs[0], true));
+    ck_assert_int_eq(core_compiled_call(compiled, inputs, 2, &loss, 1),
+                     strcmp(core_device_name(program_device), "cpu") == 0
+                         ? CORE_ERROR_INVALID_ARGUMENT
+                         : CORE_OK);
+    core_tensor_release(loss);
+    EXPLAINS(compiled, "\"traces\": 1");
+    core_compiled_release(compiled);
+}
+END_TEST
+
 /* --------------------------------------------------------------- content -- */
 
 /* The gradient of a product so far, which has another formula where there are
@@ -245,5 +267,6 @@ END_TEST
 
 SUITE_ON_CPU_AND_SIM("compile/content_checks",
                      a_check_of_content_is_an_error_of_the_run,
+                     a_check_of_a_weight_is_an_error_of_the_forward,
                      the_gradient_of_cumprod_depends_on_the_zeros_of_the_run,
                      numbers_are_put_by_a_mask)
