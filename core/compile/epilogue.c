@@ -5,6 +5,7 @@
 
 #include "compile/epilogue.h"
 #include "compile/prepared.h"
+#include "compile/tune.h"
 
 #include "base/memory.h"
 #include "codegen/loop_kernel.h"
@@ -160,6 +161,20 @@ static bool overwrites(const search *s, const core__step *product,
     return false;
 }
 
+/* Measures whether the two are. */
+static bool is_faster(const search *s, uint32_t step)
+{
+    static const core__tuning ways[] = {{.epilogues = 0}, {.epilogues = 1}};
+    core__error_record before;
+    uint32_t way = 0;
+
+    core__error_save(&before);
+    if (core__tune_steps(s->set, step, 2, ways, 2, &way) != CORE_OK)
+        way = 0;
+    core__error_restore(&before);
+    return way == 1;
+}
+
 /* Makes the epilogue of a product and the step after it.  *out_reason: why it
  * is none. */
 static core_status make(const search *s, uint32_t step, core__epilogue *to,
@@ -177,7 +192,7 @@ static core_status make(const search *s, uint32_t step, core__epilogue *to,
         *out_reason = "it does not read the result";
     else if (is_in_chain(s->set, step + 1))
         *out_reason = "it runs on blocks of rows with what follows it";
-    else if (!s->always)
+    else if (!s->always && !s->set->fusion->measured)
         *out_reason = "it is not expected to be faster";
     else if (overwrites(s, product, group))
         *out_reason = "it writes in the memory of what the product reads";
@@ -189,6 +204,10 @@ static core_status make(const search *s, uint32_t step, core__epilogue *to,
         CORE_TRY(core__epilogue_loop(loop, to->result, sizes, &to->loop));
     if (!*out_reason && !to->loop)
         *out_reason = "it reads its operands in another order";
+    if (!*out_reason && !s->always && !is_faster(s, step)) {
+        core__free(to->loop);
+        *out_reason = "measured: it is not faster";
+    }
     return CORE_OK;
 }
 
@@ -267,7 +286,8 @@ static const char *reason_of(const core__prepared *set)
 core_status core__epilogues_find(core__prepared *set, core__row_memory *memory,
                                  core__epilogues *out)
 {
-    search s = {set, memory, out, set->fusion->always};
+    search s = {set, memory, out,
+                set->fusion->always || set->program->tuning.epilogues};
 
     out->facts = core__alloc_zero(sizeof *out->facts);
     if (!out->facts)

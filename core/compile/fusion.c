@@ -307,7 +307,7 @@ static core_status make_group(core_program *program, core_device *device,
     if (status != CORE_OK)
         return status;
     group->bytes_saved = bytes_saved(program, nodes, group);
-    group->division = program->division;
+    group->division = program->tuning.division;
     /* With streams, a call ends before its work. */
     if (mode == CORE__CODEGEN_MEASURED && !device->synchronous)
         mode = CORE_COMPILE_CODEGEN_AUTO;
@@ -431,6 +431,7 @@ core_status core__fusion_new(core_program *program, core_device *device,
     if (status == CORE_OK)
         status = core__program_order(program, fusion->order);
     fusion->always = mode == CORE_COMPILE_CODEGEN_ON;
+    fusion->measured = mode == CORE__CODEGEN_MEASURED && device->synchronous;
     if (mode == CORE_COMPILE_CODEGEN_OFF)
         fusion->reason = "codegen is off";
     else if (!device->interfaces.codegen.build)

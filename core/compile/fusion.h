@@ -61,6 +61,7 @@ typedef struct core__fusion {
     uint32_t ngroups, nends;
     const char *reason; /* why nothing is fused; NULL: something could be */
     bool always;        /* also where it is not expected to be faster */
+    bool measured;      /* what is faster (tune.h) */
 } core__fusion;
 
 /* Finds the groups of a program and builds their kernels.  tensors: by value,
