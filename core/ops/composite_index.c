@@ -154,7 +154,7 @@ static core_status put_by_mask(core__scope *scope, core_tensor *self,
                                const core_value *list, core_tensor *values,
                                bool accumulate, core_tensor **out)
 {
-    uint32_t before, after;
+    uint32_t before = 0, after;
     core_tensor *mask = only_mask(list, &before);
 
     *out = NULL;
