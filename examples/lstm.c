@@ -64,7 +64,7 @@ static void train(core_module *m)
         core_optimizer_zero_grad(adam);
         if (i % 100 == 0 && core_scope_status() == CORE_OK)
             printf("step %3d  loss %.4f\n", i, core_x_item_float(loss));
-        CORE_CHECK(core_scope_end(scope));
+        core_scope_end_nested(scope);
     }
 }
 

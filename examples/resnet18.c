@@ -89,7 +89,7 @@ int main(int argc, char **argv)
         core_x_minimize(sgd, loss);
         if (core_scope_status() == CORE_OK)
             printf("step %d  loss %.3f\n", i, core_x_item_float(loss));
-        CORE_CHECK(core_scope_end(scope));
+        core_scope_end_nested(scope);
     }
     return core_scope_exit(all);
 }

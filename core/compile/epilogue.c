@@ -162,17 +162,20 @@ static bool overwrites(const search *s, const core__step *product,
 }
 
 /* Measures whether the two are. */
-static bool is_faster(const search *s, uint32_t step)
+/* Why the epilogue is not used after it was measured; NULL: it is faster. */
+static const char *measure(const search *s, uint32_t step)
 {
     static const core__tuning ways[] = {{.epilogues = 0}, {.epilogues = 1}};
     core__error_record before;
     uint32_t way = 0;
+    core_status status;
 
     core__error_save(&before);
-    if (core__tune_steps(s->set, step, 2, ways, 2, &way) != CORE_OK)
-        way = 0;
+    status = core__tune_steps(s->set, step, 2, ways, 2, &way);
     core__error_restore(&before);
-    return way == 1;
+    if (status != CORE_OK)
+        return "it could not be measured";
+    return way == 1 ? NULL : "measured: it is not faster";
 }
 
 /* Makes the epilogue of a product and the step after it.  *out_reason: why it
@@ -204,9 +207,10 @@ static core_status make(const search *s, uint32_t step, core__epilogue *to,
         CORE_TRY(core__epilogue_loop(loop, to->result, sizes, &to->loop));
     if (!*out_reason && !to->loop)
         *out_reason = "it reads its operands in another order";
-    if (!*out_reason && !s->always && !is_faster(s, step)) {
-        core__free(to->loop);
-        *out_reason = "measured: it is not faster";
+    if (!*out_reason && !s->always) {
+        *out_reason = measure(s, step);
+        if (*out_reason)
+            core__free(to->loop);
     }
     return CORE_OK;
 }

@@ -90,11 +90,11 @@ static void raise_stage(void *context, uint32_t value)
         f->stage[f->node] = least;
 }
 
-/* Random operators, and those of programs and plugins, keep their order. */
+/* Random operators, checks, and operators of programs and plugins, keep their
+ * order. */
 static bool keeps_order(const core__program_node *node)
 {
-    return !node->op || node->op->registrations || node->draws > 0 ||
-           node->regions;
+    return core__node_acts(node) || node->op->registrations || node->regions;
 }
 
 static void set_earliest(finding *f)

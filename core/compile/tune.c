@@ -62,16 +62,37 @@ static core_status program_of(core_program *program,
     return CORE_OK;
 }
 
+/* Of ones.  The strides may be 0. */
+static core_status make_input(const core__program_type *type,
+                              core_device *device, core_tensor **out)
+{
+    const int64_t *sizes = core__type_sizes(type);
+    const int64_t *strides = core__type_strides(type);
+    core_tensor *memory;
+    core_status status;
+    int64_t last = 0;
+    bool empty = false;
+
+    for (uint32_t d = 0; d < type->ndim; d++) {
+        last += (sizes[d] - 1) * strides[d];
+        empty = empty || sizes[d] == 0;
+    }
+    last = empty ? 0 : last + 1;
+    CORE_TRY(core_full(&last, 1, core_int(1), (core_dtype)type->dtype, device,
+                       &memory));
+    status = core_as_strided(memory, sizes, type->ndim, strides, type->ndim,
+                             NULL, out);
+    core_tensor_release(memory);
+    return status;
+}
+
 static core_status make_inputs(const core_program *program, core_device *device,
                                core_tensor **inputs)
 {
     for (uint32_t i = 0; i < program->ninputs; i++) {
         const core__program_type *type = &program->inputs[i].type;
 
-        CORE_TRY(core_empty_strided(
-            core__type_sizes(type), type->ndim, core__type_strides(type),
-            type->ndim, (core_dtype)type->dtype, device, &inputs[i]));
-        CORE_TRY(core_fill_(inputs[i], core_int(1)));
+        CORE_TRY(make_input(type, device, &inputs[i]));
     }
     return CORE_OK;
 }

@@ -62,7 +62,7 @@ static core_status path_of(const char *name, char *path, size_t capacity)
     CORE_TRY(core__cache_folder_make((core_string){"kernels", 7}, path,
                                      capacity - 80));
     length = strlen(path);
-    snprintf(path + length, capacity - length, "/%s.choice", name);
+    snprintf(path + length, capacity - length, "/%s.choice.kernel", name);
     return CORE_OK;
 }
 

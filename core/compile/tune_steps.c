@@ -170,12 +170,11 @@ static core_status time_way(const part *p, const core__tuning *way,
                             uint64_t *out_ns)
 {
     core_program *program;
-    core_status status = program_of(p, way, &program);
+    core_status status;
 
-    if (status == CORE_OK)
-        status = core__tune_time(program, p->set->device, out_ns);
-    if (status == CORE_OK)
-        core_program_release(program);
+    CORE_TRY(program_of(p, way, &program));
+    status = core__tune_time(program, p->set->device, out_ns);
+    core_program_release(program);
     return status;
 }
 

@@ -52,6 +52,18 @@ core_tensor *core_x_children_at(const char *where, core_module *module,
     return input;
 }
 
+/* The forward of a module may have ended the scope, or given it an error, although
+ * it returned CORE_OK. */
+static bool own_list(const char *where, core_tensor **tensors, size_t count)
+{
+    core__scopes *scopes = core__scopes_ready(where);
+
+    if (scopes)
+        return core__scopes_own_list(scopes, where, tensors, count);
+    core_tensors_release(tensors, count);
+    return false;
+}
+
 core_list core_x_forward_at(const char *where, core_module *module,
                             core_list inputs)
 {
@@ -68,8 +80,7 @@ core_list core_x_forward_at(const char *where, core_module *module,
                                      outputs, &count);
     else
         status = core__error_memory(MOST * sizeof *outputs);
-    if (status == CORE_OK &&
-        core__scopes_own_list(core__scopes_ready(where), where, outputs, count))
+    if (status == CORE_OK && own_list(where, outputs, count))
         return core_list_from(outputs, count);
     if (status != CORE_OK) {
         core__free(outputs);
@@ -89,8 +100,7 @@ core_list core_x_parameters_at(const char *where, const core_module *module)
         status = core_module_list(
             module, NULL, CORE_MODULE_PARAMETERS | CORE_MODULE_ONCE, &list);
     if (core_scope_check_at(where, "core_x_parameters", status) == CORE_OK &&
-        core__scopes_own_list(core__scopes_ready(where), where, list.tensors,
-                              list.count))
+        own_list(where, list.tensors, list.count))
         return core_list_from(list.tensors, list.count);
     return CORE_NO_LIST;
 }
@@ -110,6 +120,8 @@ core_module *core_x_nn_add_at(const char *where, core_module *parent,
     char number[24];
     size_t children = 0;
 
+    if (status == CORE_OK && !own)
+        status = core__error_null("core_x_nn_add", "module");
     if (!parent || !own || core_scope_status() != CORE_OK)
         return core_scope_own_object_at(where, status, own, release);
     for (size_t i = 0; i < parent->count; i++)

@@ -148,6 +148,23 @@ static core_tensor *with_dims(core__scope *scope, core_tensor *x, uint32_t more)
     return x;
 }
 
+/* Whether values have 1 or self's size in the dimensions before and after those of
+ * the mask: where() would extend self, too. */
+static bool fits(const core_tensor *values, const core_tensor *self,
+                 uint32_t before, uint32_t after)
+{
+    for (uint32_t i = 1; i <= values->ndim; i++) {
+        uint32_t from_end =
+            i <= after ? i : self->ndim - before - after + i - 1;
+        int64_t size = values->sizes[values->ndim - i];
+
+        if (i != after + 1 && size != 1 &&
+            size != self->sizes[self->ndim - from_end])
+            return false;
+    }
+    return true;
+}
+
 /* While a program is recorded, how many places a mask has is not known: selects
  * by the mask what is put.  *out is NULL where that is not the same. */
 static core_status put_by_mask(core__scope *scope, core_tensor *self,
@@ -158,7 +175,11 @@ static core_status put_by_mask(core__scope *scope, core_tensor *self,
     core_tensor *mask = only_mask(list, &before);
 
     *out = NULL;
+    /* The result of where() is dense in the order of self and the mask. */
     if (!mask || before + mask->ndim > self->ndim ||
+        before + mask->ndim + (list->count - before - 1) > self->ndim ||
+        !core_tensor_is_contiguous(self, CORE_FORMAT_CONTIGUOUS) ||
+        !core_tensor_is_contiguous(mask, CORE_FORMAT_CONTIGUOUS) ||
         values->dtype != self->dtype || values->device != self->device ||
         mask->device != self->device ||
         (accumulate && !core__dtype_is_floating(self->dtype)) ||
@@ -166,7 +187,7 @@ static core_status put_by_mask(core__scope *scope, core_tensor *self,
                mask->ndim * sizeof *mask->sizes) != 0)
         return CORE_OK;
     after = self->ndim - before - mask->ndim;
-    if (values->ndim > before + 1 + after)
+    if (values->ndim > before + 1 + after || !fits(values, self, before, after))
         return CORE_OK;
     values = values_of_mask(scope, values, mask->ndim, after);
     if (!values)

@@ -139,7 +139,8 @@ bool core__scopes_own_list(core__scopes *scopes, const char *where,
     return row;
 }
 
-/* Moves kept tensors to the front, and returns their number. */
+/* Moves kept tensors to the front, and returns where the others begin, whose order
+ * stays. */
 static size_t keep_kept(core__scopes *scopes, size_t first)
 {
     size_t next = first;
@@ -150,7 +151,8 @@ static size_t keep_kept(core__scopes *scopes, size_t first)
         if (row.kind != CORE__OWNED_KEPT)
             continue;
         row.kind = CORE__OWNED_TENSOR;
-        scopes->owned[i] = scopes->owned[next];
+        memmove(&scopes->owned[next + 1], &scopes->owned[next],
+                (i - next) * sizeof row);
         scopes->owned[next++] = row;
     }
     return next;
@@ -191,14 +193,17 @@ static void __attribute__((noinline)) release_other(const core__owned *row)
 }
 
 /* Ends the innermost scope, and returns it, with its error.  What is released
- * may call the program, which may begin and end scopes. */
+ * may call the program, which may begin and end scopes; its calls in this one fail,
+ * without being this one's errors. */
 static open_scope __attribute__((noinline))
 close_innermost(core__scopes *scopes)
 {
-    open_scope scope = *innermost(scopes);
+    open_scope *open = innermost(scopes), scope = *open;
     size_t end = scope.first;
 
     scopes->ready = false;
+    open->status = CORE_ERROR_INVALID_ARGUMENT;
+    open->error = NULL;
     if (scope.passes_on)
         end = keep_kept(scopes, scope.first);
     if (scope.passes_on && scope.status == CORE_OK)

@@ -262,14 +262,15 @@ struct core_kernel {
      * serves its in-place and out variants. */
     core_string name;
 
-    /* A mask of accepted dtypes per tensor operand; 0: any.  Loop families: the
+    /* A mask of accepted dtypes (CORE_DTYPE_MASK) per tensor operand; 0, or all
+     * bits: any.  Other bits of no dtype are refused.  Loop families: the
      * operands of the loop in order (outputs, then inputs).  Other operators:
      * the tensor arguments in the schema's order (a list counts once, by the
      * dtype of its first element), then the results.  If several registrations
      * match, the last one is used. */
     uint32_t signature[CORE_SIGNATURE_MAX];
     uint32_t max_ndim; /* largest rank (of the loop); 0: any */
-    uint32_t reserved;
+    uint32_t reserved; /* 0; anything else is refused */
 
     /* Computes the operator, or enqueues the work on call->stream. */
     core_function launch;

@@ -348,8 +348,8 @@ static inline core_optimizer *core_x_sgd_at(const char *where,
                                                       core_x_optimizer_release);
 }
 
-/* The same with core_adam_create.  If beta1, beta2 and epsilon are all 0, they
- * become 0.9, 0.999 and 1e-8. */
+/* The same with core_adam_create.  Where beta1, beta2 or epsilon is 0, it becomes
+ * 0.9, 0.999 or 1e-8; core_adam_create itself takes 0. */
 #define core_x_adam(module, ...)                         \
     core_x_adam_at(CORE_HERE, core_x_parameters(module), \
                    CORE_OPTIONS(core_adam_options, __VA_ARGS__))
@@ -361,11 +361,9 @@ static inline core_optimizer *core_x_adam_at(const char *where,
     core_status status = core_scope_status();
     core_adam_options own = *options;
 
-    if (own.beta1 == 0 && own.beta2 == 0 && own.epsilon == 0) {
-        own.beta1 = 0.9;
-        own.beta2 = 0.999;
-        own.epsilon = 1e-8;
-    }
+    own.beta1 = own.beta1 == 0 ? 0.9 : own.beta1;
+    own.beta2 = own.beta2 == 0 ? 0.999 : own.beta2;
+    own.epsilon = own.epsilon == 0 ? 1e-8 : own.epsilon;
     if (status == CORE_OK)
         status = core_adam_create(parameters.items, parameters.count, &own,
                                   &optimizer);

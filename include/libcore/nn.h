@@ -159,7 +159,7 @@ core_tensor *core_x_children_at(const char *where, core_module *module,
  *     CORE_UNPACK(core_x_forward(lstm, x, hidden, cell), &y, &hidden, &cell);
  *
  * The innermost scope owns the outputs.  Returns an empty list after an error.
- * UNSUPPORTED: the module has more than 16 outputs. */
+ * INVALID_ARGUMENT: the module has more than 16 outputs. */
 #define core_x_forward(module, ...) \
     core_x_forward_at(CORE_HERE, module, CORE_LIST(__VA_ARGS__))
 core_list core_x_forward_at(const char *where, core_module *module,
@@ -475,8 +475,8 @@ typedef struct core_nn_recurrent_options {
  * [layers * D, N, H], and for an LSTM cell [layers * D, N, hidden_size].
  * Without states, or if they are NULL, they are 0.  Outputs: a sequence
  * [L, N, D * H], then the last states; those that the capacity of outputs
- * excludes are not returned.  One sample may be given without the dimension N, which the states and the outputs
- * then lack too.
+ * excludes are not returned.  One sample may be given without the dimension N,
+ * which the states and the outputs then lack too.
  *
  * Parameters of layer 0: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0
  * unless no_bias, and weight_hr_l0 with a projection; those of the backward

@@ -127,14 +127,19 @@ core_tensor *core_scope_own_at(const char *where, core_status status,
 
 /* Makes the innermost scope the owner of an object of any other kind, which a
  * function returned with a status: at the end of the scope, release(object) is
- * called.  Objects and tensors are released in the reverse order.  Returns the
- * object, borrowed.  If the status is an error, or the scope has one, it returns
+ * called, which may begin scopes of its own but not use this one.  Objects and
+ * tensors are released in the reverse order.  Returns the object, borrowed.  If the status is an error, or the scope has one, it returns
  * NULL; an object that came with CORE_OK is then released at once.
  * INVALID_ARGUMENT: release is NULL. */
 #define core_scope_own_object(status, object, release) \
     core_scope_own_object_at(CORE_HERE, status, object, release)
 void *core_scope_own_object_at(const char *where, core_status status,
                                void *object, void (*release)(void *object));
+
+/* Ends a scope inside another one, whose error its error becomes.  CORE_CHECK of
+ * core_scope_end would not end it after an error. */
+#define core_scope_end_nested(scope) \
+    core_scope_check_at(CORE_HERE, "core_scope_end", core_scope_end(scope))
 
 /* Calls a function that returns a status, and returns it.  An error becomes the
  * scope's, with the file and the line of the call.  After an earlier error it

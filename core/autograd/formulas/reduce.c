@@ -422,7 +422,10 @@ static core_status cumprod_gradient(core_tensor *grad, core_tensor *self,
     if (s.status == CORE_OK && zeros)
         return cumprod_by_element(&s, grad, self, dim, out);
     x = summed_from(&s, core__x_mul(&s, grad, result), dim);
-    return core__scope_finish(&s, core__x_div(&s, x, self), out);
+    x = core__x_div(&s, x, self);
+    /* As the other formula, whatever the content of self. */
+    return core__scope_finish(
+        &s, CORE__DO(&s, core_contiguous, x, CORE_FORMAT_CONTIGUOUS), out);
 }
 
 /* Which formula is used depends on the content of self.  So a program has one
@@ -474,7 +477,8 @@ CORE__OP(cumprod_backward)
     CORE_TRY(check_cumprod(call->op, args, &dim));
     before = core_grad_mode_set(false);
     if (!grad->storage || grad->numel == 0)
-        status = core_empty_like(grad, CORE_DTYPE_NONE, NULL, -1, &out);
+        status = core_empty_like(grad, CORE_DTYPE_NONE, NULL,
+                                 CORE_FORMAT_CONTIGUOUS, &out);
     else if (grad->ndim == 0)
         status = core_clone(grad, -1, &out);
     else

@@ -38,7 +38,7 @@ static const char name[] =
 static void path_of(temporary_path out)
 {
     ck_assert_int_lt(
-        snprintf(out, PATH_MAX, "%s/kernels/%s.choice", folder, name),
+        snprintf(out, PATH_MAX, "%s/kernels/%s.choice.kernel", folder, name),
         PATH_MAX);
 }
 
