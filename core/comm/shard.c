@@ -400,8 +400,8 @@ static core_status unpack(const core_reducer *reducer,
 static core_status gather_bucket(core_reducer *reducer, core__bucket *bucket)
 {
     CORE_TRY(core__bucket_allocate(reducer, bucket));
-    CORE_TRY(
-        core__all_gather_into(reducer->comm, bucket->part, bucket->memory));
+    CORE_TRY(core__all_gather_into(reducer->comm, "core_shard_gather",
+                                   bucket->part, bucket->memory));
     CORE_TRY(unpack(reducer, bucket));
     if (!reducer->frees)
         return CORE_OK;
