@@ -105,8 +105,8 @@ core_status core__reducer_thread_start(core_reducer *reducer)
     if (failed) {
         destroy(reducer);
         return core__error(CORE_ERROR_OUT_OF_MEMORY,
-                           "core_reducer_create: no thread can be created for "
-                           "the collectives");
+                           "core_reducer_create: cannot create a thread: %s",
+                           strerror(failed));
     }
     return CORE_OK;
 }

@@ -109,7 +109,7 @@ core_status mpi_exchange(void *handle, const void *mine, uint32_t bytes,
 
     if (bytes > MPI_EXCHANGE_MOST)
         return core_sdk_error(mpi_host, CORE_ERROR_INVALID_ARGUMENT, MPI_TITLE,
-                              "an exchange of %u bytes; at most %d", bytes,
+                              "exchange: %u bytes; accepted: at most %d", bytes,
                               MPI_EXCHANGE_MOST);
     memcpy(comm->outbox, mine, bytes);
     status = post(comm, (int)bytes, TAG_HEADER);

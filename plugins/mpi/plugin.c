@@ -90,7 +90,7 @@ static mpi_comm *comm_new(int rank, int size)
 static core_status no_memory(void)
 {
     return core_sdk_error(mpi_host, CORE_ERROR_OUT_OF_MEMORY, MPI_TITLE,
-                          "host memory for a communicator");
+                          "cannot allocate host memory for a communicator");
 }
 
 /* Duplicates a communicator, without the lock while it waits for the ranks.
