@@ -92,7 +92,8 @@ static core_status finish(mpi_comm *comm, int code, MPI_Request *request,
         reserve = 2000000000;
     status =
         mpi_wait(comm, request, 1, mpi_now_ns() + timeout_ns - reserve, &done);
-    return status == CORE_OK && !done ? mpi_late(comm, reserve) : status;
+    return status == CORE_OK && !done ? mpi_report_missing_ranks(comm, reserve)
+                                      : status;
 }
 
 /* ---------------------------------------------------------- reductions -- */

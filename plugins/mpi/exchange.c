@@ -129,7 +129,7 @@ core_status mpi_exchange(void *handle, const void *mine, uint32_t bytes,
 }
 
 /* All ranks that wait for a collective reach this at about the same time. */
-core_status mpi_late(mpi_comm *comm, int64_t timeout_ns)
+core_status mpi_report_missing_ranks(mpi_comm *comm, int64_t timeout_ns)
 {
     core_status status = post(comm, 1, TAG_ALIVE);
     bool done;

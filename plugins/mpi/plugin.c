@@ -135,7 +135,7 @@ static core_status create(void *user, uint32_t rank, uint32_t size,
     *out_comm = NULL;
     if (comm == NULL)
         return no_memory();
-    mpi_set_patience(timeout_ns);
+    mpi_set_finalize_timeout(timeout_ns);
     status = duplicate(comm, mpi.COMM_WORLD, &comm->data, deadline);
     if (status == CORE_OK)
         status = duplicate(comm, comm->data, &comm->control, deadline);

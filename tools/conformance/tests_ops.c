@@ -8,7 +8,7 @@
 #include "claims.h"
 #include "operators.h"
 #include "resize.h"
-#include "vary.h"
+#include "derived_calls.h"
 
 #include <fnmatch.h>
 #include <stdio.h>
