@@ -11,6 +11,7 @@
 #include "base/thread.h"
 
 #include <signal.h>
+#include <string.h>
 #include <time.h>
 
 uint64_t core__reducer_now_ns(void)

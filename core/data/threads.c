@@ -11,6 +11,7 @@
 #include <libcore/stream.h>
 
 #include <signal.h>
+#include <string.h>
 
 /* Takes the number of a batch to read.  False: the thread ends. */
 static bool take(core_data_loader *loader, int64_t *out_batch)

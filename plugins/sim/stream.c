@@ -123,7 +123,7 @@ static core_status wait_event(void *device, void *handle, void *of)
     work.marker = event->marker;
     if (!work.marker) {
         status = core_sdk_error(sim_host, CORE_ERROR_INTERNAL, "sim",
-                                "a wait for an event that was never recorded");
+                                "event wait: the event was never recorded");
     } else {
         work.marker->references++;
         status = sim_enqueue_locked(handle, &work);
