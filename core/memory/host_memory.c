@@ -606,11 +606,10 @@ static core_status check_range(const core_device *device, const char *data,
     const core_host_memory_interface *table = &device->interfaces.host_memory;
 
     if (size == 0 || (uintptr_t)data + size < (uintptr_t)data)
-        return core__error(
-            CORE_ERROR_INVALID_ARGUMENT,
-            "core_host_memory_register: the size is %zu, and the address %p: "
-            "the size is 0, or the range overflows",
-            size, (const void *)data);
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_host_memory_register: %zu bytes at %p: the "
+                           "size is 0 or the range overflows",
+                           size, (const void *)data);
     if (!device->synchronous &&
         !(table->register_memory && table->unregister_memory))
         return core__error(CORE_ERROR_UNSUPPORTED,
