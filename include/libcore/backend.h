@@ -118,8 +118,8 @@ typedef struct core_memory_table {
 
     /* Fills memory with a repeated pattern of 1, 2, 4 or 8 bytes.  size is a
      * multiple of pattern_size.  core-conformance requires it.  It also serves
-     * zero_ and fill_.Scalar of tensors without gaps where no kernel does.  If
-     * it is NULL, random operators cannot be captured. */
+     * zero_ and fill_.Scalar of dense tensors where no kernel does.  If it is
+     * NULL, random operators cannot be captured. */
     core_status (*fill)(void *device, void *stream, core_memory to,
                         uint64_t size, uint64_t pattern, uint32_t pattern_size);
 } core_memory_table;

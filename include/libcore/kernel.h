@@ -157,10 +157,10 @@ enum {
  * Order: elements are reduced in any order, and dimensions are ordered by the
  * strides of the input, except for argmax, argmin, max.dim and min.dim.  Their
  * loops have all dimensions of the input, in its order: dimension k of the loop
- * is dimension ndim - 1 - k of the tensor.  The index that they write counts the
- * reduced elements in row-major order (of one dimension: the index along it; of
- * all: that in the flattened tensor).  Of equal elements the first is taken,
- * and a NaN before all others. */
+ * is dimension ndim - 1 - k of the tensor.  The index that they write counts
+ * the reduced elements in row-major order (of one dimension: the index along
+ * it; of all: that in the flattened tensor).  Of equal elements the first is
+ * taken, and a NaN before all others. */
 struct core_loop {
     uint32_t struct_size;
     uint32_t flags; /* CORE_LOOP_… */

@@ -135,8 +135,8 @@ core_status core_module_call(core_module *module, core_tensor *input,
 core_tensor *core_x_module_at(const char *where, core_module *module,
                               core_tensor *input);
 
-/* The same for a child of a module, by its name or path.  NOT_FOUND: there is
- * none.  INVALID_ARGUMENT: module is NULL. */
+/* Computes the output of a child of a module, by its name or path, in the same
+ * way.  NOT_FOUND: there is none.  INVALID_ARGUMENT: module is NULL. */
 #define core_x_child(module, path, input) \
     core_x_child_at(CORE_HERE, module, path, input)
 core_tensor *core_x_child_at(const char *where, core_module *module,
@@ -256,8 +256,8 @@ CORE_STATIC_ASSERT(sizeof(core_module_report) == 16, "core_module_report");
 
 /* Flags of core_module_load. */
 enum {
-    CORE_MODULE_ALLOW_MISSING = 1u << 0,   /* missing tensors are no error */
-    CORE_MODULE_ALLOW_UNEXPECTED = 1u << 1 /* unexpected ones are no error */
+    CORE_MODULE_ALLOW_MISSING = 1u << 0,   /* do not fail if missing */
+    CORE_MODULE_ALLOW_UNEXPECTED = 1u << 1 /* do not fail if unexpected */
 };
 
 /* Loads parameters and buffers from a safetensors file, or from the index of a

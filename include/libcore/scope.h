@@ -221,7 +221,8 @@ static inline core_list core_list_from(core_tensor *const *items, size_t count)
     return list;
 }
 
-/* Returns a tensor of a list, borrowed, or NULL if there are not so many. */
+/* Returns a tensor of a list, borrowed, or NULL if index is not below their
+ * number. */
 static inline core_tensor *core_list_at(core_list list, size_t index)
 {
     return index < list.count ? list.items[index] : NULL;
@@ -376,21 +377,27 @@ core_status core_scope_call_results(const char *where, uint32_t op,
 #ifdef __cplusplus
 }
 
+/* Returns the sizes in braces.  They are valid as long as the list, until the
+ * end of the full expression. */
 static inline core_sizes core_sizes_of(std::initializer_list<int64_t> list)
 {
     return core_sizes_from(list.begin(), list.size());
 }
 
+/* Returns the numbers in braces, valid like those of core_sizes_of. */
 static inline core_floats core_floats_of(std::initializer_list<double> list)
 {
     return core_floats_from(list.begin(), list.size());
 }
 
+/* Returns the bools in braces, valid like those of core_sizes_of. */
 static inline core_bools core_bools_of(std::initializer_list<uint8_t> list)
 {
     return core_bools_from(list.begin(), list.size());
 }
 
+/* Stores the tensors of a list result, borrowed, in the variables in braces, as
+ * core_list_unpack_at does. */
 static inline void core_list_unpack_to(
     const char *where, core_list list,
     std::initializer_list<core_tensor **> out_tensors)
@@ -398,6 +405,7 @@ static inline void core_list_unpack_to(
     core_list_unpack_at(where, list, out_tensors.begin(), out_tensors.size());
 }
 
+/* Returns the tensors in braces, borrowed; valid as in core_sizes_of. */
 static inline core_list core_list_of(std::initializer_list<core_tensor *> list)
 {
     return core_list_from(list.begin(), list.size());

@@ -92,7 +92,8 @@ static core_status finish(mpi_comm *comm, int code, MPI_Request *request,
         reserve = 2000000000;
     status =
         mpi_wait(comm, request, 1, mpi_now_ns() + timeout_ns - reserve, &done);
-    return status == CORE_OK && !done ? mpi_late(comm, reserve) : status;
+    return status == CORE_OK && !done ? mpi_report_missing_ranks(comm, reserve)
+                                      : status;
 }
 
 /* ---------------------------------------------------------- reductions -- */
@@ -108,7 +109,8 @@ static core_status scratch(mpi_comm *comm, size_t size, void **out)
     return *out != NULL
                ? CORE_OK
                : core_sdk_error(mpi_host, CORE_ERROR_OUT_OF_MEMORY, MPI_TITLE,
-                                "%zu bytes of host memory", size);
+                                "cannot allocate %zu bytes of host memory",
+                                size);
 }
 
 static void widen(core_dtype dtype, const uint16_t *from, float *to,
@@ -190,9 +192,10 @@ static core_status reduce(mpi_comm *comm, const core_collective *call)
     core_status status = CORE_OK;
 
     if (scatter && call->count > COUNT_MOST / parts)
-        return core_sdk_error(mpi_host, CORE_ERROR_UNSUPPORTED, MPI_TITLE,
-                              "a reduce_scatter of more than %d elements",
-                              COUNT_MOST);
+        return core_sdk_error(
+            mpi_host, CORE_ERROR_UNSUPPORTED, MPI_TITLE,
+            "reduce_scatter: more than %d elements are not supported",
+            COUNT_MOST);
     if (is_half(call->dtype)) {
         status =
             scratch(comm, (parts + 1) * call->count * sizeof(float), &wide);
@@ -342,6 +345,7 @@ core_status mpi_run(void *handle, const core_collective *call)
             call->kind <= CORE_COLLECTIVE_BARRIER)
             return move(comm, call);
         return core_sdk_error(mpi_host, CORE_ERROR_UNSUPPORTED, MPI_TITLE,
-                              "collective %u", call->kind);
+                              "collective kind %u is not supported",
+                              call->kind);
     }
 }

@@ -5,7 +5,7 @@
 
 #include "elf_symbols.h"
 #include "process_state.h"
-#include "device_about.h"
+#include "device_checks.h"
 #include "plugin_tables.h"
 
 #include <libcore/plugins.h>

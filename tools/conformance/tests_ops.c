@@ -9,7 +9,7 @@
 #include "name_filter.h"
 #include "operators.h"
 #include "resize.h"
-#include "vary.h"
+#include "derived_calls.h"
 
 #include <stdio.h>
 #include <stdlib.h>

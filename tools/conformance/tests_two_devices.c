@@ -3,7 +3,7 @@
 
 /* Level core: a second device beside the first, used through the same tables. */
 
-#include "device_about.h"
+#include "device_checks.h"
 #include "process_state.h"
 #include "stream_gate.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* device_about.h: what a device says about itself, which core-info prints. */
+/* device_checks.h: what a device says about itself, which core-info prints. */
 
-#ifndef CONFORMANCE_DEVICE_ABOUT_H
-#define CONFORMANCE_DEVICE_ABOUT_H
+#ifndef CONFORMANCE_DEVICE_CHECKS_H
+#define CONFORMANCE_DEVICE_CHECKS_H
 
 #include "suite.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-#include "device_about.h"
+#include "device_checks.h"
 
 void device_about_check_properties(const core_device_properties *p,
                                    const char *which, outcome *out)
