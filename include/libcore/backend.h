@@ -56,7 +56,7 @@ typedef struct core_device_properties {
     /* Since ABI 0.2. */
     uint32_t max_streams; /* that execute concurrently; 0 = no limit.  The core
                              multiplexes its streams onto that many. */
-    uint32_t reserved; /* 0 */
+    uint32_t reserved;    /* 0 */
     /* Since ABI 0.6. */
     uint32_t copy_streams; /* streams of the kind CORE_STREAM_COPY that execute
                               concurrently, in addition to max_streams; 0 =

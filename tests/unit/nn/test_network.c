@@ -151,6 +151,62 @@ START_TEST(objects_are_released_in_reverse_order)
 }
 END_TEST
 
+/* What is kept, or returned, is taken out of the middle. */
+START_TEST(objects_keep_their_order_when_a_tensor_is_kept)
+{
+    core_scope scope = core_scope_begin(), inner = core_scope_begin();
+    core_tensor *kept;
+
+    order[0] = '\0';
+    core_x_no_grad();
+    core_scope_own_object(CORE_OK, a, note);
+    core_scope_own_object(CORE_OK, b, note);
+    kept = core_x_ones(CORE_SIZES(2));
+    core_scope_own_object(CORE_OK, c, note);
+    core_x_no_grad();
+    kept = core_scope_return(inner, kept);
+    ck_assert_str_eq(order, "cba");
+    ck_assert(core_grad_mode());
+    ck_assert_int_eq(core_tensor_numel(kept), 2);
+    OK(core_scope_end(scope));
+}
+END_TEST
+
+/* The forward of a module without a scope of its own. */
+static core_tensor *wrong_sizes(core_module *m, core_tensor *x)
+{
+    (void)m;
+    return core_x_add(x, core_x_ones(CORE_SIZES(7)));
+}
+
+START_TEST(errors_of_nested_scopes_become_those_of_the_outer_one)
+{
+    core_scope scope = core_scope_begin(), inner = core_scope_begin();
+    core_tensor *x = core_x_ones(CORE_SIZES(2));
+
+    core_x_forward(core_x_nn_module(NULL, NULL, wrong_sizes), x);
+    FAILS(core_scope_end_nested(inner), CORE_ERROR_SHAPE, "test_network.c:");
+    FAILS(core_scope_end(scope), CORE_ERROR_SHAPE, "test_network.c:");
+}
+END_TEST
+
+/* What a release function does wrong is not an error of the scope that ends. */
+static void use_the_scope_that_ends(void *x)
+{
+    OK(core_scope_end(core_scope_begin()));
+    ck_assert_ptr_null(core_x_neg(x));
+}
+
+START_TEST(a_release_does_not_use_the_scope_that_ends)
+{
+    core_tensor *x = CALL(ones, (const int64_t[]){2}, 1, CORE_F32, NULL);
+    core_scope scope = core_scope_begin();
+
+    core_scope_own_object(CORE_OK, x, use_the_scope_that_ends);
+    OK(core_scope_end(scope));
+}
+END_TEST
+
 START_TEST(objects_that_come_too_late_are_released_at_once)
 {
     core_scope scope = core_scope_begin();
@@ -280,7 +336,7 @@ START_TEST(optimizers_have_the_parameters_of_a_module)
     double first, last = 0;
 
     optimizers[0] = core_x_sgd(m, .learning_rate = 0.1, .momentum = 0.5);
-    optimizers[1] = core_x_adam(m, .learning_rate = 0.01);
+    optimizers[1] = core_x_adam(m, .learning_rate = 0.01, .beta2 = 0.99);
     for (int k = 0; k < 2; k++) {
         first = train(optimizers[k], m);
         for (int i = 0; i < 20; i++)
@@ -386,6 +442,9 @@ int main(void)
         each_layer_has_its_defaults,
         all_outputs_are_a_list,
         objects_are_released_in_reverse_order,
+        objects_keep_their_order_when_a_tensor_is_kept,
+        errors_of_nested_scopes_become_those_of_the_outer_one,
+        a_release_does_not_use_the_scope_that_ends,
         objects_that_come_too_late_are_released_at_once,
         a_release_may_use_scopes,
         grad_mode_returns_at_the_end,
