@@ -171,6 +171,59 @@ START_TEST(a_check_of_a_weight_is_an_error_of_the_forward)
 }
 END_TEST
 
+/* Two checks with a group around the first, whose last operand is made late: of
+ * two errors the first one is given. */
+COMPILED_FUNCTION(checks_in_order)
+{
+    core_tensor *made[5] = {NULL};
+    core_status status;
+
+    *noutputs = 1;
+    OK(core_mul(x[0], x[0], &made[0]));
+    status = core_binary_cross_entropy(made[0], x[2], NULL, CORE_REDUCTION_MEAN,
+                                       &made[1]);
+    if (status == CORE_OK)
+        status = core_binary_cross_entropy(x[1], x[2], NULL,
+                                           CORE_REDUCTION_MEAN, &made[2]);
+    OK(core_mm(x[0], x[0], &made[3]));
+    OK(core_add(x[0], made[3], core_int(1), &made[4]));
+    if (status == CORE_OK)
+        status = core_add(made[0], made[4], core_int(1), &out[0]);
+    for (int i = 0; i < 5; i++)
+        core_tensor_release(made[i]);
+    return status;
+}
+
+START_TEST(checks_keep_their_order_in_fused_programs)
+{
+    const uint32_t codegens[] = {CORE_COMPILE_CODEGEN_OFF,
+                                 CORE_COMPILE_CODEGEN_ON};
+    world w = {.device = program_device, .ninputs = 3};
+    core_tensor *out = NULL;
+    char message[256];
+    size_t count = 1;
+
+    if (strcmp(core_device_name(program_device), "cpu") != 0)
+        return;                         /* elsewhere the check would wait */
+    w.inputs[0] = NUMBERS(&w, 3, 4, 4); /* not between 0 and 1 */
+    w.inputs[1] = NUMBERS(&w, 40, 4, 4);
+    w.inputs[2] = keep(CALL(zeros, (const int64_t[]){4, 4}, 2, CORE_F32, NULL));
+    ck_assert_int_ne(checks_in_order(NULL, w.inputs, 3, &out, &count), CORE_OK);
+    snprintf(message, sizeof message, "%s", core_error_message());
+    for (int i = 0; i < 2; i++) {
+        core_compiled *compiled = compile_with(
+            checks_in_order, NULL,
+            (core_compile_options){.codegen = codegens[i],
+                                   .flags = CORE_COMPILE_FULLGRAPH});
+
+        ck_assert_int_ne(core_compiled_call(compiled, w.inputs, 3, &out, 1),
+                         CORE_OK);
+        ck_assert_str_eq(core_error_message(), message);
+        core_compiled_release(compiled);
+    }
+}
+END_TEST
+
 /* --------------------------------------------------------------- content -- */
 
 /* The gradient of a product so far, which has another formula where there are
@@ -265,8 +318,134 @@ START_TEST(numbers_are_put_by_a_mask)
 }
 END_TEST
 
+/* The gradient, which is given, is not row-major. */
+COMPILED_FUNCTION(products_with_transposed_gradient)
+{
+    core_tensor *y, *grad;
+    core_status status;
+    bool before = core_grad_mode_set(true);
+
+    *noutputs = 1;
+    OK(core_cumprod(x[0], 0, CORE_DTYPE_NONE, &y));
+    OK(core_t(x[1], &grad));
+    status = core_grad(&y, 1, &grad, &x[0], 1, 0, out);
+    core_tensor_release(grad);
+    core_tensor_release(y);
+    core_grad_mode_set(before);
+    return status;
+}
+
+START_TEST(the_gradient_of_cumprod_has_one_layout)
+{
+    core_compiled *compiled =
+        compile_fully(products_with_transposed_gradient, NULL);
+    world w = {.device = program_device, .ninputs = 2};
+
+    for (uint32_t i = 0; i < 2; i++) {
+        w.inputs[0] = NUMBERS(&w, 3 + i, 3, 4);
+        w.inputs[1] = NUMBERS(&w, 30 + i, 4, 3);
+        if (i) /* the other formula */
+            OK(core_zero_(CALL(select, w.inputs[0], 0, 1)));
+        OK(core_tensor_set_requires_grad(w.inputs[0], true));
+        same_results(products_with_transposed_gradient, compiled, &w, 1);
+    }
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* x[2] put by the mask x[1] > 0 of the last dimension, or of the first. */
+COMPILED_FUNCTION(put_by_last)
+{
+    core_tensor *list[2] = {NULL};
+    core_status status;
+
+    *noutputs = 1;
+    OK(core_gt_scalar(x[1], core_int(0), &list[1]));
+    status = core_index_put(x[0], list, 2, x[2], false, out);
+    core_tensor_release(list[1]);
+    return status;
+}
+
+COMPILED_FUNCTION(put_by_first)
+{
+    core_tensor *mask;
+    core_status status;
+
+    *noutputs = 1;
+    OK(core_gt_scalar(x[1], core_int(0), &mask));
+    status = core_index_put(x[0], &mask, 1, x[2], false, out);
+    core_tensor_release(mask);
+    return status;
+}
+
+COMPILED_FUNCTION(put_by_too_many)
+{
+    core_tensor *list[4] = {NULL};
+    core_status status;
+
+    *noutputs = 1;
+    OK(core_gt_scalar(x[1], core_int(0), &list[0]));
+    status = core_index_put(x[0], list, 4, x[2], false, out);
+    core_tensor_release(list[0]);
+    return status;
+}
+
+/* The mask selects everything. */
+static void is_refused(core_tensor_function function, core_tensor *self,
+                       core_tensor *mask, core_tensor *values)
+{
+    core_compiled *compiled =
+        compile_with(function, NULL, (core_compile_options){0});
+    core_tensor *inputs[3] = {self, mask, values}, *out = NULL;
+    core_status expected;
+    size_t count = 1;
+
+    expected = function(NULL, inputs, 3, &out, &count);
+    ck_assert_int_ne(expected, CORE_OK);
+    ck_assert_int_eq(core_compiled_call(compiled, inputs, 3, &out, 1),
+                     expected);
+    ck_assert_ptr_null(out);
+    core_compiled_release(compiled);
+}
+
+START_TEST(values_that_do_not_fit_a_mask_are_refused)
+{
+    world w = {.device = program_device};
+
+    is_refused(put_by_last, NUMBERS(&w, 1, 1, 4), FLOATS(1, 1, 1, 1),
+               NUMBERS(&w, 9, 3, 1));
+    is_refused(put_by_first, NUMBERS(&w, 1, 4, 1), FLOATS(1, 1, 1, 1),
+               NUMBERS(&w, 9, 1, 3));
+    is_refused(put_by_too_many, NUMBERS(&w, 1, 4, 1), FLOATS(1, 1, 1, 1),
+               FLOATS(5));
+}
+END_TEST
+
+/* The result has the layout that it has without a program. */
+START_TEST(a_tensor_that_is_not_row_major_keeps_its_layout)
+{
+    core_compiled *compiled =
+        compile_with(put_by_first, NULL, (core_compile_options){0});
+    world w = {.device = program_device, .ninputs = 3};
+
+    w.inputs[0] = CALL(t, NUMBERS(&w, 1, 4, 3));
+    w.inputs[1] = FLOATS(1, -1, 1);
+    w.inputs[2] = FLOATS(5);
+    for (int i = 0; i < 2; i++)
+        same_results(put_by_first, compiled, &w, 1);
+    w.inputs[1] = CALL(t, NUMBERS(&w, 1, 4, 3));
+    for (int i = 0; i < 2; i++)
+        same_results(put_by_first, compiled, &w, 1);
+    core_compiled_release(compiled);
+}
+END_TEST
+
 SUITE_ON_CPU_AND_SIM("compile/content_checks",
                      a_check_of_content_is_an_error_of_the_run,
                      a_check_of_a_weight_is_an_error_of_the_forward,
+                     checks_keep_their_order_in_fused_programs,
                      the_gradient_of_cumprod_depends_on_the_zeros_of_the_run,
-                     numbers_are_put_by_a_mask)
+                     the_gradient_of_cumprod_has_one_layout,
+                     numbers_are_put_by_a_mask,
+                     values_that_do_not_fit_a_mask_are_refused,
+                     a_tensor_that_is_not_row_major_keeps_its_layout)

@@ -238,6 +238,28 @@ START_TEST(files_decide_what_runs_on_parts_of_a_product)
 }
 END_TEST
 
+/* An input whose elements share memory can be measured, and nothing that was
+ * measured stays. */
+START_TEST(expanded_inputs_are_measured)
+{
+    world w = {.device = program_device};
+    uint32_t references;
+    core_tensor *row;
+    char *json;
+
+    add_input(&w, 256, 64);
+    add_input(&w, 64, 256);
+    add_input(&w, 1, 256);
+    OK(core_expand(w.inputs[2], (const int64_t[]){256, 256}, 2, false, &row));
+    w.inputs[2] = keep(row);
+    references = core_tensor_references(w.inputs[1]);
+    json = measured_call(product, &w);
+    ck_assert_msg(!strstr(json, "could not be measured"), "%s", json);
+    free(json);
+    ck_assert_uint_eq(core_tensor_references(w.inputs[1]), references);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -245,6 +267,7 @@ int main(void)
         a_file_that_is_damaged_or_of_others_is_no_choice,
         files_decide_how_many_rows_a_block_has,
         files_decide_what_runs_on_parts_of_a_product,
+        expanded_inputs_are_measured,
     };
     const test_suite suites[] = {{.name = "compile/tune",
                                   .setup = begin,
