@@ -8,6 +8,7 @@
 #include "compile/region.h"
 #include "compile/tune.h"
 
+#include "base/log.h"
 #include "base/memory.h"
 
 #include <string.h>
@@ -242,5 +243,9 @@ core_status core__tune_steps(const core__prepared *set, uint32_t first,
         status = choose(&p, ways, nways, out_way);
     }
     core__free(p.inside);
+    /* It may need memory for a second copy of the inputs. */
+    if (status != CORE_OK && status != CORE_ERROR_UNSUPPORTED)
+        core__log(CORE_LOG_WARNING, "compile", "%u steps are not measured: %s",
+                  count, core_error_message());
     return status;
 }

@@ -45,7 +45,7 @@ enum {
 /* The properties of a device that the core relies on. */
 typedef struct core_device_properties {
     uint32_t struct_size;
-    uint32_t flags;              /* CORE_DEVICE_… */
+    uint32_t flags;              /* CORE_DEVICE_…; other bits are 0 */
     uint64_t base_alignment;     /* of every allocation, a power of two */
     uint64_t granularity;        /* sizes are rounded up to it; >= 1 */
     uint64_t tail_padding;       /* readable bytes after every allocation */

@@ -12,9 +12,9 @@
 
 /* Check that the texts are UTF-8 and that there is a name, and that the numbers
  * agree with each other.  which: "the device". */
-void device_about_check(const core_device_information *about, const char *which,
-                        outcome *out);
-void device_about_check_properties(const core_device_properties *p,
-                                   const char *which, outcome *out);
+void device_checks_check(const core_device_information *about,
+                         const char *which, outcome *out);
+void device_checks_check_properties(const core_device_properties *p,
+                                    const char *which, outcome *out);
 
 #endif

@@ -717,7 +717,7 @@ static void unlisted_operator(suite *self, outcome *out, const test *one)
                       : "");
 }
 
-/* What never runs is not tested, and a plugin that has it is no faster. */
+/* A kernel that is never called cannot be tested, and makes nothing faster. */
 static void composed(suite *self, outcome *out, const test *one)
 {
     char name[TEST_NAME] = "";
