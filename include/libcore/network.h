@@ -25,6 +25,9 @@
  * A call returns the module, borrowed, or NULL after an error, which the scope
  * keeps.  core_module_retain makes one outlive its scope.
  *
+ * Threads.  Scopes are those of the calling thread (scope.h); nn.h and optim.h
+ * say how threads share modules and optimizers.
+ *
  * The calls with options are for C.  Options that are not named have the order
  * of the fields of their struct after struct_size, dims or kind. */
 
