@@ -4,7 +4,7 @@
 
 # check: the tests of the tree, as users build it.  Left out are, but with --full,
 # those of the emulated GPU whose kernels are compiled in the same way, and do the
-# same, in the section `sanitize`.
+# same, in the section `sanitize`, and calls with invalid arguments.
 section_check() {
     if [ $full = yes ]; then
         check "unit tests" "$main"
@@ -15,6 +15,7 @@ section_check() {
     # shellcheck disable=SC2016 # make expands it
     printf 'include Makefile\nlisted:\n\t@echo $(TESTS)\n' |
         make -s -C "$main" -f - listed | tr ' ' '\n' |
-        grep -vE '/test_gpu_(loops|row_registers)$' >"$logs/tests.txt"
+        grep -vE '/test_(gpu_(edges|loops|row_registers)|ops_hostile)$' \
+            >"$logs/tests.txt"
     check "unit tests" "$main" TESTS="$(tr '\n' ' ' <"$logs/tests.txt")"
 }

@@ -33,10 +33,11 @@ section_sanitize() {
     # Without --full the unit tests have the objects of the first build (ccache):
     # what they do to memory that they share with the library is still found.
     unit=
-    [ $full = yes ] || unit=UNIT_SANITIZE=
+    [ $full = yes ] || unit="UNIT_SANITIZE= $unit_optimization"
+    # shellcheck disable=SC2086 # a list
     check "address and undefined sanitizers" "$work/asan" TESTS="$tests" \
         check_PROGRAMS="tests/first_result $(programs "$tests")" \
-        ${kernels:+"$kernels"} ${unit:+"$unit"}
+        ${kernels:+"$kernels"} $unit
     use_build "$work/asan"
     try "training under the sanitizers" "$work/asan/core-train" \
         --model mlp --epochs 1 --limit 2000 --json

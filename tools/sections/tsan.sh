@@ -10,9 +10,11 @@ section_tsan() {
     sanitizer_options
     try "sources of a tarball" copy_sources "$work/tsan" || return
     # Without --full only baseline kernels: products and bf16, which share packed
-    # blocks between threads, are left out.
+    # blocks between threads, are left out.  The emulated GPU's kernels, whose
+    # threads are fibers, are the first build's.
     kernel_sets=
     [ $full = yes ] || kernel_sets=--disable-x86-isa
+    copied_objects='gpu/emulated/kernels/*'
     tools='core-info core-train'
     # shellcheck disable=SC2086 # a list, and empty or one option
     build "thread sanitizer" "$work/tsan" --enable-sanitize=thread \
@@ -45,10 +47,11 @@ tsan_tests() {
     if [ $full = yes ]; then
         pattern="$pattern|thread|\"sim|base/memory\.h"
     else
-        # These have the threads, and the host code, of test_cpu_reduce and
-        # test_cuda_driver.
-        left="$left|"'test_cpu_bf16$|test_autograd_deep|optim_many'
+        # These have the threads, and the host code, of test_cpu_reduce,
+        # test_loop_kernel, test_fusion and test_cuda_driver.
+        left="$left|"'test_cpu_bf16$|test_autograd_deep|optim_many|optim_cpu'
         left="$left|"'test_cpu_elementwise$|cuda_dnn_use|cuda_scaled|rocm_driver'
+        left="$left|test_loop_operators|test_tune"
     fi
     {
         find tests/unit -name 'test_*.c' -exec grep -lE "$pattern" {} +
