@@ -10,7 +10,7 @@
  * "h.0.attn.c_attn.weight".  A head has 64 features.  Tokens are numbers. */
 
 #include <libcore/core.h>
-#include <libcore/expressions.h>
+#include <libcore/network.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,18 +29,16 @@ typedef struct block {
 } block;
 
 typedef struct gpt2 {
-    core_device *device;
     core_tensor *tokens, *places, *norm[2];
     block blocks[LAYERS];
     int layers;
 } gpt2;
 
-static core_tensor *load(const gpt2 *g, const core_safetensors *file,
-                         const char *name)
+static core_tensor *load(const core_safetensors *file, const char *name)
 {
     core_tensor *t = NULL;
 
-    CORE_CHECK(core_safetensors_load(file, name, g->device, &t));
+    CORE_CHECK(core_safetensors_load(file, name, NULL, &t));
     return core_scope_own(core_scope_status(), &t);
 }
 
@@ -49,10 +47,10 @@ static void load_all(gpt2 *g, const core_safetensors *file)
 {
     char name[64] = "h.0.ln_1.weight";
 
-    g->tokens = load(g, file, "wte.weight");
-    g->places = load(g, file, "wpe.weight");
-    g->norm[0] = load(g, file, "ln_f.weight");
-    g->norm[1] = load(g, file, "ln_f.bias");
+    g->tokens = load(file, "wte.weight");
+    g->places = load(file, "wpe.weight");
+    g->norm[0] = load(file, "ln_f.weight");
+    g->norm[1] = load(file, "ln_f.bias");
     for (; g->layers < LAYERS && core_safetensors_has(file, name);
          g->layers++) {
         block *b = &g->blocks[g->layers];
@@ -61,10 +59,9 @@ static void load_all(gpt2 *g, const core_safetensors *file)
         for (int i = 0; i < 2 * PARTS; i++) {
             snprintf(name, sizeof name, "h.%d.%s.%s", g->layers, parts[i / 2],
                      i % 2 ? "bias" : "weight");
-            b->w[i / 2][i % 2] = load(g, file, name);
+            b->w[i / 2][i % 2] = load(file, name);
         }
-        b->keys = core_x_zeros(CORE_SIZES(1, heads, PLACES, HEAD), CORE_F32,
-                               g->device);
+        b->keys = core_x_zeros(CORE_SIZES(1, heads, PLACES, HEAD));
         b->values = core_x_zeros_like(b->keys);
         snprintf(name, sizeof name, "h.%d.ln_1.weight", g->layers + 1);
     }
@@ -112,7 +109,7 @@ static core_status next_token(gpt2 *g, const int64_t *tokens, int64_t count,
 {
     core_scope scope = core_scope_begin();
     core_tensor *x =
-        core_x_from_data(tokens, CORE_I64, CORE_SIZES(1, count), g->device);
+        core_x_from_data(tokens, CORE_I64, CORE_SIZES(1, count), NULL);
 
     x = core_x_add(core_x_embedding(g->tokens, x),
                    core_x_narrow(g->places, 0, at, count));
@@ -141,7 +138,7 @@ int main(int argc, char **argv)
         tokens[i] = atoll(argv[i + 4]);
     (void)core_inference_begin();
     CORE_CHECK(core_safetensors_open(argv[1], &file));
-    CORE_CHECK(core_device_find(argv[2], &g.device));
+    core_x_use_device(argv[2]);
     if (core_scope_status() == CORE_OK)
         load_all(&g, file);
     core_safetensors_close(file);
@@ -153,8 +150,5 @@ int main(int argc, char **argv)
         at = known;
         tokens[known++] = next;
     }
-    if (core_scope_end(scope) == CORE_OK)
-        return 0;
-    fprintf(stderr, "%s\n", core_error_message());
-    return 1;
+    return core_scope_exit(scope);
 }

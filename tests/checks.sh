@@ -22,6 +22,8 @@ copy_tree() {
     rm -rf "$work/tree"
     mkdir -p "$work/tree"
     cp -R "$root/core" "$root/backends" "$root/plugins" "$work/tree/"
+    mkdir "$work/tree/docs"
+    cp "$root/docs/architecture.md" "$work/tree/docs/"
     chmod -R u+w "$work/tree"
 }
 
@@ -62,6 +64,19 @@ ok 'an unused rule is detected' \
     detects folders 'core/io/.rules: nothing uses core/memory'
 
 copy_tree
+# shellcheck disable=SC2016 # the page's marks
+sed -i '/^| `random` |/s/ base |$/ nothing |/' \
+    "$work/tree/docs/architecture.md"
+ok 'a row of the table of folders that .rules contradicts is detected' \
+    detects folders 'architecture.md: core/random also builds on core/base'
+
+copy_tree
+# shellcheck disable=SC2016 # the page's marks
+sed -i '/^| `dlpack` |/d' "$work/tree/docs/architecture.md"
+ok 'a folder without a row is detected' \
+    detects folders 'architecture.md: core/dlpack is not a row of the table'
+
+copy_tree
 echo 'void core__memory_free_cached(const core_device *device);' \
     >>"$work/tree/core/base/memory.c"
 ok 'a function declared outside its folder is detected' \
@@ -76,6 +91,16 @@ for line in \
     echo "$line" >>"$work/tree/core/base/memory.c"
     ok "a function named outside its folder is detected: $line" \
         detects folders 'core/base/.rules does not allow core__memory_free_cac'
+done
+
+for line in \
+    'core_status core__infer_mm(core__inference *infer);' \
+    'void *const up = (void *)core__op_view;' \
+    'extern const core__gradient core__gradient_9;'; do
+    copy_tree
+    echo "$line" >>"$work/tree/core/base/memory.c"
+    ok "a function made by a macro or a generator is detected: $line" \
+        detects folders 'core/base/.rules does not allow core__.* of core/'
 done
 
 copy_tree
@@ -127,6 +152,24 @@ copy_tree
 echo '#include "gpu/host/host.h"' >>"$work/tree/backends/cpu/plugin.c"
 ok 'a plugin that includes files of another plugin is detected' \
     detects folders 'backends/cpu/plugin.c: gpu/host/host.h'
+
+copy_tree
+echo 'void gpu_stop(void); void *const up = (void *)gpu_stop;' \
+    >>"$work/tree/backends/cpu/plugin.c"
+ok 'a backend that names a function of another backend is detected' \
+    detects folders 'backends/cpu may not use gpu_stop of backends/gpu'
+
+copy_tree
+echo 'extern const gpu_driver cuda_driver;' \
+    >>"$work/tree/backends/gpu/host/move.c"
+ok 'a backend that names a variable of a later one is detected' \
+    detects folders 'backends/gpu may not use cuda_driver of backends/cuda'
+
+copy_tree
+echo 'void core__memory_free_cached(const void *device);' \
+    >>"$work/tree/plugins/sim/host.c"
+ok 'a plugin that names an internal function of the core is detected' \
+    detects folders 'plugins/sim/host.c names core__memory_free_cached'
 
 copy_tree
 mv "$work/tree/backends/gpu/kernels/norm.cu" \

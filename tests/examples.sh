@@ -146,7 +146,36 @@ int main(void)
 END
 }
 
-echo 1..21
+# A program that turns queries and keys with the function `rotate` of a file: their
+# products depend on the distance of the positions alone.
+calls_rotate() { # file
+    printf '#include <libcore/core.h>\n#include <libcore/network.h>\n'
+    printf '#include <stdio.h>\n'
+    cat "$1"
+    cat <<'END'
+static double product(core_tensor *q, core_tensor *k, int64_t at)
+{
+    q = core_x_select(rotate(q, at), 0, 0);
+    k = core_x_select(rotate(k, at + 2), 0, 0);
+    return core_x_item_float(core_x_sum(core_x_mul(q, k)));
+}
+
+int main(void)
+{
+    core_scope scope = core_scope_begin();
+    core_tensor *q = core_x_randn(CORE_SIZES(1, 8));
+    core_tensor *k = core_x_randn(CORE_SIZES(1, 8));
+    double change = product(q, k, 5) - product(q, k, 0);
+    double other = core_x_item_float(core_x_sum(core_x_mul(q, k)));
+
+    printf("far: %d near: %d\n", change > -1e-4 && change < 1e-4,
+           product(q, k, 0) != other);
+    return core_scope_exit(scope);
+}
+END
+}
+
+echo 1..22
 # Without them the other cases would be about nothing.
 ok 'modes.md has four examples' has_examples modes 4
 for program in 1 2 3 4; do
@@ -173,12 +202,15 @@ ok 'the first example prints a gradient, and the place of its error' \
     '(at ' '/expressions-1.c:18)'
 ok 'the second, a network, prints what the page says' \
     prints_as_expected expressions-2
-ok 'modules.md has two examples' has_examples modules 2
+ok 'modules.md has three examples' has_examples modules 3
 cd "$work" || exit
 ok 'the first, a network, prints what the page says' \
     prints_as_expected modules-1
 calls_residual "$work/modules-2.c" >"$work/residual.c"
 ok 'the second, a module, computes' prints residual 'out of place: 1'
+calls_rotate "$work/modules-3.c" >"$work/rotate.c"
+ok 'the third, rotary positions, depends on distances alone' \
+    prints rotate 'far: 1 near: 1'
 ok 'data.md has one example' has_examples data 1
 calls_train "$work/data-1.c" >"$work/loader.c"
 ok 'it reads each row in each epoch' prints loader 'rows: 3000'

@@ -127,6 +127,22 @@ split_goes_on() {
         "$(weights --epochs 4 --devices cpu,sim:0 --resume "$work/split")"
 }
 
+# Batches that threads read ahead are those that are read when they are needed,
+# also after a checkpoint in the middle of an epoch.
+any_loaders() { # ARGUMENT…
+    one=$(weights --loaders 0 "$@") || return
+    for loaders in 1 3; do
+        same "$one" "$(weights --loaders $loaders "$@")" || return
+    done
+}
+
+loaders_go_on() {
+    straight=$(weights --loaders 0 --epochs 2) || return
+    weights --loaders 2 --epochs 2 --steps 3 --save "$work/ahead" || return
+    same "$straight" \
+        "$(weights --loaders 1 --epochs 2 --resume "$work/ahead")"
+}
+
 another_seed() {
     one=$(weights --epochs 1 --seed 1) || return
     two=$(weights --epochs 1 --seed 2) || return
@@ -498,6 +514,7 @@ wrong_usage() {
     refuses 2 '--threads 0: must be an integer from 1 to 1024' --threads 0 ||
         return
     refuses 2 '--threads 1025: ' --threads 1025 || return
+    refuses 2 '--loaders 65: ' --loaders 65 || return
     refuses 2 '--device meta: ' --device meta || return
     refuses 2 'names a device twice' --device cpu --devices sim,cpu || return
     refuses 2 '--device cpu,cpu: must be one device' --device cpu,cpu || return
@@ -538,9 +555,9 @@ learns_to_see() {
 
 data_set idx_images "$data" 300 100
 if [ -n "${LIBCORE_TEST_LONG-}" ]; then
-    echo 1..49
+    echo 1..52
 else
-    echo 1..48
+    echo 1..51
 fi
 ok 'help and version are printed' helps
 ok 'the last line of the output is the result' shows_result
@@ -554,6 +571,10 @@ fi
 ok 'the loss falls' learns
 ok 'gzip files are read' packed_files
 ok 'the number of threads changes no bit' any_threads
+ok 'the number of loaders changes no bit' any_loaders --epochs 2
+ok 'nor do batches that are read ahead for a device' \
+    any_loaders --epochs 1 --device sim
+ok 'loaders resume in an epoch bit for bit' loaders_go_on
 ok 'one and several devices of any kind give the same bits' as_on_one --epochs 2
 ok 'a convolutional network gives the same bits on all devices' \
     as_on_one --model cnn --dropout 0.3 --steps 2 --limit 96 --batch 32

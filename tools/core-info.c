@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "info/comm.h"
 #include "info/compiled.h"
-#include "info/last_words.h"
+#include "info/crash_report.h"
 #include "info/printable.h"
 
 #include <libcore/device.h>
@@ -733,9 +733,9 @@ int main(int argc, char **argv)
     /* With LIBCORE_LOG they are written to the standard error. */
     if (!getenv("LIBCORE_LOG"))
         core_log_set_sink(collect_warning, NULL, CORE_LOG_WARNING);
-    last_words_begin();
+    crash_report_begin();
     status = core_plugins_load_all();
-    last_words_end();
+    crash_report_end();
     if (status != CORE_OK) {
         fprintf(stderr, "core-info: %s\n",
                 printable_text(core_error_message()));

@@ -48,6 +48,7 @@
     X(softmax)            \
     X(attention)          \
     X(recurrent)          \
+    X(cell)               \
     X(norm)               \
     X(batchnorm)
 

@@ -432,11 +432,11 @@ MATH_INLINE float gelu_tanh_f32(float x)
 
 /* --------------------------------------------------------- trigonometry -- */
 
-/* In f64, where the reduction is exact enough for |x| <= MATH_TURNS; beyond,
- * libm is called instead (`beyond` in backends/expressions). */
+/* The reduction is exact enough for |x| <= MATH_TURNS; beyond, libm is called
+ * instead (`beyond` in backends/expressions). */
 #define MATH_TURNS 1e6f
 
-/* x = quarter π/2 + r, |r| <= π/4; π/2 in parts of 33 bits. */
+/* In f64.  x = quarter π/2 + r, |r| <= π/4; π/2 in parts of 33 bits. */
 MATH_INLINE double math_reduce_turn(float x, int64_t *quarter)
 {
     double shifted = (double)x * 0x1.45f306dc9c883p-1 + 0x1.8p52;
@@ -470,6 +470,45 @@ MATH_INLINE double math_cos_small(double r)
     return MATH_FMA_F64(q, s, 1.0);
 }
 
+#if defined(__FMA__) || defined(__aarch64__)
+
+/* sin(x + turns π/2).  x = quarter π/2 + r + rest, with π/2 in three parts: what
+ * the first one leaves is exact, the second one is a product of two numbers.
+ * The sine is r + rest + s r q, the cosine is 1 - r rest + s q, with s = r², of
+ * which the part that is rounded off is about fma(r, r, -s). */
+MATH_INLINE float math_turn_f32(float x, uint32_t turns)
+{
+    float shifted = MATH_FMA_F32(x, 0x1.45f306p-1f, 0x1.8p23f);
+    float whole = shifted - 0x1.8p23f;
+    float left = MATH_FMA_F32(whole, -0x1.921fb6p0f, x);
+    float next = whole * 0x1.777a5cp-25f, r = left + next;
+    float rest = MATH_FMA_F32(whole, 0x1.777a5cp-25f, -next);
+    uint32_t quarter = math_bits_of_f32(shifted) + turns;
+    int odd = quarter & 1;
+    float s = r * r, first = odd ? 1 : r,
+          q = odd ? 0x1.99d65ep-16f : 0x1.7a86b2p-19f;
+
+    rest = MATH_FMA_F32(whole, 0x1.ee59dap-50f, rest + (left - r + next));
+    rest = odd ? MATH_FMA_F32(-r, rest, -0.5f * MATH_FMA_F32(r, r, -s)) : rest;
+    q = MATH_FMA_F32(q, s, odd ? -0x1.6c0c04p-10f : -0x1.a053f2p-13f);
+    q = MATH_FMA_F32(q, s, odd ? 0x1.55554ap-5f : 0x1.11117p-7f);
+    q = MATH_FMA_F32(q, s, odd ? -0.5f : -0x1.555556p-3f);
+    q = first + MATH_FMA_F32(q, s * first, rest);
+    return math_f32_of_bits(math_bits_of_f32(q) ^ (quarter & 2) << 30);
+}
+
+MATH_INLINE float sin_f32(float x)
+{
+    return x == 0 ? x : math_turn_f32(x, 0);
+}
+
+MATH_INLINE float cos_f32(float x)
+{
+    return math_turn_f32(x, 1);
+}
+
+#else
+
 MATH_INLINE float sin_f32(float x)
 {
     int64_t quarter;
@@ -488,6 +527,8 @@ MATH_INLINE float cos_f32(float x)
 
     return (float)((quarter + 1) & 2 ? -y : y);
 }
+
+#endif
 
 MATH_INLINE float tan_f32(float x)
 {

@@ -25,7 +25,7 @@ enum { LARGEST = CORE__KERNEL_CACHE_SIZE / 4, NAME = 64 };
 
 static const char suffix[] = ".kernel";
 static _Atomic uint64_t loaded, stored, refused, failed;
-static _Atomic bool told_refused, told_failed;
+static _Atomic bool reported_refused, reported_failed;
 
 core__kernel_cache_counts core__kernel_cache_get_counts(void)
 {
@@ -35,18 +35,18 @@ core__kernel_cache_counts core__kernel_cache_get_counts(void)
 }
 
 /* Counts, and warns once. */
-static void tell(_Atomic uint64_t *counter, _Atomic bool *told,
-                 const char *reason)
+static void count_and_warn_once(_Atomic uint64_t *counter,
+                                _Atomic bool *reported, const char *reason)
 {
     atomic_fetch_add(counter, 1);
-    if (!atomic_exchange(told, true))
+    if (!atomic_exchange(reported, true))
         core__log(CORE_LOG_WARNING, "compile",
                   "the kernel cache: %s; kernels are built instead", reason);
 }
 
 /* ----------------------------------------------------------------- paths -- */
 
-/* UNSUPPORTED: there is to be no folder; other errors are to be told. */
+/* UNSUPPORTED: there is to be no folder; other errors are reported. */
 static core_status folder(char *to, size_t capacity)
 {
     core_status status =
@@ -189,7 +189,7 @@ void core__kernel_cache_load(core_device *device, core_loop_program *program,
             core__format(text, sizeof text, "%s: %s", path, reason);
             if (bad)
                 unlink(path);
-            tell(&refused, &told_refused, text);
+            count_and_warn_once(&refused, &reported_refused, text);
         }
         if (*out_kernel)
             atomic_fetch_add(&loaded, 1);
@@ -304,7 +304,7 @@ void core__kernel_cache_store(core__loop_kernel *kernel,
             atomic_fetch_add(&stored, 1);
     }
     if (status != CORE_OK && status != CORE_ERROR_UNSUPPORTED)
-        tell(&failed, &told_failed, core_error_message());
+        count_and_warn_once(&failed, &reported_failed, core_error_message());
     core__free(data);
     core__error_restore(&before);
 }

@@ -15,16 +15,6 @@
 
 /* ------------------------------------------------------ without history -- */
 
-static const char *const names[] = {
-    [CORE_COLLECTIVE_ALL_REDUCE] = "core_all_reduce",
-    [CORE_COLLECTIVE_BROADCAST] = "broadcast",
-    [CORE_COLLECTIVE_ALL_GATHER] = "core_all_gather",
-    [CORE_COLLECTIVE_REDUCE_SCATTER] = "core_reduce_scatter",
-    [CORE_COLLECTIVE_ALL_TO_ALL] = "core_all_to_all",
-    [CORE_COLLECTIVE_REDUCE] = "core_reduce",
-    [CORE_COLLECTIVE_ALL_TO_ALL_COUNTS] = "core_all_to_all_rows",
-};
-
 static bool reduces(uint32_t kind)
 {
     return kind == CORE_COLLECTIVE_ALL_REDUCE ||
@@ -43,7 +33,7 @@ static core_status new_result(const core__collective *c,
         if (__builtin_mul_overflow(sizes[0], (int64_t)c->comm->size, &sizes[0]))
             return core__error(CORE_ERROR_SHAPE,
                                "%s: the result would have too many elements",
-                               names[c->kind]);
+                               core__collective_name(c->kind));
         ndim += ndim == 0;
     }
     if (c->kind == CORE_COLLECTIVE_REDUCE_SCATTER)
@@ -133,7 +123,7 @@ core_status core__collective_submit(const core__collective *c,
 
 static core_status check(const core__collective *c, const core_tensor *input)
 {
-    const char *name = names[c->kind];
+    const char *name = core__collective_name(c->kind);
 
     CORE_TRY(core__comm_check_tensor(c->comm, name, input));
     CORE_TRY(core__comm_check_kind(c->comm, name, c->kind));
@@ -193,7 +183,7 @@ static core_status compute_in_call(const core__collective *c,
     core_status status;
 
     *out = NULL;
-    CORE_TRY(core__comm_begin(c->comm, names[c->kind]));
+    CORE_TRY(core__comm_begin(c->comm, core__collective_name(c->kind)));
     status = compute(c, input, out);
     core__comm_end(c->comm);
     return status;
@@ -316,7 +306,7 @@ static core_status record(const core__collective *c, core_tensor *input,
                           core_tensor **out)
 {
     core_custom_function steps = {.struct_size = sizeof steps,
-                                  .name = names[c->kind],
+                                  .name = core__collective_name(c->kind),
                                   .forward = forward,
                                   .backward = backward,
                                   .release = release};
@@ -326,7 +316,7 @@ static core_status record(const core__collective *c, core_tensor *input,
         return core__error(CORE_ERROR_AUTOGRAD,
                            "%s: the input requires grad; only CORE_REDUCE_SUM "
                            "and CORE_REDUCE_AVG have a gradient",
-                           names[c->kind]);
+                           core__collective_name(c->kind));
     steps.context = keep(c);
     if (!steps.context)
         return CORE_ERROR_OUT_OF_MEMORY;
@@ -339,16 +329,19 @@ static core_status call(const core__collective *c, core_tensor *input,
     core__collective scalar = *c;
 
     if (!out)
-        return core__error_null(names[c->kind], "out_tensor");
+        return core__error_null(core__collective_name(c->kind), "out_tensor");
     *out = NULL;
     if (!c->comm || !input)
-        return core__error_null(names[c->kind], c->comm ? "input" : "comm");
+        return core__error_null(core__collective_name(c->kind),
+                                c->comm ? "input" : "comm");
     /* Below, 0 stands for collectives that reduce nothing. */
     if (!c->reduction && reduces(c->kind))
-        return core__comm_check_reduction(c->comm, names[c->kind], input->dtype,
-                                          c->reduction);
+        return core__comm_check_reduction(c->comm,
+                                          core__collective_name(c->kind),
+                                          input->dtype, c->reduction);
     if (c->kind == CORE_COLLECTIVE_ALL_TO_ALL_COUNTS)
-        CORE_TRY(core__comm_check_rows(c, names[c->kind], input));
+        CORE_TRY(
+            core__comm_check_rows(c, core__collective_name(c->kind), input));
     if (!core__tensor_requires_grad(input) || !core_grad_mode())
         return compute_in_call(c, input, out);
     scalar.scalar = c->kind == CORE_COLLECTIVE_ALL_GATHER && input->ndim == 0;

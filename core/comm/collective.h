@@ -24,11 +24,12 @@ core_status core__collective_submit(const core__collective *c,
                                     core_tensor *input, core_tensor *output);
 
 /* Collectives into a tensor that exists, without autograd; like the public
- * functions otherwise. */
-core_status core__reduce_scatter_into(core_comm *comm, core_tensor *input,
-                                      uint32_t reduction, core_tensor *output);
-core_status core__all_gather_into(core_comm *comm, core_tensor *input,
-                                  core_tensor *output);
+ * functions otherwise.  name: of the public function, for errors. */
+core_status core__reduce_scatter_into(core_comm *comm, const char *name,
+                                      core_tensor *input, uint32_t reduction,
+                                      core_tensor *output);
+core_status core__all_gather_into(core_comm *comm, const char *name,
+                                  core_tensor *input, core_tensor *output);
 
 /* checks.c; name: of the public function. */
 core_status core__comm_check_tensor(const core_comm *comm, const char *name,

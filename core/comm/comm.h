@@ -87,7 +87,7 @@ core_status core__comm_submit(core_comm *comm, core_collective *call,
 /* Tells the other ranks, at their next collective, that this one does not take
  * part in it, because of the thread's error: they get an error that names this
  * rank.  Waits for them, at most for the timeout.  The comm fails with the
- * thread's error.  Without comparison of calls the others cannot be told. */
+ * thread's error.  Without comparison of calls the others cannot be notified. */
 void core__comm_report(core_comm *comm);
 /* Runs it at once on host memory, in the calling thread. */
 core_status core__comm_run(core_comm *comm, const core_collective *call);
@@ -96,6 +96,10 @@ core_status core__comm_run(core_comm *comm, const core_collective *call);
  * the stream. */
 void core__comm_hold(core_comm *comm);
 void core__comm_let_go(core_comm *comm);
+
+/* The name of the public function of a kind of collective, "core_all_reduce"; it
+ * begins with "core_" for an unknown kind, too.  Static. */
+const char *core__collective_name(uint32_t kind);
 
 /* Stores the thread's error as the comm's, unless it has one. */
 void core__comm_fail(core_comm *comm);

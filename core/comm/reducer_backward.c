@@ -24,7 +24,8 @@ core_status core__bucket_average(core_reducer *reducer, core__bucket *bucket)
 
     if (!bucket->part)
         return core_all_reduce_(comm, bucket->memory, CORE_REDUCE_AVG);
-    CORE_TRY(core__reduce_scatter_into(comm, bucket->memory, CORE_REDUCE_AVG,
+    CORE_TRY(core__reduce_scatter_into(comm, "core_shard_backward",
+                                       bucket->memory, CORE_REDUCE_AVG,
                                        bucket->part));
     if (reducer->frees) {
         core__tensor_release(bucket->memory);

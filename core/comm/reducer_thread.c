@@ -11,6 +11,7 @@
 #include "base/thread.h"
 
 #include <signal.h>
+#include <string.h>
 #include <time.h>
 
 uint64_t core__reducer_now_ns(void)
@@ -105,8 +106,8 @@ core_status core__reducer_thread_start(core_reducer *reducer)
     if (failed) {
         destroy(reducer);
         return core__error(CORE_ERROR_OUT_OF_MEMORY,
-                           "core_reducer_create: no thread can be created for "
-                           "the collectives");
+                           "core_reducer_create: cannot create a thread: %s",
+                           strerror(failed));
     }
     return CORE_OK;
 }

@@ -26,24 +26,6 @@ enum { KIND_FAILED = 255 };
 
 /* ---------------------------------------------------------- comparison -- */
 
-static const char *kind_name(uint32_t kind)
-{
-    static const char *const names[] = {
-        [CORE_COLLECTIVE_ALL_REDUCE] = "all_reduce",
-        [CORE_COLLECTIVE_BROADCAST] = "broadcast",
-        [CORE_COLLECTIVE_ALL_GATHER] = "all_gather",
-        [CORE_COLLECTIVE_REDUCE_SCATTER] = "reduce_scatter",
-        [CORE_COLLECTIVE_ALL_TO_ALL] = "all_to_all",
-        [CORE_COLLECTIVE_SEND] = "send",
-        [CORE_COLLECTIVE_RECV] = "recv",
-        [CORE_COLLECTIVE_BARRIER] = "barrier",
-        [CORE_COLLECTIVE_REDUCE] = "reduce",
-        [CORE_COLLECTIVE_ALL_TO_ALL_COUNTS] = "all_to_all_rows",
-    };
-
-    return kind >= 1 && kind < sizeof names / sizeof *names ? names[kind] : "?";
-}
-
 static const char *reduction_name(uint32_t reduction)
 {
     static const char *const names[] = {"",      "(sum)", "(prod)",
@@ -55,8 +37,9 @@ static const char *reduction_name(uint32_t reduction)
 /* "all_reduce(sum) of 12 f32 (collective 7)" */
 static void describe(const core__comm_header *header, char *text, size_t size)
 {
-    int used = snprintf(text, size, "%s%s", kind_name(header->kind),
-                        reduction_name(header->reduction));
+    const char *name = core__collective_name(header->kind) + strlen("core_");
+    int used =
+        snprintf(text, size, "%s%s", name, reduction_name(header->reduction));
 
     if (header->kind != CORE_COLLECTIVE_BARRIER)
         used += snprintf(

@@ -112,9 +112,8 @@ static core_status check(core_tensor *const *parameters, size_t count,
     for (size_t i = 0; parameters && i < count; i++)
         if (parameters[i] && !(parameters[i]->flags & CORE__TENSOR_DENSE))
             return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                               "core_shard_create: the memory of parameter %zu "
-                               "has gaps; core_contiguous makes a copy that "
-                               "has none",
+                               "core_shard_create: parameter %zu is not dense; "
+                               "core_contiguous makes a copy that is",
                                i);
     return CORE_OK;
 }
@@ -400,8 +399,8 @@ static core_status unpack(const core_reducer *reducer,
 static core_status gather_bucket(core_reducer *reducer, core__bucket *bucket)
 {
     CORE_TRY(core__bucket_allocate(reducer, bucket));
-    CORE_TRY(
-        core__all_gather_into(reducer->comm, bucket->part, bucket->memory));
+    CORE_TRY(core__all_gather_into(reducer->comm, "core_shard_gather",
+                                   bucket->part, bucket->memory));
     CORE_TRY(unpack(reducer, bucket));
     if (!reducer->frees)
         return CORE_OK;

@@ -327,12 +327,15 @@ static core_status check_texts(const core_safetensors *file, const char *path,
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char *text = core_safetensors_text(file, names[i]);
 
-        if (!text || (expected[i] && strcmp(text, expected[i]) != 0))
+        if (!text)
+            return core__error(CORE_ERROR_CORRUPT,
+                               "core_shard_load: %s: there is no \"%s\"", path,
+                               names[i]);
+        if (expected[i] && strcmp(text, expected[i]) != 0)
             return core__error(CORE_ERROR_CORRUPT,
                                "core_shard_load: %s: \"%s\" is \"%.40s\"; "
                                "expected is \"%.40s\"",
-                               path, names[i], text ? text : "missing",
-                               expected[i] ? expected[i] : "a text");
+                               path, names[i], text, expected[i]);
     }
     return CORE_OK;
 }

@@ -1054,14 +1054,18 @@ static core_status call_entry(const call *c, core__compiled_entry *entry)
     return status;
 }
 
-static core_status call_guarded(call *c)
+/* Where none was found quickly. */
+static core_status __attribute__((noinline)) call_with_record(call *c)
 {
     core_compiled *compiled = c->compiled;
-    core__compiled_entry *entry = find_quickly(c);
+    core__compiled_entry *entry;
+    uint32_t input;
+    const char *reason =
+        core__guard_refuses_inputs(c->inputs, c->ninputs, &input);
     core_status status;
 
-    if (core__likely(entry != NULL))
-        return call_entry(c, entry);
+    if (reason)
+        return refused(c, reason, input);
     status =
         core__guard_make(&c->guard, c->inputs, c->ninputs, c->noutputs,
                          compiled->options.key, compiled->options.key_size);
@@ -1094,8 +1098,8 @@ static core_status __attribute__((cold, noinline)) call_paused(call *c)
 static core_status call_any(call *c)
 {
     const core__thread *self = core__thread_self();
+    core__compiled_entry *entry;
     const char *reason;
-    uint32_t input;
 
     if (core__unlikely(self->lazy != NULL))
         return call_paused(c);
@@ -1103,8 +1107,12 @@ static core_status call_any(call *c)
         count(&c->compiled->inlined_calls, 1);
         return run_function(c);
     }
-    reason = core__guard_refuses(self, c->inputs, c->ninputs, &input);
-    return reason ? refused(c, reason, input) : call_guarded(c);
+    reason = core__guard_refuses_thread(self);
+    if (core__unlikely(reason != NULL))
+        return refused(c, reason, UINT32_MAX);
+    entry = find_quickly(c);
+    return core__likely(entry != NULL) ? call_entry(c, entry)
+                                       : call_with_record(c);
 }
 
 core_status core_compiled_call(core_compiled *compiled,

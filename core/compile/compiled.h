@@ -53,14 +53,14 @@ typedef struct core__guard {
 
 /* Why a call cannot be served by a program, whatever its function does; NULL:
  * it can.  *out_input: the input that the reason is about, or UINT32_MAX. */
-const char *core__guard_refuses(const core__thread *self,
-                                core_tensor *const *inputs, size_t ninputs,
-                                uint32_t *out_input);
+const char *core__guard_refuses_thread(const core__thread *self);
+const char *core__guard_refuses_inputs(core_tensor *const *inputs,
+                                       size_t ninputs, uint32_t *out_input);
 core_status core__guard_make(core__guard *guard, core_tensor *const *inputs,
                              size_t ninputs, size_t noutputs, const void *key,
                              size_t key_size);
-/* True if the record of a call is equal to this one.  False for many inputs,
- * whose records must be made and compared. */
+/* True if the record of a call is equal to this one, and its inputs are not
+ * refused.  False for many inputs, whose records must be made and compared. */
 bool core__guard_holds(const unsigned char *bytes, size_t size,
                        core_tensor *const *inputs, size_t ninputs,
                        size_t noutputs, const void *key, size_t key_size);

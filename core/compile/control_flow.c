@@ -4,7 +4,7 @@
 /* Branches and loops (libcore/control_flow.h): called, recorded and run. */
 
 #include "compile/batched_region.h"
-#include "compile/loop_second.h"
+#include "compile/loop_second_derivative.h"
 #include "compile/run.h"
 
 #include "autograd/graph/autograd_meta.h"

@@ -5,6 +5,7 @@
 
 #include "compile/epilogue.h"
 #include "compile/prepared.h"
+#include "compile/tune.h"
 
 #include "base/memory.h"
 #include "codegen/loop_kernel.h"
@@ -46,19 +47,23 @@ static uint64_t start_of(const search *s, const core__operand_tensor *tensor)
 
 /* ----------------------------------------------------------------- steps -- */
 
-static bool is_product(const core__step *step)
+bool core__epilogue_follows(const core_operator *op)
 {
     static const uint32_t ids[] = {CORE_OP_MM, CORE_OP_ADDMM, CORE_OP_BMM,
                                    CORE_OP_BADDBMM, CORE_OP_CONVOLUTION};
 
-    if (step->kind != CORE__STEP_LAUNCH || step->index == CORE__NO_VALUE ||
-        step->launch->nresults != 1 || step->launch->loop ||
-        step->launch->kernel->prepare)
-        return false;
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
-        if (step->launch->run->op->id == ids[i])
+        if (op->id == ids[i])
             return true;
     return false;
+}
+
+static bool is_product(const core__step *step)
+{
+    return step->kind == CORE__STEP_LAUNCH && step->index != CORE__NO_VALUE &&
+           step->launch->nresults == 1 && !step->launch->loop &&
+           !step->launch->kernel->prepare &&
+           core__epilogue_follows(step->launch->run->op);
 }
 
 /* The result is the last tensor of a launch. */
@@ -156,6 +161,23 @@ static bool overwrites(const search *s, const core__step *product,
     return false;
 }
 
+/* Measures whether the two are. */
+/* Why the epilogue is not used after it was measured; NULL: it is faster. */
+static const char *measure(const search *s, uint32_t step)
+{
+    static const core__tuning ways[] = {{.epilogues = 0}, {.epilogues = 1}};
+    core__error_record before;
+    uint32_t way = 0;
+    core_status status;
+
+    core__error_save(&before);
+    status = core__tune_steps(s->set, step, 2, ways, 2, &way);
+    core__error_restore(&before);
+    if (status != CORE_OK)
+        return "it could not be measured";
+    return way == 1 ? NULL : "measured: it is not faster";
+}
+
 /* Makes the epilogue of a product and the step after it.  *out_reason: why it
  * is none. */
 static core_status make(const search *s, uint32_t step, core__epilogue *to,
@@ -173,7 +195,7 @@ static core_status make(const search *s, uint32_t step, core__epilogue *to,
         *out_reason = "it does not read the result";
     else if (is_in_chain(s->set, step + 1))
         *out_reason = "it runs on blocks of rows with what follows it";
-    else if (!s->always)
+    else if (!s->always && !s->set->fusion->measured)
         *out_reason = "it is not expected to be faster";
     else if (overwrites(s, product, group))
         *out_reason = "it writes in the memory of what the product reads";
@@ -185,6 +207,11 @@ static core_status make(const search *s, uint32_t step, core__epilogue *to,
         CORE_TRY(core__epilogue_loop(loop, to->result, sizes, &to->loop));
     if (!*out_reason && !to->loop)
         *out_reason = "it reads its operands in another order";
+    if (!*out_reason && !s->always) {
+        *out_reason = measure(s, step);
+        if (*out_reason)
+            core__free(to->loop);
+    }
     return CORE_OK;
 }
 
@@ -263,7 +290,8 @@ static const char *reason_of(const core__prepared *set)
 core_status core__epilogues_find(core__prepared *set, core__row_memory *memory,
                                  core__epilogues *out)
 {
-    search s = {set, memory, out, set->fusion->always};
+    search s = {set, memory, out,
+                set->fusion->always || set->program->tuning.epilogues};
 
     out->facts = core__alloc_zero(sizeof *out->facts);
     if (!out->facts)

@@ -62,6 +62,9 @@ core_status core__epilogues_find(core__prepared *set, core__row_memory *memory,
 core_status core__epilogues_make_steps(core__prepared *set);
 void core__epilogues_free(core__epilogues *epilogues);
 
+/* Whether a group can run on parts of the result of an operator. */
+bool core__epilogue_follows(const core_operator *op);
+
 core__epilogue_facts *core__epilogue_facts_retain(core__epilogue_facts *facts);
 /* Accepts NULL. */
 void core__epilogue_facts_release(core__epilogue_facts *facts);

@@ -94,13 +94,31 @@ static core_status mode_of(const core_program *program, uint32_t *out_mode)
 /* ---------------------------------------------------------------- cost -- */
 
 /* A launch of a fused kernel costs a little more than one of an operator's.
- * From about 32 KiB on, what is not read and not written takes longer. */
-enum { SAVED_AT_LEAST = 32 << 10 };
+ * From about 32 KiB on, what is not read and not written takes longer.  Each
+ * launch less counts as a number of bytes: on the CPU it takes some 40 ns, in a
+ * queue microseconds. */
+enum {
+    SAVED_AT_LEAST = 32 << 10,
+    SAVED_BY_A_LAUNCH = 2 << 10,
+    SAVED_BY_A_LAUNCH_IN_A_QUEUE = 16 << 10,
+    /* Bytes of a result of groups that do not read each other. */
+    JOINED_AT_MOST = 16 << 10,
+    JOINED_AT_MOST_IN_A_QUEUE = 64 << 10
+};
 
-static const char *not_worth(const core__fused_group *group, uint32_t mode)
+static uint64_t saved_by_a_launch(const core_device *device)
 {
-    return mode == CORE_COMPILE_CODEGEN_AUTO &&
-                   group->bytes_saved < SAVED_AT_LEAST
+    return device->synchronous ? SAVED_BY_A_LAUNCH
+                               : SAVED_BY_A_LAUNCH_IN_A_QUEUE;
+}
+
+static const char *not_worth(const core__fused_group *group,
+                             const core_device *device, uint32_t mode)
+{
+    uint64_t saved =
+        group->bytes_saved + (group->count - 1) * saved_by_a_launch(device);
+
+    return mode == CORE_COMPILE_CODEGEN_AUTO && saved < SAVED_AT_LEAST
                ? "a kernel is not expected to be faster: the results are small"
                : NULL;
 }
@@ -278,6 +296,7 @@ static core_status make_group(core_program *program, core_device *device,
 {
     const uint32_t *nodes = fusion->order + group->first;
     core_loop_program *loop;
+    const char *worth;
     core_status status;
 
     if (!has_outputs(program, nodes, group, is_read))
@@ -288,13 +307,13 @@ static core_status make_group(core_program *program, core_device *device,
     if (status != CORE_OK)
         return status;
     group->bytes_saved = bytes_saved(program, nodes, group);
-    group->division = program->division;
+    group->division = program->tuning.division;
     /* With streams, a call ends before its work. */
     if (mode == CORE__CODEGEN_MEASURED && !device->synchronous)
         mode = CORE_COMPILE_CODEGEN_AUTO;
-    status = not_worth(group, mode)
-                 ? set_reason(group, not_worth(group, mode))
-                 : build(program, device, group, loop, &fusion->waits);
+    worth = not_worth(group, device, mode);
+    status = worth ? set_reason(group, worth)
+                   : build(program, device, group, loop, &fusion->waits);
     core__loop_program_release(loop);
     return status == CORE_OK && mode == CORE__CODEGEN_MEASURED
                ? choose(program, device, nodes, group)
@@ -339,6 +358,21 @@ static core_status make_groups(core_program *program, core_device *device,
     return CORE_OK;
 }
 
+/* What is joined of a program's groups (fusion_independent.c). */
+static void choose_joined(const core__fusion *fusion, core__grouping *to)
+{
+    const core_device *device = fusion->device;
+
+    to->joined_most =
+        device->synchronous ? JOINED_AT_MOST : JOINED_AT_MOST_IN_A_QUEUE;
+    to->joined_least =
+        fusion->always
+            ? 2
+            : 1 + (uint32_t)(SAVED_AT_LEAST / saved_by_a_launch(device));
+    to->has_epilogues =
+        fusion->always && device->interfaces.codegen.launch_after;
+}
+
 static core_status fuse(core_program *program, core_device *device,
                         core_tensor *const *tensors, uint32_t mode,
                         core__fusion *fusion)
@@ -348,9 +382,11 @@ static core_status fuse(core_program *program, core_device *device,
                             .tensors = tensors,
                             .order = fusion->order,
                             .group = core__alloc_zero(size)};
-    core_status status =
-        found.group ? core__fusion_group(&found) : core__error_memory(size);
+    core_status status;
 
+    choose_joined(fusion, &found);
+    status =
+        found.group ? core__fusion_group(&found) : core__error_memory(size);
     fusion->ends = found.ends;
     fusion->nends = found.nends;
     if (status == CORE_OK)
@@ -395,6 +431,7 @@ core_status core__fusion_new(core_program *program, core_device *device,
     if (status == CORE_OK)
         status = core__program_order(program, fusion->order);
     fusion->always = mode == CORE_COMPILE_CODEGEN_ON;
+    fusion->measured = mode == CORE__CODEGEN_MEASURED && device->synchronous;
     if (mode == CORE_COMPILE_CODEGEN_OFF)
         fusion->reason = "codegen is off";
     else if (!device->interfaces.codegen.build)

@@ -61,6 +61,7 @@ typedef struct core__fusion {
     uint32_t ngroups, nends;
     const char *reason; /* why nothing is fused; NULL: something could be */
     bool always;        /* also where it is not expected to be faster */
+    bool measured;      /* what is faster (tune.h) */
 } core__fusion;
 
 /* Finds the groups of a program and builds their kernels.  tensors: by value,
@@ -98,6 +99,11 @@ typedef struct core__grouping {
     uint32_t *order; /* in which they can run; replaced */
     uint32_t *group; /* by node */
     uint32_t ngroups;
+    /* Groups that do not read each other are joined if there are so many, and
+     * each result has so many bytes. */
+    uint32_t joined_least;
+    uint64_t joined_most;
+    bool has_epilogues; /* (epilogue.h) */
     core__operator_reason *ends;
     uint32_t nends;
 } core__grouping;

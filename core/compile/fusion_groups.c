@@ -14,50 +14,19 @@
  * first have the earliest stage, and then a later one where that puts them in a
  * group with what reads their results. */
 
-#include "compile/fusion.h"
+#include "compile/fusion_finding.h"
 
 #include "base/memory.h"
 
 #include <string.h>
 
-enum { NONE = UINT32_MAX, SPACES = 64 };
+enum { NONE = CORE__FUSION_NONE, SPACES = CORE__FUSION_SPACES };
 
-typedef struct finding {
-    const core_program *program;
-    core__grouping *to;
-    uint32_t *space; /* by node; NONE: it cannot be fused */
-    uint32_t *stage;
-    uint32_t *bound; /* the latest stage that what reads its result allows */
-    bool *gains;     /* by node: at that stage it is in a group with a reader */
-    uint32_t *group; /* by node: an earlier node of the group, or itself */
-    uint32_t *lead;  /* by node: the first node of the numbered group */
-    uint32_t *next;  /* by node: the next one of the numbered group; NONE */
-    uint32_t *place; /* by node: where it is in the order */
-    uint32_t *uses;  /* by value: how often nodes read it */
-    uint32_t *seen;  /* by value: a node that reads it; NONE: none so far */
-    const char **refused; /* by node; NULL: it can be fused */
-    const core__program_type *spaces[SPACES];
-    uint32_t nspaces;
-    uint32_t node; /* that is looked at */
-    bool loses;
-} finding;
-
-static bool can_fuse(const finding *f, uint32_t node)
-{
-    return f->space[node] != NONE;
-}
+typedef core__finding finding;
 
 static bool same_space(const finding *f, uint32_t a, uint32_t b)
 {
-    return can_fuse(f, a) && f->space[a] == f->space[b];
-}
-
-/* The node that computes a value; NONE: it is an input. */
-static uint32_t maker_of(const finding *f, uint32_t value)
-{
-    const core__program_value *v = &f->program->values[value];
-
-    return v->source == CORE__VALUE_OF_NODE ? v->index : NONE;
+    return core__can_fuse(f, a) && f->space[a] == f->space[b];
 }
 
 /* --------------------------------------------------------------- spaces -- */
@@ -102,7 +71,8 @@ static core_status set_spaces(finding *f)
 
 static uint32_t growth(const finding *f, uint32_t from, uint32_t to)
 {
-    return same_space(f, from, to) || (!can_fuse(f, from) && can_fuse(f, to))
+    return same_space(f, from, to) ||
+                   (!core__can_fuse(f, from) && core__can_fuse(f, to))
                ? 0
                : 1;
 }
@@ -110,7 +80,7 @@ static uint32_t growth(const finding *f, uint32_t from, uint32_t to)
 static void raise_stage(void *context, uint32_t value)
 {
     finding *f = context;
-    uint32_t from = maker_of(f, value), least;
+    uint32_t from = core__maker_of(f, value), least;
 
     f->uses[value]++;
     if (from == NONE)
@@ -120,11 +90,11 @@ static void raise_stage(void *context, uint32_t value)
         f->stage[f->node] = least;
 }
 
-/* Random operators, and those of programs and plugins, keep their order. */
+/* Random operators, checks, and operators of programs and plugins, keep their
+ * order. */
 static bool keeps_order(const core__program_node *node)
 {
-    return !node->op || node->op->registrations || node->draws > 0 ||
-           node->regions;
+    return core__node_acts(node) || node->op->registrations || node->regions;
 }
 
 static void set_earliest(finding *f)
@@ -150,9 +120,9 @@ static void set_earliest(finding *f)
 static void lower_bound(void *context, uint32_t value)
 {
     finding *f = context;
-    uint32_t maker = maker_of(f, value), most;
+    uint32_t maker = core__maker_of(f, value), most;
 
-    if (maker == NONE || !can_fuse(f, maker))
+    if (maker == NONE || !core__can_fuse(f, maker))
         return;
     most = f->stage[f->node] - growth(f, maker, f->node);
     if (most < f->bound[maker])
@@ -167,7 +137,7 @@ static void lower_bound(void *context, uint32_t value)
 static void look_at_argument(void *context, uint32_t value)
 {
     finding *f = context;
-    uint32_t maker = maker_of(f, value);
+    uint32_t maker = core__maker_of(f, value);
 
     if (maker != NONE && same_space(f, maker, f->node) &&
         f->stage[maker] == f->stage[f->node] &&
@@ -193,17 +163,10 @@ static void set_latest(finding *f)
 
 /* --------------------------------------------------------------- groups -- */
 
-static uint32_t first_of(const finding *f, uint32_t node)
+void core__finding_join(finding *f, uint32_t a, uint32_t b)
 {
-    while (f->group[node] != node)
-        node = f->group[node];
-    return node;
-}
-
-static void join(finding *f, uint32_t a, uint32_t b)
-{
-    a = first_of(f, a);
-    b = first_of(f, b);
+    a = core__first_of(f, a);
+    b = core__first_of(f, b);
     if (f->place[a] < f->place[b])
         f->group[b] = a;
     else
@@ -220,17 +183,17 @@ static bool together(const finding *f, uint32_t a, uint32_t b)
 static void join_by_value(void *context, uint32_t value)
 {
     finding *f = context;
-    uint32_t maker = maker_of(f, value), other = f->seen[value];
+    uint32_t maker = core__maker_of(f, value), other = f->seen[value];
 
     if (maker != NONE && together(f, maker, f->node)) {
-        join(f, maker, f->node);
+        core__finding_join(f, maker, f->node);
         return;
     }
     if (!same_sizes(&f->program->values[value].type,
                     f->spaces[f->space[f->node]]))
         return;
     if (other != NONE && together(f, other, f->node))
-        join(f, other, f->node);
+        core__finding_join(f, other, f->node);
     f->seen[value] = f->node;
 }
 
@@ -240,7 +203,7 @@ static void join_all(finding *f)
         f->group[n] = n;
     for (uint32_t i = 0; i < f->program->nnodes; i++) {
         f->node = f->to->order[i];
-        if (can_fuse(f, f->node))
+        if (core__can_fuse(f, f->node))
             core__node_each_value(&f->program->nodes[f->node], join_by_value,
                                   f);
     }
@@ -268,7 +231,7 @@ static bool has(const counting *c, uint32_t node)
 static void count_input(void *context, uint32_t value)
 {
     counting *c = context;
-    uint32_t maker = maker_of(c->f, value);
+    uint32_t maker = core__maker_of(c->f, value);
 
     if (c->operands > CORE_LOOP_MAX_OPERANDS ||
         (maker != NONE && has(c, maker)))
@@ -281,7 +244,7 @@ static void count_input(void *context, uint32_t value)
     c->operands++;
 }
 
-static bool fits(const finding *f, const uint32_t *nodes, uint32_t count)
+bool core__finding_fits(const finding *f, const uint32_t *nodes, uint32_t count)
 {
     counting c = {f, nodes, count, 0, {0}};
 
@@ -310,7 +273,7 @@ static void number_group(finding *f, const uint32_t *nodes, uint32_t count)
 {
     if (count < 2)
         return;
-    if (!fits(f, nodes, count)) {
+    if (!core__finding_fits(f, nodes, count)) {
         number_group(f, nodes, count / 2);
         number_group(f, nodes + count / 2, count - count / 2);
         return;
@@ -331,11 +294,11 @@ static void number_all(finding *f, uint32_t *nodes)
     for (uint32_t i = 0; i < nnodes; i++) {
         uint32_t first = f->to->order[i], count = 0;
 
-        if (!can_fuse(f, first) || first_of(f, first) != first)
+        if (!core__can_fuse(f, first) || core__first_of(f, first) != first)
             continue;
         for (uint32_t k = i; k < nnodes; k++)
-            if (can_fuse(f, f->to->order[k]) &&
-                first_of(f, f->to->order[k]) == first)
+            if (core__can_fuse(f, f->to->order[k]) &&
+                core__first_of(f, f->to->order[k]) == first)
                 nodes[count++] = f->to->order[k];
         number_group(f, nodes, count);
     }
@@ -355,7 +318,7 @@ typedef struct ordering {
 static void check_made(void *context, uint32_t value)
 {
     ordering *o = context;
-    uint32_t maker = maker_of(o->f, value);
+    uint32_t maker = core__maker_of(o->f, value);
 
     if (maker != NONE && !o->done[maker] &&
         (o->group == 0 || o->f->to->group[maker] != o->group))
@@ -445,9 +408,9 @@ static void tell_end(void *context, uint32_t value)
 {
     ending *e = context;
     const finding *f = e->f;
-    uint32_t to = f->node, from = maker_of(f, value);
+    uint32_t to = f->node, from = core__maker_of(f, value);
 
-    if (from == NONE || (!can_fuse(f, from) && !can_fuse(f, to)))
+    if (from == NONE || (!core__can_fuse(f, from) && !core__can_fuse(f, to)))
         return;
     if (f->refused[from])
         tell(e, from, f->refused[from]);
@@ -508,6 +471,9 @@ core_status core__fusion_group(core__grouping *to)
         set_earliest(&f);
         set_latest(&f);
         join_all(&f);
+        status = core__finding_join_independent(&f);
+    }
+    if (status == CORE_OK) {
         number_all(&f, o.order);
         order_nodes(&o);
         status = tell_ends(&f, o.done);

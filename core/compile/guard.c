@@ -40,8 +40,13 @@ typedef struct guard_input {
     int64_t place;   /* bytes from the first element of input `shares` */
     uint32_t shares; /* the first input on the same storage */
     uint32_t same;   /* the first input that is the same tensor */
+    union {
+        struct {
+            uint8_t ndim, dtype;
+        };
+        uint16_t kind;
+    };
     uint16_t flags;
-    uint8_t ndim, dtype;
     uint32_t facts;
 } guard_input;
 
@@ -51,6 +56,9 @@ _Static_assert(
 
 static const uint64_t compared_keys =
     CORE__KEYS_SLOTS | CORE__KEYS_REQUIRES_GRAD | CORE__KEYS_TENSOR;
+/* Of tensors that stand for others. */
+static const uint64_t refused_keys =
+    CORE__KEYS_FUNCTIONALITY & ~CORE__KEYS_TENSOR;
 /* Layers that only observe make no difference. */
 static const uint32_t compared_layers =
     (uint32_t) ~(CORE__KEY_TRACE | CORE__KEY_PROFILER | CORE__KEYS_MODE);
@@ -59,28 +67,27 @@ static const uint16_t compared_flags =
 
 /* ------------------------------------------------------------ refusals -- */
 
-const char *core__guard_refuses(const core__thread *self,
-                                core_tensor *const *inputs, size_t ninputs,
-                                uint32_t *out_input)
+const char *core__guard_refuses_thread(const core__thread *self)
 {
-    const uint64_t expected = CORE__KEYS_FUNCTIONALITY & ~CORE__KEYS_TENSOR;
-
-    *out_input = UINT32_MAX;
     if (core__unlikely(self->modes[0] || self->modes[1]))
         return "a mode is active, which sees the calls of the function";
     if (core__unlikely(self->saved_hooks != NULL))
         return "hooks for saved tensors are active";
-    if (core__unlikely(self->anomaly))
-        return "anomaly mode is on";
+    return core__unlikely(self->anomaly) ? "anomaly mode is on" : NULL;
+}
+
+const char *core__guard_refuses_inputs(core_tensor *const *inputs,
+                                       size_t ninputs, uint32_t *out_input)
+{
     for (uint32_t i = 0; i < ninputs; i++) {
         const core_tensor *input = inputs[i];
 
         *out_input = i;
-        if (core__unlikely(!input->storage))
+        if (!input->storage)
             return "an input is on \"meta\"";
-        if (core__unlikely(input->keys & expected))
+        if (input->keys & refused_keys)
             return "an input stands for something else in a transformation";
-        if (core__unlikely(core__view_is_stale(input)))
+        if (core__view_is_stale(input))
             return "an input is a view whose base was changed in place";
     }
     *out_input = UINT32_MAX;
@@ -165,9 +172,8 @@ static inline unsigned char *put_input(const seen_inputs *seen,
         .keys = input->keys & compared_keys,
         .shares = first_on_storage(seen, inputs, i),
         .same = i,
+        .kind = input->kind,
         .flags = input->flags & compared_flags,
-        .ndim = input->ndim,
-        .dtype = input->dtype,
         .facts = facts_of(input, size),
     };
 
@@ -259,34 +265,77 @@ core_status core__guard_make(core__guard *guard, core_tensor *const *inputs,
 /* ------------------------------------------------------------ comparing -- */
 
 /* Compares with a record without making one: a call of a small function would
- * spend most of its time on that. */
-static inline bool input_holds(const guard_input *record,
-                               core_tensor *const *inputs, uint32_t i)
-{
-    const core_tensor *input = inputs[i], *first = inputs[record->shares];
-    uint32_t size = core__dtype_size(input->dtype);
-    const int64_t *dims = (const int64_t *)(const void *)(record + 1);
-    uint32_t ndims = 2u * record->ndim;
+ * spend most of its time on that.  A record is of a call that the guards did not
+ * refuse, so neither is one with an equal record. */
 
-    if (input->ndim != record->ndim || input->dtype != record->dtype ||
-        input->device != record->device ||
-        (input->keys & compared_keys) != record->keys ||
-        (input->flags & compared_flags) != record->flags ||
-        first->storage != input->storage ||
-        facts_of(input, size) != record->facts)
-        return false;
-    for (uint32_t k = 0; k < ndims; k++)
-        if (dims[k] != input->sizes[k])
-            return false;
-    if (record->shares != i)
-        return record->place ==
-                   input->offset * size -
-                       first->offset * core__dtype_size(first->dtype) &&
-               record->same == first_same(inputs, record->shares, i);
-    for (uint32_t k = 0; k < i; k++)
-        if (inputs[k]->storage == input->storage)
+/* Before anything of its storage is read, which it may not have: "meta". */
+static inline bool kind_holds(const guard_input *record,
+                              const core_tensor *input)
+{
+    uint64_t differs =
+        ((input->keys & (compared_keys | refused_keys)) ^ record->keys) |
+        ((uintptr_t)input->device ^ (uintptr_t)record->device) |
+        (uint64_t)(input->kind ^ record->kind) |
+        (uint64_t)((input->flags & compared_flags) ^ record->flags);
+
+    return differs == 0 && input->storage;
+}
+
+/* Two at a time: there are as many sizes as strides. */
+static inline bool dims_hold(const guard_input *record,
+                             const core_tensor *input)
+{
+    const int64_t *dims = (const int64_t *)(const void *)(record + 1);
+    const int64_t *end = dims + 2 * (size_t)record->ndim;
+    const int64_t *now = input->sizes;
+    int64_t differs = 0;
+
+    for (; dims != end; dims += 2, now += 2)
+        differs |= (dims[0] ^ now[0]) | (dims[1] ^ now[1]);
+    return differs == 0;
+}
+
+/* True if no input before has its storage.  *seen has a bit for each of those:
+ * where it is not set, nothing must be compared. */
+static inline bool is_first_on_storage(core_tensor *const *inputs, uint32_t i,
+                                       uint64_t *seen)
+{
+    const core_storage *storage = inputs[i]->storage;
+    uint64_t bit = UINT64_C(1) << (hash(storage) & 63);
+    bool may_share = *seen & bit;
+
+    *seen |= bit;
+    for (uint32_t k = 0; may_share && k < i; k++)
+        if (inputs[k]->storage == storage)
             return false;
     return true;
+}
+
+static inline bool place_holds(const guard_input *record,
+                               core_tensor *const *inputs, uint32_t i,
+                               uint64_t *seen)
+{
+    const core_tensor *input = inputs[i], *first = inputs[record->shares];
+
+    if (core__likely(record->shares == i))
+        return is_first_on_storage(inputs, i, seen);
+    return first->storage == input->storage &&
+           record->place ==
+               input->offset * core__dtype_size(input->dtype) -
+                   first->offset * core__dtype_size(first->dtype) &&
+           record->same == first_same(inputs, record->shares, i);
+}
+
+static inline bool input_holds(const guard_input *record,
+                               core_tensor *const *inputs, uint32_t i,
+                               uint64_t *seen)
+{
+    const core_tensor *input = inputs[i];
+
+    return kind_holds(record, input) && dims_hold(record, input) &&
+           facts_of(input, core__dtype_size(input->dtype)) == record->facts &&
+           place_holds(record, inputs, i, seen) &&
+           !(core__unlikely(input->base != NULL) && core__view_is_stale(input));
 }
 
 bool core__guard_holds(const unsigned char *bytes, size_t size,
@@ -295,13 +344,14 @@ bool core__guard_holds(const unsigned char *bytes, size_t size,
 {
     guard_thread record = thread_record(ninputs, noutputs);
     const unsigned char *at = bytes + sizeof record;
+    uint64_t seen = 0;
 
     if (ninputs > FEW_INPUTS || memcmp(bytes, &record, sizeof record) != 0)
         return false;
     for (uint32_t i = 0; i < ninputs; i++) {
         const guard_input *input = (const guard_input *)(const void *)at;
 
-        if (!input_holds(input, inputs, i))
+        if (!input_holds(input, inputs, i, &seen))
             return false;
         at += sizeof *input + 2 * input->ndim * sizeof(int64_t);
     }

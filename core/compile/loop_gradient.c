@@ -4,7 +4,7 @@
 /* The gradient of a loop: its turns are run again, and what each begins with is
  * kept; then their gradients are computed from the last turn to the first. */
 
-#include "compile/loop_second.h"
+#include "compile/loop_second_derivative.h"
 
 #include "autograd/graph/autograd_meta.h"
 #include "base/memory.h"

@@ -310,7 +310,7 @@ static core_status forward_nodes(const partitioning *p, core__extraction *e)
 
     for (uint32_t i = 0; i < joint->nnodes; i++) {
         const core__program_node *node = &joint->nodes[i];
-        bool needed = node->draws || !node->op;
+        bool needed = core__node_acts(node);
 
         if (node->backward)
             continue;

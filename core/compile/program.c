@@ -422,6 +422,12 @@ core_status core__node_operator(const core__program_node *node,
     return *out_op ? CORE_OK : core_op_find(node->name, out_op);
 }
 
+bool core__node_acts(const core__program_node *node)
+{
+    return !node->op || node->draws > 0 ||
+           node->op->id == CORE_OP_CHECK_CONTENT;
+}
+
 void core__node_each_value(const core__program_node *node,
                            void (*visit)(void *context, uint32_t value),
                            void *context)

@@ -199,6 +199,16 @@ typedef struct core__program_write {
 typedef struct core__prepared_calls core__prepared_calls; /* prepared.h */
 typedef struct core__program_block core__program_block;
 
+#define CORE__NO_BLOCKS UINT64_MAX
+
+/* How prepared calls run, where that is not left to the device. */
+typedef struct core__tuning {
+    core__loop_division division; /* of the loops of groups */
+    uint64_t row_block;           /* bytes of a block of rows; 0: the device's;
+                         * CORE__NO_BLOCKS: all rows at once */
+    uint64_t epilogues; /* 1: groups run on parts of products where they can */
+} core__tuning;
+
 struct core_program {
     _Atomic uint32_t references;
     core_device **devices;       /* with references */
@@ -224,14 +234,14 @@ struct core_program {
     uint32_t registered; /* core__registry_generation at that time */
     core__prepared_calls *_Atomic prepared; /* NULL until one is made */
     struct core__replay *_Atomic replay;    /* replay.h; NULL: none */
-    bool recomputes; /* prepared calls may (recompute.h) */
-    uint8_t codegen; /* of its prepared calls: CORE_COMPILE_CODEGEN_…,
+    bool recomputes;      /* prepared calls may (recompute.h) */
+    uint8_t codegen;      /* of its prepared calls: CORE_COMPILE_CODEGEN_…,
                            * or CORE__CODEGEN_MEASURED */
-    core__loop_division division; /* of the loops of groups, to measure it */
-    core_program *parent;         /* whose arena has parts of this one, with a
+    core__tuning tuning;  /* of its prepared calls, to measure them */
+    core_program *parent; /* whose arena has parts of this one, with a
                            * reference; NULL: none */
-    core__program_block *blocks;  /* of the arena */
-    size_t used, capacity;        /* of the newest block */
+    core__program_block *blocks; /* of the arena */
+    size_t used, capacity;       /* of the newest block */
 };
 
 /* ------------------------------------------------------------ building -- */
@@ -280,6 +290,10 @@ static inline const int64_t *core__type_strides(const core__program_type *type)
 {
     return type->dims + type->ndim;
 }
+
+/* True if a node does more than to compute its values: it draws, may fail on
+ * purpose, or is an operator of a program or plugin. */
+bool core__node_acts(const core__program_node *node);
 
 bool core__types_equal(const core__program_type *a,
                        const core__program_type *b);

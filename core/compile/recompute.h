@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* recompute.h: results that are computed again instead of kept.
+/* recompute.h: results that are recomputed instead of kept.
  *
  * The backward of a layer norm needs the input of the norm anyway.  So the
  * output, which the function reads again late to compute the gradient of a
- * weight, need not be kept until then: it is computed again from the input,
+ * weight, need not be kept until then: it is recomputed from the input,
  * with the same bits. */
 
 #ifndef CORE_COMPILE_RECOMPUTE_H

@@ -468,6 +468,19 @@ static core_status check_unresized(const recording *r)
     return CORE_OK;
 }
 
+/* Of what it reads on the host, only the content of its results depends. */
+static bool returns_tensors(core_operator *op)
+{
+    const core__schema *schema;
+
+    if (core__schema_of(op, &schema) != CORE_OK)
+        return false;
+    for (uint32_t i = 0; i < schema->nresults; i++)
+        if (schema->results[i].tag != CORE_VALUE_TENSOR)
+            return false;
+    return schema->nresults > 0;
+}
+
 core_status core__trace_record(core__trace *trace, core_operator *op,
                                const core_value *args, uint32_t nargs,
                                uint32_t written, core_value *results,
@@ -482,7 +495,7 @@ core_status core__trace_record(core__trace *trace, core_operator *op,
 
     if (op->flags & CORE__OP_DYNAMIC_OUTPUT)
         return refuse(op, "the size of its result depends on data");
-    if (op->flags & CORE__OP_HOST_WAIT)
+    if (op->flags & CORE__OP_HOST_WAIT && !returns_tensors(op))
         return refuse(op, "it reads data on the host");
     status = find_device(&r);
     if (status == CORE_OK)

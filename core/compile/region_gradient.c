@@ -10,7 +10,7 @@
  * operators are called again, now recorded by autograd. */
 
 #include "compile/region_gradient.h"
-#include "compile/loop_second.h"
+#include "compile/loop_second_derivative.h"
 
 #include "autograd/api/partial_gradients.h"
 #include "autograd/graph/autograd_meta.h"

@@ -12,6 +12,7 @@
 
 #include "compile/row_blocks.h"
 #include "compile/prepared.h"
+#include "compile/tune.h"
 
 #include "base/memory.h"
 #include "device/device.h"
@@ -364,6 +365,30 @@ static const char *refused(search *s, uint32_t first, uint32_t step,
     return NULL;
 }
 
+/* The fastest of some blocks, besides the device's; 0: all rows at once. */
+static int64_t measured_block(search *s, uint32_t first, uint32_t count,
+                              int64_t rows)
+{
+    const core__tuning ways[] = {{.row_block = s->block},
+                                 {.row_block = s->block / 4},
+                                 {.row_block = s->block * 4},
+                                 {.row_block = CORE__NO_BLOCKS}};
+    uint64_t own = s->block;
+    core__error_record before;
+    uint32_t way = 0;
+    int64_t block;
+
+    core__error_save(&before);
+    if (core__tune_steps(s->set, first, count, ways, sizeof ways / sizeof *ways,
+                         &way) != CORE_OK)
+        way = 0;
+    core__error_restore(&before);
+    s->block = ways[way].row_block;
+    block = s->block == CORE__NO_BLOCKS ? 0 : block_of(s, rows);
+    s->block = own;
+    return block;
+}
+
 static core_status end_chain(search *s, uint32_t first, uint32_t end,
                              int64_t rows)
 {
@@ -373,6 +398,8 @@ static core_status end_chain(search *s, uint32_t first, uint32_t end,
         return CORE_OK;
     find_uses(s, first, end - 1);
     block = block_of(s, rows);
+    if (block && s->set->fusion->measured)
+        block = measured_block(s, first, end - first, rows);
     return block ? add_chain(s, first, end - first, rows, block) : CORE_OK;
 }
 
@@ -459,9 +486,12 @@ core_status core__row_blocks_find(core__prepared *set, core__row_memory *memory,
         return core__error_memory(sizeof *out->facts);
     atomic_init(&out->facts->references, 1);
     out->facts->reason = reason_of(set);
+    if (set->program->tuning.row_block == CORE__NO_BLOCKS)
+        out->facts->reason = "all rows at once are measured";
     if (out->facts->reason)
         return CORE_OK;
-    s.block = block_bytes(set->device);
+    s.block = set->program->tuning.row_block ? set->program->tuning.row_block
+                                             : block_bytes(set->device);
     s.always = set->fusion->always;
     return find(&s);
 }

@@ -5,6 +5,7 @@
 
 #include "compile/region.h"
 #include "compile/run.h"
+#include "compile/write_parts.h"
 
 #include "base/memory.h"
 #include "base/thread.h"
@@ -605,7 +606,9 @@ core_status core__run_writes(run *r)
         uint32_t value = program->writes[i].value;
         core_tensor *before = r->tensors[value];
 
-        if (!core__run_is_target(r, before))
+        if (!before)
+            CORE_TRY(core__write_parts_keep(r, value));
+        if (!before || !core__run_is_target(r, before))
             continue;
         CORE_TRY(core__run_copy(r, &program->values[value].type, before,
                                 &r->tensors[value]));
@@ -614,13 +617,30 @@ core_status core__run_writes(run *r)
     for (uint32_t i = 0; i < program->nwrites; i++) {
         const core__program_write *write = &program->writes[i];
 
-        CORE_TRY(core_copy_(core__run_target(r, write),
-                            r->tensors[write->value], false));
+        if (r->tensors[write->value])
+            CORE_TRY(core_copy_(core__run_target(r, write),
+                                r->tensors[write->value], false));
+        else
+            CORE_TRY(core__write_parts(r, write));
     }
     return CORE_OK;
 }
 
 /* ----------------------------------------------------------------- run -- */
+
+static core_status run_nodes(run *r)
+{
+    core_program *program = r->program;
+    core_status status = CORE_OK;
+    bool *parts;
+
+    CORE_TRY(core__write_parts_find(r, &parts));
+    for (; r->node < program->nnodes && status == CORE_OK; r->node++)
+        if (!parts || !parts[r->node])
+            status = run_node(r, &program->nodes[r->node]);
+    core__free(parts);
+    return status;
+}
 
 static core_status run_all(run *r, core_tensor **outputs)
 {
@@ -630,8 +650,7 @@ static core_status run_all(run *r, core_tensor **outputs)
         CORE_TRY(check_inputs(r));
     CORE_TRY(core__program_read_numbers(program, r->numbers));
     CORE_TRY(core__run_set_sources(r));
-    for (; r->node < program->nnodes; r->node++)
-        CORE_TRY(run_node(r, &program->nodes[r->node]));
+    CORE_TRY(run_nodes(r));
     for (uint32_t i = 0; i < program->noutputs; i++)
         CORE_TRY(core__run_output(r, i, outputs, &outputs[i]));
     CORE_TRY(core__run_writes(r));

@@ -159,8 +159,8 @@ core_status core__program_read_numbers(const core_program *program,
         if (!is_alike(&program->finishes[i]))
             return core__error(
                 CORE_ERROR_REFUSED,
-                "core_program_run: %s: part %u was released, or is not like "
-                "part %u any more, with which it was recorded; record the "
+                "core_program_run: %s: part %u was released, or no longer "
+                "matches part %u, with which it was recorded; record the "
                 "function again",
                 program->finishes[i].source->name, program->finishes[i].part,
                 program->finishes[i].other);

@@ -72,7 +72,7 @@ static bool is_view(const core__program_node *node)
 
 static bool keeps_order(const core__program_node *node)
 {
-    return !node->op || node->op->registrations || node->draws > 0;
+    return core__node_acts(node) || node->op->registrations;
 }
 
 /* -------------------------------------------------------------- memories -- */

@@ -399,7 +399,7 @@ static bool has_work(const core_program *program)
     bool draws = false;
 
     for (uint32_t i = 0; i < program->nnodes && !draws; i++)
-        draws = program->nodes[i].draws || !program->nodes[i].op;
+        draws = core__node_acts(&program->nodes[i]);
     return draws || program->noutputs || program->nwrites;
 }
 

@@ -212,7 +212,7 @@ static void find_live(simplification *s)
     for (uint32_t i = program->nnodes; i-- > 0;) {
         const core__program_node *node = &program->nodes[i];
 
-        if (node->draws || !node->op)
+        if (core__node_acts(node))
             s->live[i] = true;
         if (s->live[i])
             core__node_each_value(node, mark, s);

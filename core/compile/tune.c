@@ -6,7 +6,7 @@
  * calls of a program that has the group alone, on tensors of ones. */
 
 #include "compile/extract.h"
-#include "compile/fusion.h"
+#include "compile/tune.h"
 
 #include "base/memory.h"
 
@@ -62,16 +62,37 @@ static core_status program_of(core_program *program,
     return CORE_OK;
 }
 
+/* Of ones.  The strides may be 0. */
+static core_status make_input(const core__program_type *type,
+                              core_device *device, core_tensor **out)
+{
+    const int64_t *sizes = core__type_sizes(type);
+    const int64_t *strides = core__type_strides(type);
+    core_tensor *memory;
+    core_status status;
+    int64_t last = 0;
+    bool empty = false;
+
+    for (uint32_t d = 0; d < type->ndim; d++) {
+        last += (sizes[d] - 1) * strides[d];
+        empty = empty || sizes[d] == 0;
+    }
+    last = empty ? 0 : last + 1;
+    CORE_TRY(core_full(&last, 1, core_int(1), (core_dtype)type->dtype, device,
+                       &memory));
+    status = core_as_strided(memory, sizes, type->ndim, strides, type->ndim,
+                             NULL, out);
+    core_tensor_release(memory);
+    return status;
+}
+
 static core_status make_inputs(const core_program *program, core_device *device,
                                core_tensor **inputs)
 {
     for (uint32_t i = 0; i < program->ninputs; i++) {
         const core__program_type *type = &program->inputs[i].type;
 
-        CORE_TRY(core_empty_strided(
-            core__type_sizes(type), type->ndim, core__type_strides(type),
-            type->ndim, (core_dtype)type->dtype, device, &inputs[i]));
-        CORE_TRY(core_fill_(inputs[i], core_int(1)));
+        CORE_TRY(make_input(type, device, &inputs[i]));
     }
     return CORE_OK;
 }
@@ -113,6 +134,34 @@ static core_status time_calls(core_program *program, core_tensor *const *inputs,
     return CORE_OK;
 }
 
+static core_status time_on_ones(core_program *program, core_device *device,
+                                core_tensor **inputs, uint64_t *out_ns)
+{
+    CORE_TRY(make_inputs(program, device, inputs));
+    return time_calls(program, inputs, inputs + program->ninputs, out_ns);
+}
+
+core_status core__tune_time(core_program *program, core_device *device,
+                            uint64_t *out_ns)
+{
+    size_t count = (size_t)program->ninputs + program->noutputs + 1;
+    core_tensor **inputs = core__alloc_zero(count * sizeof *inputs);
+    core_status status;
+
+    if (!inputs)
+        return core__error_memory(count * sizeof *inputs);
+    status = time_on_ones(program, device, inputs, out_ns);
+    for (uint32_t i = 0; i < program->ninputs; i++)
+        core_tensor_release(inputs[i]);
+    core__free(inputs);
+    return status;
+}
+
+bool core__tune_is_faster(uint64_t ns, uint64_t other_ns)
+{
+    return (double)ns < gain * (double)other_ns;
+}
+
 /* A group that is measured, and what its programs are called with. */
 typedef struct measurement {
     core_program *program; /* with the group */
@@ -130,7 +179,7 @@ static core_status time_group(const measurement *m, uint8_t codegen,
 
     if (status != CORE_OK)
         return status;
-    program->division = division;
+    program->tuning.division = division;
     status = time_calls(program, m->inputs, m->outputs, out_ns);
     core_program_release(program);
     return status;
@@ -143,7 +192,7 @@ static core_status try_division(const measurement *m,
     uint64_t ns;
 
     CORE_TRY(time_group(m, CORE_COMPILE_CODEGEN_ON, division, &ns));
-    if ((double)ns < gain * (double)m->group->fused_ns) {
+    if (core__tune_is_faster(ns, m->group->fused_ns)) {
         m->group->fused_ns = ns;
         m->group->division = division;
     }
@@ -161,7 +210,7 @@ static core_status measure_again(const measurement *m)
         return CORE_OK;
     CORE_TRY(time_group(m, CORE_COMPILE_CODEGEN_ON, own, &own_ns));
     CORE_TRY(time_group(m, CORE_COMPILE_CODEGEN_ON, best, &best_ns));
-    if ((double)best_ns < gain * (double)own_ns) {
+    if (core__tune_is_faster(best_ns, own_ns)) {
         m->group->fused_ns = best_ns;
     } else {
         m->group->fused_ns = own_ns;
@@ -170,10 +219,11 @@ static core_status measure_again(const measurement *m)
     return CORE_OK;
 }
 
+static const uint32_t tiles[] = {256, 1024, 2048};
+
 /* Tiles first, then one thread, with the best of these. */
 static core_status time_all(const measurement *m)
 {
-    static const uint32_t tiles[] = {256, 1024, 2048};
     const core__loop_division chosen = {0};
     core__fused_group *group = m->group;
 
@@ -206,6 +256,38 @@ static core_status time_on(core_program *like, core_device *device,
     return status;
 }
 
+/* True if it is one of those that are tried; a file may contain another one. */
+static bool is_known(const core__choice *choice)
+{
+    bool known = choice->numbers[2] == 0;
+
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
+        known = known || choice->numbers[2] == tiles[i];
+    return known && choice->numbers[3] <= 1;
+}
+
+static core_status measure(core_program *like, core_device *device,
+                           measurement *m)
+{
+    core__fused_group *group = m->group;
+    core__choice choice;
+    char name[65];
+
+    core__choice_name(like, device, tiles, sizeof tiles, name);
+    if (core__choice_load(name, &choice) && is_known(&choice)) {
+        group->fused_ns = choice.numbers[0];
+        group->operators_ns = choice.numbers[1];
+        group->division.tile = (uint32_t)choice.numbers[2];
+        group->division.threads = (uint32_t)choice.numbers[3];
+        return CORE_OK;
+    }
+    CORE_TRY(time_on(like, device, m));
+    choice = (core__choice){{group->fused_ns, group->operators_ns,
+                             group->division.tile, group->division.threads}};
+    core__choice_store(name, &choice);
+    return CORE_OK;
+}
+
 core_status core__fusion_measure(core_program *program, core_device *device,
                                  const uint32_t *nodes,
                                  core__fused_group *group)
@@ -217,7 +299,7 @@ core_status core__fusion_measure(core_program *program, core_device *device,
 
     if (status != CORE_OK)
         return status;
-    status = time_on(like, device, &m);
+    status = measure(like, device, &m);
     core_program_release(like);
     return status;
 }

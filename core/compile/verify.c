@@ -5,7 +5,7 @@
  * have the kinds of the schemas, and that types are those that are inferred. */
 
 #include "compile/program.h"
-#include "compile/loop_second.h"
+#include "compile/loop_second_derivative.h"
 #include "compile/region_random.h"
 
 #include "base/memory.h"

@@ -11,6 +11,7 @@
 #include <libcore/stream.h>
 
 #include <signal.h>
+#include <string.h>
 
 /* Takes the number of a batch to read.  False: the thread ends. */
 static bool take(core_data_loader *loader, int64_t *out_batch)
@@ -88,8 +89,8 @@ core_status core__data_start(core_data_loader *loader)
     /* With fewer threads the batches are the same. */
     if (loader->nthreads == 0)
         return core__error(CORE_ERROR_OUT_OF_MEMORY,
-                           "core_data_loader_begin: the system starts no "
-                           "thread");
+                           "core_data_loader_begin: cannot create a thread: %s",
+                           strerror(failure));
     return CORE_OK;
 }
 

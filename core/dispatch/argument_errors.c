@@ -8,6 +8,7 @@
 #include "dispatch/dispatch.h"
 #include "dispatch/structured.h"
 #include "dispatch/inference.h"
+#include "ops_ids.h"
 
 #include <libcore/tensor.h>
 
@@ -113,6 +114,12 @@ void core__op_describe_arguments(const core_operator *op, core_status status,
     core__error_suffix("; %s", d.text);
 }
 
+/* Its errors are those of the operator whose argument it checks. */
+static bool speaks_for_another(const core_operator *op)
+{
+    return op->id == CORE_OP_CHECK_CONTENT;
+}
+
 core_status core__function_run(core_call *call, const core_value *args,
                                uint32_t nargs, core_value *results,
                                uint32_t nresults)
@@ -122,7 +129,7 @@ core_status core__function_run(core_call *call, const core_value *args,
         op->data->function(call, args, nargs, results, nresults);
 
     if (core__unlikely(status != CORE_OK) &&
-        status != CORE_ERROR_OUT_OF_MEMORY) {
+        status != CORE_ERROR_OUT_OF_MEMORY && !speaks_for_another(op)) {
         core__op_prefix_name(op);
         core__op_describe_arguments(op, status, args, nargs);
     }

@@ -159,7 +159,7 @@ static uint32_t known_dtypes(void)
 
 /* All bits stand for every dtype.  A plugin that is built for later minors, too,
  * may have kernels of dtypes that this libcore does not have: no call chooses
- * them. */
+ * them.  Those for minors before 0.6 were not checked. */
 static core_status check_signature(const core_plugin *plugin,
                                    const core_kernel *kernel, uint32_t known)
 {
@@ -167,6 +167,8 @@ static core_status check_signature(const core_plugin *plugin,
 
     if (kernel->struct_size < offsetof(core_kernel, supports))
         return CORE_OK; /* core__registry_add_kernels refuses it */
+    if (core__plugin_minor(plugin) < 6)
+        return CORE_OK;
     for (uint32_t i = 0; !later && i < CORE_SIGNATURE_MAX; i++)
         if (kernel->signature[i] & ~known && kernel->signature[i] != UINT32_MAX)
             return core__error(

@@ -607,8 +607,8 @@ static core_status check_range(const core_device *device, const char *data,
 
     if (size == 0 || (uintptr_t)data + size < (uintptr_t)data)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_host_memory_register: %zu bytes at %p are not "
-                           "a range of memory",
+                           "core_host_memory_register: %zu bytes at %p: the "
+                           "size is 0 or the range overflows",
                            size, (const void *)data);
     if (!device->synchronous &&
         !(table->register_memory && table->unregister_memory))

@@ -314,36 +314,6 @@ core_status core_module_call(core_module *module, core_tensor *input,
                        __func__, module->type);
 }
 
-core_tensor *core_x_module_at(const char *where, core_module *module,
-                              core_tensor *input)
-{
-    core_tensor *output = NULL;
-    core_status status = core_scope_status();
-
-    /* After an error nothing is called. */
-    if (status == CORE_OK)
-        status = core_module_call(module, input, &output);
-    return core_scope_own_at(where, status, &output);
-}
-
-core_tensor *core_x_child_at(const char *where, core_module *module,
-                             const char *path, core_tensor *input)
-{
-    core_status status = core_scope_status();
-    core_module *child = core_module_child(module, path);
-    core_tensor *none = NULL;
-
-    if (status != CORE_OK || child)
-        return core_x_module_at(where, child, input);
-    if (!module || !path)
-        status = core__error_null("core_x_child", module ? "path" : "module");
-    else
-        status = core__error(CORE_ERROR_NOT_FOUND,
-                             "core_x_child: a %s has no child \"%s\"",
-                             module->type, path);
-    return core_scope_own_at(where, status, &none);
-}
-
 core_status core__module_one_input(const core_module *module,
                                    core_tensor *const *inputs, size_t ninputs,
                                    core_tensor **out_input)

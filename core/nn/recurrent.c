@@ -186,6 +186,8 @@ static core_status recurrent_forward(core_module *module, void *context,
     core_tensor *zeros[2] = {NULL, NULL}, *out[3] = {NULL, NULL, NULL};
     core_status status;
 
+    while (ninputs > 1 && !inputs[ninputs - 1])
+        ninputs--;
     while (given < ninputs && inputs[given])
         given++;
     if (given != ninputs || (ninputs != 1 && ninputs != 1 + nstates) ||

@@ -4,8 +4,8 @@
 /* Sums, means and maxima of bags of embedding rows, and the gradients.  A bag
  * is a run of indices, which begins at its offset. */
 
-#include "base/memory.h"
 #include "device/device.h"
+#include "ops/content_check.h"
 #include "ops/expression.h"
 #include "ops/shape.h"
 #include "tensor/dtype.h"
@@ -209,37 +209,13 @@ static bool omits_bags(const bags *b)
     return b->mode == SUM && b->padding < 0 && b->weight->dtype != CORE_F64;
 }
 
-/* On the host's device, where reading does not wait: offsets begin with 0, do not
- * decrease, and do not lie beyond the indices. */
+/* On the host's device, where reading does not wait. */
 static core_status check_offsets(const core_operator *op, const bags *b)
 {
-    core_tensor *wide = NULL;
-    int64_t n = b->offsets->numel;
-    int64_t *list = NULL;
-    core_status status = CORE_OK;
-
-    if (n == 0 || !core__device_host_access(b->offsets->device))
+    if (b->offsets->numel == 0 || !core__device_host_access(b->offsets->device))
         return CORE_OK;
-    list = core__alloc((size_t)n * sizeof *list);
-    if (!list)
-        return core__error_memory((size_t)n * sizeof *list);
-    status = core_to(b->offsets, CORE_I64, NULL, false, false, -1, &wide);
-    if (status == CORE_OK)
-        status = core_tensor_read(wide, list, (size_t)n * sizeof *list);
-    for (int64_t i = 0; status == CORE_OK && i < n; i++) {
-        int64_t least = i > 0 ? list[i - 1] : 0;
-        int64_t most = i > 0 ? b->indices->numel : 0;
-
-        if (list[i] < least || list[i] > most)
-            status = core__op_error(
-                CORE_ERROR_INDEX, op,
-                "offsets[%lld] is %lld; the first must be 0, and each from the "
-                "one before to the number of indices, %lld",
-                (long long)i, (long long)list[i], (long long)b->indices->numel);
-    }
-    core__tensor_release(wide);
-    core__free(list);
-    return status;
+    return core__content_check(op, CORE__CHECK_OFFSETS, b->offsets,
+                               b->indices->numel);
 }
 
 /* Sets the bag of each index, and which indices are left out.  If the last offset

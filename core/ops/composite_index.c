@@ -5,9 +5,13 @@
  * indices broadcast to one shape before they are passed to the kernel (_index,
  * _index_put). */
 
+#include "base/thread.h"
 #include "ops/expression.h"
 #include "ops/shape.h"
 #include "tensor/dtype.h"
+#include "tensor/tensor.h"
+
+#include <libcore/autograd.h>
 
 #include <string.h>
 
@@ -94,12 +98,118 @@ CORE__COMPOSITE(index)
         &results[0]);
 }
 
+/* ----------------------------------------------------- masks in programs -- */
+
+/* The only index, if it is a mask of the first dimensions but for `before`; NULL:
+ * there are others. */
+static core_tensor *only_mask(const core_value *list, uint32_t *out_before)
+{
+    core_tensor *mask = NULL;
+
+    for (uint32_t i = 0; i < list->count; i++) {
+        core_tensor *index = list->u.tensors[i];
+
+        if (!index)
+            continue;
+        if (mask || index->dtype != CORE_BOOL || index->ndim == 0)
+            return NULL;
+        mask = index;
+        *out_before = i;
+    }
+    return mask;
+}
+
+/* Values that are the same for each place of the mask, in sizes that broadcast to
+ * those of self; NULL: there are several, or they need a gradient, which is a sum
+ * in the order of the places. */
+static core_tensor *values_of_mask(core__scope *scope, core_tensor *values,
+                                   uint32_t of_mask, uint32_t after)
+{
+    int64_t sizes[CORE_MAX_NDIM];
+    uint32_t ndim = 0, front = values->ndim > after ? values->ndim - after : 0;
+
+    if ((core__tensor_requires_grad(values) && core_grad_mode()) ||
+        (front && values->sizes[front - 1] != 1) ||
+        values->ndim + of_mask > CORE_MAX_NDIM)
+        return NULL;
+    for (uint32_t i = 0; i + 1 < front; i++)
+        sizes[ndim++] = values->sizes[i];
+    for (uint32_t i = 0; front && i < of_mask; i++)
+        sizes[ndim++] = 1;
+    for (uint32_t i = front; i < values->ndim; i++)
+        sizes[ndim++] = values->sizes[i];
+    return core__x_reshape(scope, values, sizes, ndim);
+}
+
+static core_tensor *with_dims(core__scope *scope, core_tensor *x, uint32_t more)
+{
+    for (uint32_t i = 0; i < more; i++)
+        x = core__x_unsqueeze(scope, x, -1);
+    return x;
+}
+
+/* Whether values have 1 or self's size in the dimensions before and after those of
+ * the mask: where() would extend self, too. */
+static bool fits(const core_tensor *values, const core_tensor *self,
+                 uint32_t before, uint32_t after)
+{
+    for (uint32_t i = 1; i <= values->ndim; i++) {
+        uint32_t from_end =
+            i <= after ? i : self->ndim - before - after + i - 1;
+        int64_t size = values->sizes[values->ndim - i];
+
+        if (i != after + 1 && size != 1 &&
+            size != self->sizes[self->ndim - from_end])
+            return false;
+    }
+    return true;
+}
+
+/* While a program is recorded, how many places a mask has is not known: selects
+ * by the mask what is put.  *out is NULL where that is not the same. */
+static core_status put_by_mask(core__scope *scope, core_tensor *self,
+                               const core_value *list, core_tensor *values,
+                               bool accumulate, core_tensor **out)
+{
+    uint32_t before = 0, after;
+    core_tensor *mask = only_mask(list, &before);
+
+    *out = NULL;
+    /* The result of where() is dense in the order of self and the mask. */
+    if (!mask || before + mask->ndim > self->ndim ||
+        before + mask->ndim + (list->count - before - 1) > self->ndim ||
+        !core_tensor_is_contiguous(self, CORE_FORMAT_CONTIGUOUS) ||
+        !core_tensor_is_contiguous(mask, CORE_FORMAT_CONTIGUOUS) ||
+        values->dtype != self->dtype || values->device != self->device ||
+        mask->device != self->device ||
+        (accumulate && !core__dtype_is_floating(self->dtype)) ||
+        memcmp(mask->sizes, self->sizes + before,
+               mask->ndim * sizeof *mask->sizes) != 0)
+        return CORE_OK;
+    after = self->ndim - before - mask->ndim;
+    if (values->ndim > before + 1 + after || !fits(values, self, before, after))
+        return CORE_OK;
+    values = values_of_mask(scope, values, mask->ndim, after);
+    if (!values)
+        return scope->status;
+    if (accumulate)
+        values = core__x_add(scope, self, values);
+    *out = core__x_where(scope, with_dims(scope, mask, after), values, self);
+    return scope->status;
+}
+
 CORE__COMPOSITE(index_put)
 {
     core_tensor *self = args[0].u.tensor;
     core_tensor *values = args[2].u.tensor;
+    core_tensor *selected = NULL;
     indices all;
 
+    if (core__unlikely(core__thread_self()->trace != NULL))
+        CORE_TRY(put_by_mask(scope, self, &args[1], values,
+                             core__arg_bool(args, 3, false), &selected));
+    if (selected)
+        return core__scope_result(scope, selected, &results[0]);
     CORE_TRY(collect(scope, call->op, self, &args[1], &all));
     if (values->dtype != self->dtype)
         return core__op_error(

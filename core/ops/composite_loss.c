@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "device/device.h"
 #include "dispatch/dispatch.h"
+#include "ops/content_check.h"
 #include "ops/expression.h"
 #include "ops/shape.h"
 #include "ops_ids.h"
@@ -195,28 +196,14 @@ CORE__COMPOSITE(binary_cross_entropy_each)
 /* Checks self where that needs no wait; on other devices the logarithm of a
  * value outside is NaN, and so is the loss.  The target may be any number. */
 static void check_probabilities(core__scope *s, const core_operator *op,
-                                const char *name, core_tensor *x)
+                                core_tensor *x)
 {
-    core_tensor *ends[2] = {NULL, NULL};
-    core_scalar low = core_float(0), high = core_float(1);
-
     if (s->status != CORE_OK)
         return;
     x = core__batched_elements(x);
-    if (!x->storage || !x->device->synchronous || x->numel == 0)
-        return;
-    CORE__RUN(
-        s, core_aminmax(core__x_detach(s, x), NULL, false, &ends[0], &ends[1]));
-    CORE__RUN(s, core_item(ends[0], &low));
-    CORE__RUN(s, core_item(ends[1], &high));
-    if (s->status == CORE_OK &&
-        !(core__double_of(&low) >= 0 && core__double_of(&high) <= 1))
-        s->status = core__op_error(
-            CORE_ERROR_INVALID_ARGUMENT, op,
-            "%s has elements from %g to %g; all must be between 0 and 1", name,
-            core__double_of(&low), core__double_of(&high));
-    core__tensor_release(ends[0]);
-    core__tensor_release(ends[1]);
+    if (x->storage && x->device->synchronous && x->numel > 0)
+        CORE__RUN(s, core__content_check(op, CORE__CHECK_PROBABILITIES,
+                                         core__x_detach(s, x), 0));
 }
 
 CORE__COMPOSITE(binary_cross_entropy)
@@ -224,7 +211,7 @@ CORE__COMPOSITE(binary_cross_entropy)
     core_tensor *weight = core__tensor_of(&args[2]);
     core_tensor *x;
 
-    check_probabilities(scope, call->op, "self", args[0].u.tensor);
+    check_probabilities(scope, call->op, args[0].u.tensor);
     x = CORE__DO(scope, core_binary_cross_entropy_each, args[0].u.tensor,
                  args[1].u.tensor);
 

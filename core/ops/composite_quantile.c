@@ -4,6 +4,7 @@
 /* Quantiles: elements of sorted rows at fractions of the way through them. */
 
 #include "dispatch/structured.h"
+#include "ops/content_check.h"
 #include "ops/expression.h"
 #include "tensor/dtype.h"
 #include "tensor/tensor.h"
@@ -124,19 +125,6 @@ static core_status outside(const core_operator *op)
                           "q has numbers outside of 0 to 1");
 }
 
-/* Reads on the host whether all are from 0 to 1. */
-static core_status check_fractions(core__scope *scope, const core_operator *op,
-                                   core_tensor *q)
-{
-    core_tensor *good = core__x_logical_and(
-        scope, CORE__DO(scope, core_ge_scalar, q, core_int(0)),
-        CORE__DO(scope, core_le_scalar, q, core_int(1)));
-
-    return core__read_all(scope, good) || scope->status != CORE_OK
-               ? scope->status
-               : outside(op);
-}
-
 /* A number as a tensor like self. */
 static core_tensor *fraction(core__scope *scope, const core_operator *op,
                              core_tensor *self, double q)
@@ -163,7 +151,7 @@ static core_status quantiles(core__scope *scope, core_call *call,
     uint32_t dim = 0;
 
     if (q)
-        CORE_TRY(check_fractions(scope, op, q));
+        CORE_TRY(core__content_check(op, CORE__CHECK_FRACTIONS, q, 0));
     else
         q = fraction(scope, op, self, core__double_of(&args[1]));
     if (scope->status != CORE_OK)

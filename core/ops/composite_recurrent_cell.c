@@ -51,6 +51,51 @@ static core_tensor *gru_step(core__scope *scope, core_tensor *input,
     return core__x_add(scope, fresh, hidden);
 }
 
+/* With the device's kernel. */
+static core_tensor *fused_step(core__scope *scope, core__recurrent_kind kind,
+                               core_tensor *input, core_tensor *gates,
+                               core_tensor *hidden, core_tensor **cell)
+{
+    core_tensor *out[3] = {NULL, NULL, NULL};
+
+    if (kind == CORE__RECURRENT_LSTM)
+        CORE__RUN(scope,
+                  core_thnn_fused_lstm_cell(input, gates, *cell, NULL, NULL,
+                                            &out[0], &out[1], &out[2]));
+    else
+        CORE__RUN(scope, core_thnn_fused_gru_cell(input, gates, hidden, NULL,
+                                                  NULL, &out[0], &out[1]));
+    hidden = core__scope_keep(scope, out[0]);
+    for (int i = 1; i < 3 && out[i]; i++) {
+        core_tensor *kept = core__scope_keep(scope, out[i]);
+
+        if (kind == CORE__RECURRENT_LSTM && i == 1)
+            *cell = kept;
+    }
+    return hidden;
+}
+
+static core_tensor *one_step(core__scope *scope, core__recurrent_kind kind,
+                             core_tensor *input, core_tensor *gates,
+                             core_tensor *hidden, core_tensor **cell)
+{
+    core_tensor *state = kind == CORE__RECURRENT_LSTM ? *cell : hidden;
+
+    if (scope->status == CORE_OK &&
+        core__fused_cell_exists(kind, input, gates, state))
+        return fused_step(scope, kind, input, gates, hidden, cell);
+    switch (kind) {
+    case CORE__RECURRENT_LSTM:
+        return lstm_step(scope, input, gates, cell);
+    case CORE__RECURRENT_GRU:
+        return gru_step(scope, input, gates, hidden);
+    case CORE__RECURRENT_TANH:
+        return core__x_tanh(scope, core__x_add(scope, input, gates));
+    default:
+        return core__x_relu(scope, core__x_add(scope, input, gates));
+    }
+}
+
 /* The next hidden state.  `input` is the input's part of the gates; *cell is
  * replaced by the next one. */
 core_tensor *core__recurrent_step(core__scope *scope, core__recurrent_kind kind,
@@ -60,19 +105,10 @@ core_tensor *core__recurrent_step(core__scope *scope, core__recurrent_kind kind,
 {
     core_tensor *gates = CORE__DO(scope, core_linear, hidden, w->w_hh, w->b_hh);
 
-    switch (kind) {
-    case CORE__RECURRENT_LSTM:
-        hidden = lstm_step(scope, input, gates, cell);
-        if (w->w_hr)
-            hidden = CORE__DO(scope, core_linear, hidden, w->w_hr, NULL);
-        return hidden;
-    case CORE__RECURRENT_GRU:
-        return gru_step(scope, input, gates, hidden);
-    case CORE__RECURRENT_TANH:
-        return core__x_tanh(scope, core__x_add(scope, input, gates));
-    default:
-        return core__x_relu(scope, core__x_add(scope, input, gates));
-    }
+    hidden = one_step(scope, kind, input, gates, hidden, cell);
+    if (w->w_hr)
+        hidden = CORE__DO(scope, core_linear, hidden, w->w_hr, NULL);
+    return hidden;
 }
 
 /* weight [gates n, inputs] with n hidden units, and biases [gates n] or none */

@@ -48,6 +48,10 @@ core_tensor *core__recurrent_step(core__scope *scope, core__recurrent_kind kind,
                                   core_tensor *input, core_tensor *hidden,
                                   core_tensor **cell);
 
+/* composite_fused_cell.c: whether a kernel computes a cell without biases. */
+bool core__fused_cell_exists(core__recurrent_kind kind, core_tensor *input,
+                             core_tensor *hidden, core_tensor *state);
+
 /* Checks the sizes of weights for so many inputs, hidden units n, and outputs,
  * which differ from n with a projection. */
 core_status core__recurrent_check_weights(const core_operator *op,

@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "base/memory.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct core__open_scope {
@@ -137,7 +139,8 @@ bool core__scopes_own_list(core__scopes *scopes, const char *where,
     return row;
 }
 
-/* Moves kept tensors to the front, and returns their number. */
+/* Moves kept tensors to the front, and returns where the others begin, whose order
+ * stays. */
 static size_t keep_kept(core__scopes *scopes, size_t first)
 {
     size_t next = first;
@@ -148,7 +151,8 @@ static size_t keep_kept(core__scopes *scopes, size_t first)
         if (row.kind != CORE__OWNED_KEPT)
             continue;
         row.kind = CORE__OWNED_TENSOR;
-        scopes->owned[i] = scopes->owned[next];
+        memmove(&scopes->owned[next + 1], &scopes->owned[next],
+                (i - next) * sizeof row);
         scopes->owned[next++] = row;
     }
     return next;
@@ -179,15 +183,27 @@ static void hand_out(core__scopes *scopes, size_t first)
     }
 }
 
+/* The function may begin scopes, which move the rows. */
+static void __attribute__((noinline)) release_other(const core__owned *row)
+{
+    if (row->kind == CORE__OWNED_LIST)
+        core_tensors_release(row->object, row->count);
+    else
+        row->release(row->object);
+}
+
 /* Ends the innermost scope, and returns it, with its error.  What is released
- * may call the program, which may begin and end scopes. */
+ * may call the program, which may begin and end scopes; its calls in this one fail,
+ * without being this one's errors. */
 static open_scope __attribute__((noinline))
 close_innermost(core__scopes *scopes)
 {
-    open_scope scope = *innermost(scopes);
+    open_scope *open = innermost(scopes), scope = *open;
     size_t end = scope.first;
 
     scopes->ready = false;
+    open->status = CORE_ERROR_INVALID_ARGUMENT;
+    open->error = NULL;
     if (scope.passes_on)
         end = keep_kept(scopes, scope.first);
     if (scope.passes_on && scope.status == CORE_OK)
@@ -195,10 +211,10 @@ close_innermost(core__scopes *scopes)
     while (scopes->count > end) {
         core__owned *row = &scopes->owned[--scopes->count];
 
-        if (core__likely(row->kind != CORE__OWNED_LIST))
+        if (core__likely(row->kind >= CORE__OWNED_TENSOR))
             core_tensor_release(row->object);
         else
-            core_tensors_release(row->object, row->count);
+            release_other(row);
     }
     scopes->depth--;
     scopes->ready = scopes->depth && innermost(scopes)->status == CORE_OK;
@@ -332,6 +348,14 @@ core_status core_scope_end_with_at(const char *where, core_scope scope,
     return core_scope_end(scope);
 }
 
+int core_scope_exit(core_scope scope)
+{
+    if (core_scope_end(scope) == CORE_OK)
+        return EXIT_SUCCESS;
+    fprintf(stderr, "%s\n", core_error_message());
+    return EXIT_FAILURE;
+}
+
 core_tensor *core_scope_return_at(const char *where, core_scope scope,
                                   core_tensor *result)
 {
@@ -430,6 +454,27 @@ core_tensor *core_scope_own_at(const char *where, core_status status,
                 ? status
                 : core__error_null("core_scope_own",
                                    tensor ? "*tensor" : "tensor"));
+    return NULL;
+}
+
+void *core_scope_own_object_at(const char *where, core_status status,
+                               void *object, void (*release)(void *object))
+{
+    core__scopes *scopes = core__scopes_ready(where);
+    core__owned *row = NULL;
+
+    if (scopes && status == CORE_OK && release)
+        row = add(scopes, where, CORE__OWNED_OBJECT, object);
+    else if (scopes && status == CORE_OK)
+        status = core__error_null("core_scope_own_object", "release");
+    if (row) {
+        row->release = release;
+        return object;
+    }
+    if (status != CORE_OK && scopes)
+        core_scope_check_at(where, "core_scope_own_object", status);
+    else if (status == CORE_OK && release)
+        release(object);
     return NULL;
 }
 

@@ -12,8 +12,9 @@
 #include <libcore/scope.h>
 
 typedef enum core__owned_kind {
-    CORE__OWNED_TENSOR,
     CORE__OWNED_LIST,   /* an array of count tensors */
+    CORE__OWNED_OBJECT, /* of another kind, with the function that releases it */
+    CORE__OWNED_TENSOR,
     CORE__OWNED_OUTPUT, /* a tensor for *out, if the scope ends without an
                          * error */
     CORE__OWNED_KEPT    /* a tensor that the scope around it gets */
@@ -24,6 +25,7 @@ typedef struct core__owned {
     union {
         core_tensor **out;
         size_t count;
+        void (*release)(void *object);
     };
     core__owned_kind kind;
 } core__owned;

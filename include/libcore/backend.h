@@ -45,7 +45,7 @@ enum {
 /* The properties of a device that the core relies on. */
 typedef struct core_device_properties {
     uint32_t struct_size;
-    uint32_t flags;              /* CORE_DEVICE_… */
+    uint32_t flags;              /* CORE_DEVICE_…; other bits are 0 */
     uint64_t base_alignment;     /* of every allocation, a power of two */
     uint64_t granularity;        /* sizes are rounded up to it; >= 1 */
     uint64_t tail_padding;       /* readable bytes after every allocation */
@@ -56,7 +56,7 @@ typedef struct core_device_properties {
     /* Since ABI 0.2. */
     uint32_t max_streams; /* that execute concurrently; 0 = no limit.  The core
                              multiplexes its streams onto that many. */
-    uint32_t reserved;
+    uint32_t reserved;    /* 0 */
     /* Since ABI 0.6. */
     uint32_t copy_streams; /* streams of the kind CORE_STREAM_COPY that execute
                               concurrently, in addition to max_streams; 0 =
@@ -118,8 +118,8 @@ typedef struct core_memory_table {
 
     /* Fills memory with a repeated pattern of 1, 2, 4 or 8 bytes.  size is a
      * multiple of pattern_size.  core-conformance requires it.  It also serves
-     * zero_ and fill_.Scalar of tensors without gaps where no kernel does.  If
-     * it is NULL, random operators cannot be captured. */
+     * zero_ and fill_.Scalar of dense tensors where no kernel does.  If it is
+     * NULL, random operators cannot be captured. */
     core_status (*fill)(void *device, void *stream, core_memory to,
                         uint64_t size, uint64_t pattern, uint32_t pattern_size);
 } core_memory_table;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* capture.h: a sequence of calls, captured once and launched repeatedly.
+/* capture.h: device graphs (CUDA graphs): a sequence of calls, captured once
+ * and launched repeatedly.
  *
  * Between begin and end, work that the thread enqueues on the stream does not
  * run; it becomes a graph.  A launch of the graph does what the calls would

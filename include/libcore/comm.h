@@ -100,8 +100,8 @@ CORE_STATIC_ASSERT(sizeof(core_comm_engine_information) ==
 
 /* Describes the engine at an index, which counts from 0, in the order in which
  * core_comm_create tries those of one name; opens the plugins that may have
- * one.  An MPI library may be opened, but not initialized.  INDEX: there are
- * not so many. */
+ * one.  An MPI library may be opened, but not initialized.  INDEX: index is not
+ * below the number of engines. */
 core_status core_comm_engine_describe(
     size_t index, core_comm_engine_information *out_information);
 
@@ -168,9 +168,9 @@ uint64_t core_comm_sequence(const core_comm *comm);
 /* ---------------------------------------------------------- collectives -- */
 
 /* UNSUPPORTED: the engine does not have the collective, or cannot reduce the
- * dtype.  reduction: CORE_REDUCE_… (backend.h); DTYPE for CORE_REDUCE_AVG of a dtype
- * that is not floating.  f16 and bf16 are reduced in f32 and rounded once.  The
- * caller owns *out_tensor.
+ * dtype.  reduction: CORE_REDUCE_… (backend.h); DTYPE for CORE_REDUCE_AVG of a
+ * dtype that is not floating.  f16 and bf16 are reduced in f32 and rounded
+ * once.  The caller owns *out_tensor.
  *
  * The functions that return a tensor are differentiable, those that reduce
  * for CORE_REDUCE_SUM and CORE_REDUCE_AVG; AUTOGRAD for other reductions of a
@@ -230,14 +230,20 @@ core_status core_all_to_all_rows(core_comm *comm, core_tensor *input,
                                  const int64_t *receive_rows,
                                  core_tensor **out_tensor);
 
-/* Sends the elements of a tensor to another rank, which calls core_recv. */
+/* Sends the elements of a tensor, contiguous and on the communicator's device,
+ * to another rank, which calls core_recv with as many of the same dtype, in the
+ * order of the current stream.  INVALID_ARGUMENT: to is this rank, or
+ * not a rank. */
 core_status core_send(core_comm *comm, core_tensor *tensor, uint32_t to);
 
-/* Receives the elements of a tensor from another rank, in place.  AUTOGRAD and
- * REFUSED as for core_all_reduce_. */
+/* Receives the elements of a tensor from another rank, in place, in the order
+ * of the current stream.  AUTOGRAD and REFUSED as for core_all_reduce_;
+ * INVALID_ARGUMENT as for core_send. */
 core_status core_recv(core_comm *comm, core_tensor *tensor, uint32_t from);
 
-/* Waits, in the order of the current stream, until all ranks have called it. */
+/* Makes the current stream wait until all ranks have called it; on a
+ * synchronous device the thread waits.  To wait on the host, call
+ * core_comm_synchronize. */
 core_status core_barrier(core_comm *comm);
 
 #ifdef __cplusplus

@@ -69,8 +69,8 @@ void core_program_release(core_program *program);
  * input (core_t_).  Inputs may be views of one another, or equal; UNSUPPORTED
  * if two overlap, neither contains the other, and one is written.
  *
- * Random operators are recorded, and draw nothing meanwhile: a run draws what
- * the function would have drawn, from the same generators.
+ * Recording draws no random numbers; random operators are recorded: a run draws
+ * what the function would have drawn, from the same generators.
  *
  * A function that is recorded may itself record another one, whose program is
  * separate, and may run programs, whose operators it then contains. */
@@ -87,18 +87,18 @@ core_status core_program_trace(core_tensor_function function, void *context,
  * copied there, and back if they are written, at each run.
  *
  * SHAPE, DTYPE or DEVICE for an input that differs.  INVALID_ARGUMENT if inputs
- * share memory in another way than when the program was recorded, where that
- * makes a difference.  REFUSED if the program steps an optimizer that was
- * released, or whose parameters have had other numbers of steps than one
- * another since.  After an error the inputs are unchanged, except if it occurs
- * while results are copied to written inputs. */
+ * overlap differently than when the program was recorded, and one is written.
+ * REFUSED if the program steps an optimizer that was released, or whose
+ * parameters no longer have the same step count.  After an error the inputs are
+ * unchanged, except if it occurs while results are copied to written inputs. */
 core_status core_program_run(core_program *program, core_tensor *const *inputs,
                              size_t ninputs, core_tensor **outputs,
                              size_t noutputs);
 
 /* Checks a program: every value is defined before it is used, arguments have
  * the kinds that the schemas require, and shapes and dtypes are those that the
- * operators infer.  INTERNAL: it does not hold; the message names the value. */
+ * operators infer.  INTERNAL: the program is invalid; the message names the
+ * value. */
 core_status core_program_verify(core_program *program);
 
 /* Returns a text with one line per input, operator and output.  The caller
@@ -112,12 +112,11 @@ core_status core_program_text(core_program *program, char **out_text);
  * steps an optimizer. */
 core_status core_program_save(core_program *program, const char *path);
 
-/* Loads a program.  The caller owns *out_program.  device: where what was
- * recorded on the first device of the program is now; NULL: on the devices that
- * the file names.  The file is checked completely, and contains no code.
- * CORRUPT: malformed.  INCOMPATIBLE: of another version.  NOT_FOUND: it
- * contains an operator that this libcore does not have.  INVALID_ARGUMENT:
- * device is "meta". */
+/* Loads a program.  The caller owns *out_program.  device: replaces the first
+ * device of the program; NULL: the devices are those that the file names.  The
+ * file is checked completely, and contains no code.  CORRUPT: malformed.
+ * INCOMPATIBLE: of another version.  NOT_FOUND: it contains an operator that
+ * this libcore does not have.  INVALID_ARGUMENT: device is "meta". */
 core_status core_program_load(const char *path, core_device *device,
                               core_program **out_program);
 

@@ -20,14 +20,14 @@
  *   the key          bytes of the caller, see core_compile_options.
  *
  * What cannot be recorded, and a call in anomaly mode, is a graph break: the
- * function is then called as it is, each time.  A warning in the log says why,
- * once for the same facts, and core_compiled_explain says how often.  With
+ * function then runs eagerly, each time.  A warning in the log says why, once
+ * for the same facts, and core_compiled_explain says how often.  With
  * CORE_COMPILE_FULLGRAPH it is an error.
  *
  * What the function does besides calling operators, such as counting or
  * printing, happens when it is recorded and not when its program runs.  A call
  * that finds a graph break or an error calls the function twice: to record it,
- * and then as it is.
+ * and then to run eagerly.
  *
  * The function is the caller's code, so the core cannot see what it reads
  * besides tensors.  A number that changes from call to call, or a pointer to a
@@ -59,9 +59,11 @@ enum {
     CORE_COMPILE_REDUCE_OVERHEAD = 1,
     /* The first call of a program measures for each group of operators that can
      * be one kernel whether the kernel is faster than the operators, and with
-     * which tiles and how many threads it is fastest.  Only if `codegen` is AUTO
-     * and the device has no streams; otherwise the same as DEFAULT.  The results
-     * have the same bits. */
+     * which tiles and how many threads it is fastest; then how many rows a block
+     * has, and whether groups run on parts of a product.  What was chosen is
+     * kept in the folder of LIBCORE_CACHE.  Only if `codegen` is AUTO and the
+     * device has no streams; otherwise the same as DEFAULT.  The results have
+     * the same bits. */
     CORE_COMPILE_MAX_AUTOTUNE = 2
 };
 
@@ -85,9 +87,9 @@ enum {
 
 /* core_compile_options.dynamic */
 enum {
-    /* Programs for further sizes of inputs are made from two recordings with
-     * different sizes, if these differ only in numbers that follow from sizes.
-     * They serve sizes between those that were recorded. */
+    /* Dynamic shapes: programs for further sizes of inputs are made from two
+     * recordings with different sizes, if these differ only in numbers that
+     * follow from sizes.  They serve sizes between those that were recorded. */
     CORE_COMPILE_DYNAMIC_AUTO = 0,
     /* Each set of sizes is recorded.  For functions that do something else for
      * some sizes, such as multiples of 8. */
@@ -139,9 +141,9 @@ typedef struct core_compile_options {
 
 /* Makes a compiled function.  Nothing is recorded before its first call.  The
  * caller owns *out_compiled.  function: as for core_program_trace; it is also
- * called as it is after a graph break.  context: passed to it; must live as
- * long as the compiled function.  options: NULL for all defaults.  UNSUPPORTED
- * for what this version cannot do. */
+ * called without compilation after a graph break.  context: passed to it; must
+ * live as long as the compiled function.  options: NULL for all defaults.
+ * UNSUPPORTED for what this version cannot do. */
 core_status core_compile(core_tensor_function function, void *context,
                          const core_compile_options *options,
                          core_compiled **out_compiled);
@@ -157,21 +159,21 @@ void core_compiled_release(core_compiled *compiled);
  * function returns (else INVALID_ARGUMENT); the caller owns them, and all are
  * NULL on failure.
  *
- * The results are, bit for bit, those of the function itself, except that a
- * NaN may be another NaN.  An operator whose results nothing uses does not
- * run, so its errors do not appear.  Results that require grad are those of
+ * The results are, bit for bit, those of the function itself, except that NaN
+ * payloads and signs may differ.  An operator whose results nothing uses does
+ * not run, so its errors do not appear.  Results that require grad are those of
  * one node of the graph, "compiled function backward", which also runs a
  * program.  Gradients have the bits that they have without compilation, with
  * one exception: if a tensor is given as several inputs, or is used several
  * times in the function and also outside of it, its gradients are added in
  * another order.  A backward with CORE_CREATE_GRAPH calls the function again
- * and differentiates that; later calls with the same facts call the function
- * as it is, unless CORE_COMPILE_FULLGRAPH was given.
+ * and differentiates that; later calls with the same facts run the function
+ * eagerly, unless CORE_COMPILE_FULLGRAPH was given.
  *
  * An error of the function is returned and nothing is recorded.  Several
  * threads may call the compiled function at once.  While another function is
- * recorded, the function is called as it is, and so becomes a part of that
- * program.
+ * recorded, the function is called without compilation, and so becomes a part
+ * of that program.
  *
  * UNSUPPORTED at a graph break, with operator and reason, if
  * CORE_COMPILE_FULLGRAPH was given.  REFUSED beyond the limit, if
@@ -192,7 +194,7 @@ typedef struct core_compile_counts {
     uint32_t reserved;
     uint64_t calls;           /* of core_compiled_call */
     uint64_t compiled_calls;  /* that ran a program */
-    uint64_t eager_calls;     /* that called the function as it is: */
+    uint64_t eager_calls;     /* that ran the function eagerly: */
     uint64_t break_calls;     /* because of a graph break */
     uint64_t limit_calls;     /* because of the limit */
     uint64_t inlined_calls;   /* while another function was recorded */

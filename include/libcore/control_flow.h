@@ -32,8 +32,8 @@ extern "C" {
  * a tensor of bool with one element.  context and inputs are passed to the
  * function.  It returns noutputs outputs; both return outputs of the same
  * dtypes, sizes and devices, which is checked when they are recorded.  The
- * caller owns the outputs, which are row-major and have memory of their own;
- * all are NULL on failure.  Autograd records the function that is called.  A
+ * caller owns the outputs, which are row-major and have their own memory; all
+ * are NULL on failure.  Autograd records the function that is called.  A
  * recorded branch has a gradient for inputs and other tensors that require
  * grad: another branch, whose functions call these again and differentiate.
  *

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* core.h: includes every header for programs but expressions.h.  Plugins
- * include sdk.h instead. */
+/* core.h: includes every header for programs but expressions.h and network.h.
+ * Plugins include sdk.h instead. */
 
 #ifndef LIBCORE_CORE_H
 #define LIBCORE_CORE_H

@@ -21,8 +21,8 @@
  * The batches and their order do not depend on the number of threads.
  *
  * Threads.  One thread at a time may use a loader.  Batches are read with grad
- * mode off.  The loader's threads block signals.  A child of fork cannot use the loader
- * of its parent, but may release it.
+ * mode off.  The loader's threads block signals.  A child of fork cannot use
+ * the loader of its parent, but may release it.
  *
  * Errors.  INVALID_ARGUMENT for a NULL argument, unless its description accepts
  * NULL. */
@@ -69,11 +69,11 @@ CORE_STATIC_ASSERT(sizeof(core_data_source) == 40, "core_data_source");
 
 /* Creates a source whose samples are the rows of some tensors, as of images and
  * their labels: a batch has core_index_select of each.  The source keeps a
- * reference to each tensor; the program does not change it while a loader reads.
- * Waits for the current streams of their devices.  out_source: for core_data_loader_create, which
- * takes over its context.  INVALID_ARGUMENT: more tensors than
- * CORE_DATA_TENSORS, or none.  SHAPE: a tensor has no dimension, or no rows, or
- * the numbers of rows differ. */
+ * reference to each tensor; the program does not change it while a loader
+ * reads. Waits for the current streams of their devices.  out_source: for
+ * core_data_loader_create, which takes over its context.  INVALID_ARGUMENT:
+ * more tensors than CORE_DATA_TENSORS, or none.  SHAPE: a tensor has no
+ * dimension, or no rows, or the numbers of rows differ. */
 core_status core_data_source_tensors(core_tensor *const *tensors, size_t count,
                                      core_data_source *out_source);
 
@@ -120,11 +120,11 @@ core_status core_data_loader_begin(core_data_loader *loader, uint64_t epoch,
 
 /* Returns the next batch of the epoch, and waits for it if necessary.
  * *noutputs: in: the capacity of outputs; out: how many tensors the batch has,
- * 0 after the last batch and on failure.  The caller owns the tensors, which are
- * ready for the current stream of their device.  An error of the source or of a
- * copy is returned in the place of its batch, and the following call returns
- * the batch after it.  INVALID_ARGUMENT: no epoch was begun; the batch does not
- * fit (it is lost); or the process is a child of fork. */
+ * 0 after the last batch and on failure.  The caller owns the tensors, which
+ * are ready for the current stream of their device.  An error of the source or
+ * of a copy is returned in the place of its batch, and the following call
+ * returns the batch after it.  INVALID_ARGUMENT: no epoch was begun; the batch
+ * does not fit (it is lost); or the process is a child of fork. */
 core_status core_data_loader_next(core_data_loader *loader,
                                   core_tensor **outputs, size_t *noutputs);
 

@@ -46,10 +46,10 @@ typedef struct core_gradient_destination {
                                        argument */
     uint32_t reserved;
     /* Called once, when the gradient in the buffer is final and `result` is
-     * set, while the rest of the backward goes on; NULL: not called.  It comes
-     * after the hooks that run after the grad of a leaf was updated.  It is not
-     * called for a destination that gets no gradient.  core_grad_into calls it
-     * after the last node.
+     * set, during the backward; NULL: not called.  It comes after the hooks
+     * that run after the grad of a leaf was updated.  It is not called for a
+     * destination that gets no gradient.  core_grad_into calls it after the
+     * last node.
      *
      * The gradient is ready on the calling thread's current stream of the
      * buffer's device.  That thread may be a worker of the backward, and

@@ -157,10 +157,10 @@ enum {
  * Order: elements are reduced in any order, and dimensions are ordered by the
  * strides of the input, except for argmax, argmin, max.dim and min.dim.  Their
  * loops have all dimensions of the input, in its order: dimension k of the loop
- * is dimension ndim - 1 - k of the tensor.  The index that they write counts the
- * reduced elements in row-major order (of one dimension: the index along it; of
- * all: that in the flattened tensor).  Of equal elements the first is taken,
- * and a NaN before all others. */
+ * is dimension ndim - 1 - k of the tensor.  The index that they write counts
+ * the reduced elements in row-major order (of one dimension: the index along
+ * it; of all: that in the flattened tensor).  Of equal elements the first is
+ * taken, and a NaN before all others. */
 struct core_loop {
     uint32_t struct_size;
     uint32_t flags; /* CORE_LOOP_… */
@@ -262,14 +262,15 @@ struct core_kernel {
      * serves its in-place and out variants. */
     core_string name;
 
-    /* A mask of accepted dtypes per tensor operand; 0: any.  Loop families: the
+    /* A mask of accepted dtypes (CORE_DTYPE_MASK) per tensor operand; 0, or all
+     * bits: any.  Other bits of no dtype are refused.  Loop families: the
      * operands of the loop in order (outputs, then inputs).  Other operators:
      * the tensor arguments in the schema's order (a list counts once, by the
      * dtype of its first element), then the results.  If several registrations
      * match, the last one is used. */
     uint32_t signature[CORE_SIGNATURE_MAX];
     uint32_t max_ndim; /* largest rank (of the loop); 0: any */
-    uint32_t reserved;
+    uint32_t reserved; /* 0; anything else is refused */
 
     /* Computes the operator, or enqueues the work on call->stream. */
     core_function launch;

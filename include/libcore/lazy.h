@@ -21,9 +21,9 @@
  * A tensor that an operator returns in a region is pending until the next cut:
  * it has sizes, strides, dtype, device and version, but only the cut computes
  * its content, and does not if nothing refers to the tensor any more.  Results
- * and gradients have the same bits as without a region, except that a NaN may
- * be another NaN.  Autograd builds its graph while operators are recorded, as
- * it does without a region.
+ * and gradients have the same bits as without a region, except that NaN
+ * payloads and signs may differ.  Autograd builds its graph while operators are
+ * recorded, as it does without a region.
  *
  * What cuts.  Each call that needs the content of a tensor, or whose effect
  * depends on what was submitted before: core_tensor_item, _read, _write and
@@ -49,9 +49,9 @@
  * shared by all threads.  A region ends with its thread, with a warning in the
  * log.  After fork, the child continues the region of the thread that forked.
  *
- * Pointers.  The program may hold a pointer to the memory of a tensor, from
+ * Pointers.  The application may hold a pointer to the memory of a tensor, from
  * core_tensor_data or DLPack, or because core_tensor_from_memory was given it.
- * Recorded calls change this memory only at the next cut.  What the program
+ * Recorded calls change this memory only at the next cut.  What the application
  * writes to it before the cut, recorded calls see already.  So call
  * core_lazy_sync before such a read or write.  Such memory must stay valid
  * until the next cut, even if its tensor was released before. */

@@ -162,8 +162,8 @@ core_status core_memory_pool_end(core_memory_pool *pool);
 /* ---------------------------------------------- memory between processes -- */
 
 /* A process exports the memory of a tensor and sends the handle to another
- * process of the same machine, which imports it as a tensor of its own.  Both
- * then read and write the same device memory.
+ * process of the same machine, which imports it as its own tensor.  Both then
+ * read and write the same device memory.
  *
  * Order.  An export waits for the work of the current stream.  From then on the
  * processes order their work themselves: one synchronizes its stream and then

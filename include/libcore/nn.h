@@ -135,12 +135,40 @@ core_status core_module_call(core_module *module, core_tensor *input,
 core_tensor *core_x_module_at(const char *where, core_module *module,
                               core_tensor *input);
 
-/* The same for a child of a module, by its name or path.  NOT_FOUND: there is
- * none.  INVALID_ARGUMENT: module is NULL. */
+/* Computes the output of a child of a module, by its name or path, in the same
+ * way.  NOT_FOUND: there is none.  INVALID_ARGUMENT: module is NULL. */
 #define core_x_child(module, path, input) \
     core_x_child_at(CORE_HERE, module, path, input)
 core_tensor *core_x_child_at(const char *where, core_module *module,
                              const char *path, core_tensor *input);
+
+/* The same, in C, for several children, each of which gets the output of the one
+ * before it:
+ *
+ *     x = core_x_relu(core_x_children(block, x, "conv1", "bn1")); */
+#define core_x_children(module, input, ...)                           \
+    core_x_children_at(                                               \
+        CORE_HERE, module, input, (const char *const[]){__VA_ARGS__}, \
+        sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *))
+core_tensor *core_x_children_at(const char *where, core_module *module,
+                                core_tensor *input, const char *const *paths,
+                                size_t count);
+
+/* Computes all outputs of a module for several inputs, as an expression:
+ *
+ *     CORE_UNPACK(core_x_forward(lstm, x, hidden, cell), &y, &hidden, &cell);
+ *
+ * The innermost scope owns the outputs.  Returns an empty list after an error.
+ * INVALID_ARGUMENT: the module has more than 16 outputs. */
+#define core_x_forward(module, ...) \
+    core_x_forward_at(CORE_HERE, module, CORE_LIST(__VA_ARGS__))
+core_list core_x_forward_at(const char *where, core_module *module,
+                            core_list inputs);
+
+/* Lists the parameters of a module and its descendants, each once.  The
+ * innermost scope owns the list, which is empty after an error. */
+#define core_x_parameters(module) core_x_parameters_at(CORE_HERE, module)
+core_list core_x_parameters_at(const char *where, const core_module *module);
 
 /* Creates a child by a function whose last parameter is out_module, with the
  * arguments before it:
@@ -155,6 +183,17 @@ core_tensor *core_x_child_at(const char *where, core_module *module,
         (void)CORE_CHECK(core_module_take_child(                   \
             module, name, create(__VA_ARGS__, &child_), &child_)); \
     } while (0)
+
+/* Takes over the reference to a new module, *module, that a function returned
+ * with a status.  parent: the module becomes its child; NULL: the innermost scope
+ * owns it.  name: of the child; NULL: the number of children that the parent
+ * has, as in core_nn_sequential.  Returns the module, borrowed, or NULL after an
+ * error, which becomes the scope's. */
+#define core_x_nn_add(parent, name, status, module) \
+    core_x_nn_add_at(CORE_HERE, parent, name, status, module)
+core_module *core_x_nn_add_at(const char *where, core_module *parent,
+                              const char *name, core_status status,
+                              core_module *const *module);
 
 /* Sets whether a module and its descendants are in training, as new modules
  * are.  Dropout and batch normalization depend on it.  Accepts NULL. */
@@ -217,8 +256,8 @@ CORE_STATIC_ASSERT(sizeof(core_module_report) == 16, "core_module_report");
 
 /* Flags of core_module_load. */
 enum {
-    CORE_MODULE_ALLOW_MISSING = 1u << 0,   /* missing tensors are no error */
-    CORE_MODULE_ALLOW_UNEXPECTED = 1u << 1 /* unexpected ones are no error */
+    CORE_MODULE_ALLOW_MISSING = 1u << 0,   /* do not fail if missing */
+    CORE_MODULE_ALLOW_UNEXPECTED = 1u << 1 /* do not fail if unexpected */
 };
 
 /* Loads parameters and buffers from a safetensors file, or from the index of a
@@ -434,10 +473,10 @@ typedef struct core_nn_recurrent_options {
  *
  * Inputs: a sequence [L, N, input_size], and the first states: hidden
  * [layers * D, N, H], and for an LSTM cell [layers * D, N, hidden_size].
- * Without states, they are 0.  Outputs: a sequence [L, N, D * H], then the last
- * states; those that the capacity of outputs excludes are not returned.  One
- * sample may be given without the dimension N, which the states and the outputs
- * then lack too.
+ * Without states, or if they are NULL, they are 0.  Outputs: a sequence
+ * [L, N, D * H], then the last states; those that the capacity of outputs
+ * excludes are not returned.  One sample may be given without the dimension N,
+ * which the states and the outputs then lack too.
  *
  * Parameters of layer 0: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0
  * unless no_bias, and weight_hr_l0 with a projection; those of the backward

@@ -105,10 +105,11 @@ core_status core_plugins_load_all(void);
 
 /* Opens the plugin in a file, which then has precedence over others with its
  * name.  While code of the plugin runs, signals of this thread are blocked, but
- * for those of faults: handlers of the program run after it or on other threads,
- * and a thread of libcore takes signals without a handler, so that an init that
- * hangs can be ended.  The caller owns one reference to *out_plugin; out_plugin may be NULL.
- * Returns the error for which the plugin was refused or failed. */
+ * for those of faults: handlers of the program run after it or on other
+ * threads, and a thread of libcore takes signals without a handler, so that an
+ * init that hangs can be ended.  The caller owns one reference to *out_plugin;
+ * out_plugin may be NULL.  Returns the error for which the plugin was refused
+ * or failed. */
 core_status core_plugin_load(const char *path, core_plugin **out_plugin);
 
 /* Returns the number of plugins found so far, including refused ones.  It never
@@ -180,10 +181,10 @@ typedef struct core_backend_information {
     const char *reason;      /* why there are no devices, or "" */
     uint32_t synchronous;    /* 1: it has no streams */
     uint32_t reserved;
-    /* Names of kernels that no call uses, separated by ", "; or "".  This libcore
-     * has no such functional operator (a misspelt name, one of a later libcore,
-     * or that of an in-place variant), or uses for it the kernels of another one,
-     * which have other functions. */
+    /* Names of kernels that no call uses, separated by ", "; or "".  This
+     * libcore has no such functional operator (a misspelt name, one of a later
+     * libcore, or that of an in-place variant), or uses for it the kernels of
+     * another one, which have other functions. */
     const char *unmatched_kernels;
 } core_backend_information;
 CORE_STATIC_ASSERT(sizeof(core_backend_information) == 56,

@@ -18,9 +18,9 @@
  * Buckets.  The gradients are stored one after the other in a few tensors, the
  * buckets, and the grads of the parameters are views of these.  A backward
  * writes into them directly, and a bucket is reduced as a whole as soon as it
- * has all of its gradients, while the backward goes on.  The buckets are filled
- * in the reverse order of the parameters at first; after the first step, in the
- * order in which rank 0 had the gradients, which then remains.
+ * has all of its gradients, during the backward.  The buckets are filled in the
+ * reverse order of the parameters at first; after the first step, in the order
+ * in which rank 0 had the gradients, which then remains.
  *
  * Batches.  The average of the gradients is the gradient of the average loss,
  * which is that of the whole batch if the ranks have parts of equal size.  For
@@ -36,9 +36,9 @@
  * comm.h, and after it the reducer has failed: later calls return it again.
  * On a device with streams a collective may fail after core_reducer_backward
  * has returned; the next call reports that, and core_comm_synchronize of
- * core_reducer_comm waits for it.  If the backward itself fails on one rank, the
- * others get an error that names it; so they do if it cannot start one and calls
- * core_reducer_cancel.
+ * core_reducer_comm waits for it.  If the backward itself fails on one rank,
+ * the others get an error that names it; so they do if it cannot start one and
+ * calls core_reducer_cancel.
  *
  * Threads.  One thread at a time may use a reducer; it communicates on its own
  * communicator, so that other threads may use the one of core_reducer_create
@@ -106,10 +106,10 @@ typedef struct core_reducer_counts {
  * them.  options NULL: all 0.
  *
  * INVALID_ARGUMENT: the parameters, their layouts or the options differ between
- * ranks, or a parameter occurs twice.  AUTOGRAD: a parameter is not a leaf that requires
- * grad.  DEVICE: it is on another device.  UNSUPPORTED: the engine cannot
- * average the dtype, or divide a communicator.  If it fails on one rank alone,
- * the others wait for it until the timeout of the communicator. */
+ * ranks, or a parameter occurs twice.  AUTOGRAD: a parameter is not a leaf that
+ * requires grad.  DEVICE: it is on another device.  UNSUPPORTED: the engine
+ * cannot average the dtype, or divide a communicator.  If it fails on one rank
+ * alone, the others wait for it until the timeout of the communicator. */
 core_status core_reducer_create(core_comm *comm, core_tensor *const *parameters,
                                 size_t count,
                                 const core_reducer_options *options,
@@ -125,8 +125,8 @@ void core_reducer_release(core_reducer *reducer);
  * flags: CORE_RETAIN_GRAPH, CORE_REDUCER_NO_SYNC.
  *
  * Hooks that run after the grad of a parameter was updated see the grad before
- * this backward, because it is set at the end; or, if gradients are added to it,
- * a sum that is not averaged yet.  They must not use the grads of other
+ * this backward, because it is set at the end; or, if gradients are added to
+ * it, a sum that is not averaged yet.  They must not use the grads of other
  * parameters.
  *
  * After an argument was refused, which changes nothing, the call can be
@@ -143,23 +143,24 @@ core_status core_reducer_backward(core_reducer *reducer,
                                   core_tensor *const *grads, uint32_t flags);
 
 /* Makes a reducer fail with an error, for a rank that cannot make the next call
- * of core_reducer_backward, for example because its forward has failed.  status:
- * of that error; message: its text, or NULL.  The other ranks, which make that
- * call, get an error that names this rank; it waits for them as that function
- * does after an error.  Returns status.  INVALID_ARGUMENT: status is CORE_OK.
- * BUSY: the reducer is in use. */
+ * of core_reducer_backward, for example because its forward has failed.
+ * status: of that error; message: its text, or NULL.  The other ranks, which
+ * make that call, get an error that names this rank; it waits for them as that
+ * function does after an error.  Returns status.  INVALID_ARGUMENT: status is
+ * CORE_OK.  BUSY: the reducer is in use. */
 core_status core_reducer_cancel(core_reducer *reducer, core_status status,
                                 const char *message);
 
-/* Copies the buffers of rank 0 to the other ranks; all ranks call it. */
+/* Copies the buffers of rank 0 to the other ranks, in the order of the current
+ * stream; all ranks call it.  Errors are those of core_broadcast. */
 core_status core_reducer_broadcast_buffers(core_reducer *reducer);
 
 /* Returns the communicator of the reducer, borrowed; NULL for NULL. */
 core_comm *core_reducer_comm(const core_reducer *reducer);
 
 /* Returns a bucket, borrowed, or NULL if index is out of range.  Its last
- * elements, one for each gradient, are internal.  (Buckets of a shard have none,
- * and with CORE_SHARD_GRADIENTS no memory between steps: NULL.) */
+ * elements, one for each gradient, are internal.  (Buckets of a shard have
+ * none, and with CORE_SHARD_GRADIENTS no memory between steps: NULL.) */
 core_tensor *core_reducer_bucket(const core_reducer *reducer, size_t index);
 
 /* Gets what a reducer has done.  The caller sets struct_size. */

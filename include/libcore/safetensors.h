@@ -5,8 +5,8 @@
  *
  * The format is that of https://github.com/huggingface/safetensors: the length
  * of a JSON header in eight bytes; the header (name, dtype, shape and position
- * of each tensor; texts under "__metadata__"); then the elements, row-major and
- * little endian, without gaps.
+ * of each tensor; texts under "__metadata__"); then the elements, row-major,
+ * little endian and dense.
  *
  * A file is written atomically: under its name there is either the old content
  * or the complete new content.  A file that is read is checked completely

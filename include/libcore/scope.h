@@ -77,6 +77,11 @@ core_status core_scope_end_with_at(const char *where, core_scope scope,
                                    core_tensor *result,
                                    core_tensor **out_result);
 
+/* Ends the scope of a program's main function: prints the error, if there is
+ * one, and a newline to the standard error stream.  Returns the exit status,
+ * EXIT_SUCCESS or EXIT_FAILURE. */
+int core_scope_exit(core_scope scope);
+
 /* Ends a scope, and keeps a result in the scope around it, which also gets the
  * error, if there is one.  Returns the result, borrowed, or NULL after an
  * error.  INVALID_ARGUMENT if there is no scope around it. */
@@ -119,6 +124,22 @@ void core_scope_output_at(const char *where, core_tensor *tensor,
     core_scope_own_at(CORE_HERE, status, tensor)
 core_tensor *core_scope_own_at(const char *where, core_status status,
                                core_tensor *const *tensor);
+
+/* Makes the innermost scope the owner of an object of any other kind, which a
+ * function returned with a status: at the end of the scope, release(object) is
+ * called, which may begin scopes of its own but not use this one.  Objects and
+ * tensors are released in the reverse order.  Returns the object, borrowed.  If the status is an error, or the scope has one, it returns
+ * NULL; an object that came with CORE_OK is then released at once.
+ * INVALID_ARGUMENT: release is NULL. */
+#define core_scope_own_object(status, object, release) \
+    core_scope_own_object_at(CORE_HERE, status, object, release)
+void *core_scope_own_object_at(const char *where, core_status status,
+                               void *object, void (*release)(void *object));
+
+/* Ends a scope inside another one, whose error its error becomes.  CORE_CHECK of
+ * core_scope_end would not end it after an error. */
+#define core_scope_end_nested(scope) \
+    core_scope_check_at(CORE_HERE, "core_scope_end", core_scope_end(scope))
 
 /* Calls a function that returns a status, and returns it.  An error becomes the
  * scope's, with the file and the line of the call.  After an earlier error it
@@ -200,7 +221,8 @@ static inline core_list core_list_from(core_tensor *const *items, size_t count)
     return list;
 }
 
-/* Returns a tensor of a list, borrowed, or NULL if there are not so many. */
+/* Returns a tensor of a list, borrowed, or NULL if index is not below their
+ * number. */
 static inline core_tensor *core_list_at(core_list list, size_t index)
 {
     return index < list.count ? list.items[index] : NULL;
@@ -355,21 +377,27 @@ core_status core_scope_call_results(const char *where, uint32_t op,
 #ifdef __cplusplus
 }
 
+/* Returns the sizes in braces.  They are valid as long as the list, until the
+ * end of the full expression. */
 static inline core_sizes core_sizes_of(std::initializer_list<int64_t> list)
 {
     return core_sizes_from(list.begin(), list.size());
 }
 
+/* Returns the numbers in braces, valid like those of core_sizes_of. */
 static inline core_floats core_floats_of(std::initializer_list<double> list)
 {
     return core_floats_from(list.begin(), list.size());
 }
 
+/* Returns the bools in braces, valid like those of core_sizes_of. */
 static inline core_bools core_bools_of(std::initializer_list<uint8_t> list)
 {
     return core_bools_from(list.begin(), list.size());
 }
 
+/* Stores the tensors of a list result, borrowed, in the variables in braces, as
+ * core_list_unpack_at does. */
 static inline void core_list_unpack_to(
     const char *where, core_list list,
     std::initializer_list<core_tensor **> out_tensors)
@@ -377,6 +405,7 @@ static inline void core_list_unpack_to(
     core_list_unpack_at(where, list, out_tensors.begin(), out_tensors.size());
 }
 
+/* Returns the tensors in braces, borrowed; valid as in core_sizes_of. */
 static inline core_list core_list_of(std::initializer_list<core_tensor *> list)
 {
     return core_list_from(list.begin(), list.size());

@@ -307,9 +307,9 @@ typedef struct core_sdk_reduction {
 } core_sdk_reduction;
 
 /* Computes a reduction loop: for each output element `begin`, `row` for each
- * row of the elements that are reduced to it, and `end`.  Rows come in the order
- * of the loop, the innermost dimension first, so that argmax can count.  `row`
- * is not called if a reduced dimension is empty; `end` then writes the
+ * row of the elements that are reduced to it, and `end`.  Rows come in the
+ * order of the loop, the innermost dimension first, so that argmax can count.
+ * `row` is not called if a reduced dimension is empty; `end` then writes the
  * identity.  The conditions and the error are those of core_sdk_loop_rows. */
 static inline core_status core_sdk_loop_reduce(
     const core_loop *loop, const core_sdk_reduction *reduction, void *context)
@@ -378,7 +378,7 @@ static inline uint16_t core_sdk_f32_to_f16(float value)
         return (uint16_t)(sign | 0x7e00u);
     if (magnitude >= 0x477ff000u)
         return (uint16_t)(sign | 0x7c00u);
-    if (magnitude < 0x33000000u) /* below half the least subnormal */
+    if (magnitude < 0x33000000u) /* below half the smallest subnormal */
         return (uint16_t)sign;
     if (magnitude >= 0x38800000u) {
         magnitude -= 0x38000000u;

@@ -78,8 +78,8 @@ CORE_STATIC_ASSERT(sizeof(core_shard_piece_information) == 24,
 /* Creates a shard; all ranks call it.  The caller passes it to
  * core_shard_release.  It copies parameters and buffers of rank 0 to the other
  * ranks, and keeps references to them.  Errors are those of
- * core_reducer_create, and INVALID_ARGUMENT for an unknown level, or a parameter
- * whose memory has gaps. */
+ * core_reducer_create, and INVALID_ARGUMENT for an unknown level, or a
+ * parameter that is not dense. */
 core_status core_shard_create(core_comm *comm, core_tensor *const *parameters,
                               size_t count, const core_shard_options *options,
                               core_shard **out_shard);
@@ -105,12 +105,12 @@ core_status core_shard_describe(const core_shard *shard, size_t index,
                                 core_shard_piece_information *out_information);
 
 /* Does what core_backward does, averages the gradients over all ranks, and sets
- * the grads of the pieces to them; all ranks call it.  The pieces' grads of
- * before are replaced, and the grads of the parameters are removed.  If no rank
- * has a gradient for a parameter, its pieces have no grad.  flags and errors:
- * as for core_reducer_backward; with CORE_REDUCER_NO_SYNC the parameters get
- * grads of this rank, to which the next call adds.  With CORE_SHARD_GRADIENTS,
- * a call with NO_SYNC that fails in the middle may have changed these grads, and
+ * the grads of the pieces to them; all ranks call it.  Replaces earlier grads
+ * of the pieces, and removes the grads of the parameters.  If no rank has a
+ * gradient for a parameter, its pieces have no grad.  flags and errors: as for
+ * core_reducer_backward; with CORE_REDUCER_NO_SYNC the parameters get grads of
+ * this rank, to which the next call adds.  With CORE_SHARD_GRADIENTS, a call
+ * with NO_SYNC that fails in the middle may have changed these grads, and
  * UNSUPPORTED is returned if a leaf gets several gradients in one backward, as
  * inside of a checkpoint (core_checkpoint). */
 core_status core_shard_backward(core_shard *shard, core_tensor *const *tensors,
@@ -119,10 +119,11 @@ core_status core_shard_backward(core_shard *shard, core_tensor *const *tensors,
 
 /* Multiplies the grads of all ranks' pieces in place, as core_clip_grad_norm
  * with norm_type 2 does for whole parameters; all ranks call it.  *out_norm:
- * the norm before, 0-dim on the communicator's device, f64 if a parameter is and
- * f32 otherwise, equal on all ranks; the caller owns it; out_norm may be NULL.
- * INVALID_ARGUMENT: max_norm is negative or not a number.  After another error
- * the shard has failed, and the other ranks get an error that names this one. */
+ * the norm before, 0-dim on the communicator's device, f64 if a parameter is
+ * and f32 otherwise, equal on all ranks; the caller owns it; out_norm may be
+ * NULL.  INVALID_ARGUMENT: max_norm is negative or not a number.  After another
+ * error the shard has failed, and the other ranks get an error that names this
+ * one. */
 core_status core_shard_clip_grad_norm(core_shard *shard, double max_norm,
                                       core_tensor **out_norm);
 
@@ -140,18 +141,18 @@ core_status core_shard_gather(core_shard *shard);
  * the format of safetensors.h; all ranks call it, with the same path on a file
  * system that all of them can access.  optimizer: created for the pieces, in
  * their order; NULL if there are none.  The parameters are not saved: they are
- * equal on all ranks.  After success all files are complete.  To keep the last checkpoint until the
- * new one is complete, a program uses a new path for each.  IO on every rank: a
- * file could not be written on one of them. */
+ * equal on all ranks.  After success all files are complete.  To keep the last
+ * checkpoint until the new one is complete, a program uses a new path for each.
+ * IO on every rank: a file could not be written on one of them. */
 core_status core_shard_save(core_shard *shard, const core_optimizer *optimizer,
                             const char *path);
 
 /* Loads what core_shard_save has saved, on any number of ranks and with buckets
- * of any size: each rank reads the parts of its pieces from the files; all ranks
- * call it.  Parameters must have the same order, sizes, dtypes and strides.
- * After an error the state may have been changed in part.  NOT_FOUND: a file is
- * missing.  CORRUPT: a file is damaged, or does not have what it must have.  IO:
- * another rank, which the message names, has an error. */
+ * of any size: each rank reads the parts of its pieces from the files; all
+ * ranks call it.  Parameters must have the same order, sizes, dtypes and
+ * strides.  After an error the state may have been changed in part.  NOT_FOUND:
+ * a file is missing.  CORRUPT: a file is damaged, or does not have what it must
+ * have.  IO: another rank, which the message names, has an error. */
 core_status core_shard_load(core_shard *shard, core_optimizer *optimizer,
                             const char *path);
 

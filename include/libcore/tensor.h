@@ -97,8 +97,8 @@ core_status core_tensor_from_memory(void *data, core_dtype dtype,
  * strides: ndim entries, strides in elements and at least 0.  offset: from the
  * start of the storage, not of the tensor, in elements of dtype.  The result is
  * not a view for autograd: it has no history.  Changes of it count as changes
- * of the storage, and it is read-only if `storage` is.  The bytes of a CORE_BOOL
- * tensor must be 0 or 1; they are not checked.
+ * of the storage, and it is read-only if `storage` is.  The bytes of a
+ * CORE_BOOL tensor must be 0 or 1; they are not checked.
  *
  * SHAPE: too many dimensions, negative sizes, strides or offset, or more bytes
  * than the storage has.  DTYPE: not a supported dtype.  INVALID_ARGUMENT: the

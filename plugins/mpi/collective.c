@@ -92,7 +92,8 @@ static core_status finish(mpi_comm *comm, int code, MPI_Request *request,
         reserve = 2000000000;
     status =
         mpi_wait(comm, request, 1, mpi_now_ns() + timeout_ns - reserve, &done);
-    return status == CORE_OK && !done ? mpi_late(comm, reserve) : status;
+    return status == CORE_OK && !done ? mpi_report_missing_ranks(comm, reserve)
+                                      : status;
 }
 
 /* ---------------------------------------------------------- reductions -- */
@@ -108,7 +109,8 @@ static core_status scratch(mpi_comm *comm, size_t size, void **out)
     return *out != NULL
                ? CORE_OK
                : core_sdk_error(mpi_host, CORE_ERROR_OUT_OF_MEMORY, MPI_TITLE,
-                                "%zu bytes of host memory", size);
+                                "cannot allocate %zu bytes of host memory",
+                                size);
 }
 
 static void widen(core_dtype dtype, const uint16_t *from, float *to,
@@ -190,9 +192,10 @@ static core_status reduce(mpi_comm *comm, const core_collective *call)
     core_status status = CORE_OK;
 
     if (scatter && call->count > COUNT_MOST / parts)
-        return core_sdk_error(mpi_host, CORE_ERROR_UNSUPPORTED, MPI_TITLE,
-                              "a reduce_scatter of more than %d elements",
-                              COUNT_MOST);
+        return core_sdk_error(
+            mpi_host, CORE_ERROR_UNSUPPORTED, MPI_TITLE,
+            "reduce_scatter: more than %d elements are not supported",
+            COUNT_MOST);
     if (is_half(call->dtype)) {
         status =
             scratch(comm, (parts + 1) * call->count * sizeof(float), &wide);
@@ -288,19 +291,24 @@ static core_status move(mpi_comm *comm, const core_collective *call)
     return CORE_OK;
 }
 
-/* Counts of one kind and their sums; false: one does not fit int. */
-static bool place_parts(const uint64_t *counts, int size, int *parts)
+/* Counts of one kind and their sums, which have to fit int. */
+static core_status place_parts(const uint64_t *counts, int size, int *parts)
 {
     uint64_t at = 0;
 
     for (int r = 0; r < size; r++) {
         if (counts[r] > INT_MAX || at > INT_MAX)
-            return false;
+            return core_sdk_error(
+                mpi_host, CORE_ERROR_UNSUPPORTED, MPI_TITLE,
+                "an all_to_all of %llu elements, of which %llu are of rank %d: "
+                "MPI counts to %d",
+                (unsigned long long)(at + counts[r]),
+                (unsigned long long)counts[r], r, INT_MAX);
         parts[r] = (int)counts[r];
         parts[size + r] = (int)at;
         at += counts[r];
     }
-    return true;
+    return CORE_OK;
 }
 
 static core_status move_parts(mpi_comm *comm, const core_collective *call)
@@ -308,12 +316,12 @@ static core_status move_parts(mpi_comm *comm, const core_collective *call)
     MPI_Datatype type = item_type(call->dtype);
     int size = comm->size, code, *out = comm->parts, *in = out + 2 * size;
     MPI_Request request = mpi.REQUEST_NULL;
+    core_status status = place_parts(call->input_counts, size, out);
 
-    if (!place_parts(call->input_counts, size, out) ||
-        !place_parts(call->output_counts, size, in))
-        return core_sdk_error(mpi_host, CORE_ERROR_UNSUPPORTED, MPI_TITLE,
-                              "an all_to_all of more than %d elements",
-                              INT_MAX);
+    if (status == CORE_OK)
+        status = place_parts(call->output_counts, size, in);
+    if (status != CORE_OK)
+        return status;
     mpi_lock();
     code = mpi.Ialltoallv(call->input, out, out + size, type, call->output, in,
                           in + size, type, comm->data, &request);
@@ -337,6 +345,7 @@ core_status mpi_run(void *handle, const core_collective *call)
             call->kind <= CORE_COLLECTIVE_BARRIER)
             return move(comm, call);
         return core_sdk_error(mpi_host, CORE_ERROR_UNSUPPORTED, MPI_TITLE,
-                              "collective %u", call->kind);
+                              "collective kind %u is not supported",
+                              call->kind);
     }
 }

@@ -109,7 +109,7 @@ core_status mpi_exchange(void *handle, const void *mine, uint32_t bytes,
 
     if (bytes > MPI_EXCHANGE_MOST)
         return core_sdk_error(mpi_host, CORE_ERROR_INVALID_ARGUMENT, MPI_TITLE,
-                              "an exchange of %u bytes; at most %d", bytes,
+                              "exchange: %u bytes; accepted: at most %d", bytes,
                               MPI_EXCHANGE_MOST);
     memcpy(comm->outbox, mine, bytes);
     status = post(comm, (int)bytes, TAG_HEADER);
@@ -129,7 +129,7 @@ core_status mpi_exchange(void *handle, const void *mine, uint32_t bytes,
 }
 
 /* All ranks that wait for a collective reach this at about the same time. */
-core_status mpi_late(mpi_comm *comm, int64_t timeout_ns)
+core_status mpi_report_missing_ranks(mpi_comm *comm, int64_t timeout_ns)
 {
     core_status status = post(comm, 1, TAG_ALIVE);
     bool done;

@@ -200,7 +200,7 @@ static void finalize(void)
         pthread_timedjoin_np(thread, NULL, &until);
 }
 
-void mpi_set_patience(int64_t timeout_ns)
+void mpi_set_finalize_timeout(int64_t timeout_ns)
 {
     atomic_store(&patience_ns, timeout_ns);
 }

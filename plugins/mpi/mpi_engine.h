@@ -77,7 +77,7 @@ core_status mpi_start(void);
 /* From now on the process does not wait for others at its end. */
 void mpi_never_finalize(void);
 /* At its end, the process waits that long for the others. */
-void mpi_set_patience(int64_t timeout_ns);
+void mpi_set_finalize_timeout(int64_t timeout_ns);
 
 /* The library is called by one thread at a time. */
 void mpi_lock(void);
@@ -111,7 +111,7 @@ core_status mpi_wait(mpi_comm *comm, MPI_Request *requests, int count,
 core_status mpi_exchange(void *comm, const void *mine, uint32_t bytes,
                          void *out_all, int64_t timeout_ns);
 /* CANCELLED, naming the ranks that do not respond. */
-core_status mpi_late(mpi_comm *comm, int64_t timeout_ns);
+core_status mpi_report_missing_ranks(mpi_comm *comm, int64_t timeout_ns);
 core_status mpi_run(void *comm, const core_collective *call);
 
 extern const core_collectives_interface mpi_collectives;

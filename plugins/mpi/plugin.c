@@ -90,7 +90,7 @@ static mpi_comm *comm_new(int rank, int size)
 static core_status no_memory(void)
 {
     return core_sdk_error(mpi_host, CORE_ERROR_OUT_OF_MEMORY, MPI_TITLE,
-                          "host memory for a communicator");
+                          "cannot allocate host memory for a communicator");
 }
 
 /* Duplicates a communicator, without the lock while it waits for the ranks.
@@ -135,7 +135,7 @@ static core_status create(void *user, uint32_t rank, uint32_t size,
     *out_comm = NULL;
     if (comm == NULL)
         return no_memory();
-    mpi_set_patience(timeout_ns);
+    mpi_set_finalize_timeout(timeout_ns);
     status = duplicate(comm, mpi.COMM_WORLD, &comm->data, deadline);
     if (status == CORE_OK)
         status = duplicate(comm, comm->data, &comm->control, deadline);

@@ -64,11 +64,11 @@ static core_status elapsed(void *device, void *start, void *end,
     pthread_mutex_lock(&sim_lock);
     for (int i = 0; i < 2 && !reason; i++) {
         if (!(events[i]->flags & CORE_EVENT_TIMING))
-            reason = "an event without CORE_EVENT_TIMING";
+            reason = "an event was created without CORE_EVENT_TIMING";
         else if (!events[i]->marker)
-            reason = "an event that was never recorded";
+            reason = "an event was never recorded";
         else if (!sim_marker_done(events[i]->marker))
-            reason = "an event that is not complete";
+            reason = "an event is not complete";
     }
     if (!reason)
         *out_nanoseconds =
@@ -76,7 +76,7 @@ static core_status elapsed(void *device, void *start, void *end,
     pthread_mutex_unlock(&sim_lock);
     if (reason)
         return core_sdk_error(sim_host, CORE_ERROR_INTERNAL, "sim",
-                              "time between events, of %s", reason);
+                              "elapsed: %s", reason);
     return CORE_OK;
 }
 

@@ -129,7 +129,7 @@ static core_status end(void *handle, void *of, void **out_graph)
     stream->graph = NULL;
     if (!graph) {
         status = core_sdk_error(sim_host, CORE_ERROR_INTERNAL, "sim",
-                                "the end of a capture that was not begun");
+                                "capture end: the capture was not begun");
     } else if (status != CORE_OK || !out_graph) {
         unref(graph);
     } else {

@@ -253,9 +253,10 @@ static core_status load(void *device, const core_loop_program *program,
 
     *out_kernel = NULL;
     if (size < sizeof head)
-        return core_sdk_error(sim_host, CORE_ERROR_CORRUPT, "sim",
-                              "a saved kernel of %llu bytes",
-                              (unsigned long long)size);
+        return core_sdk_error(
+            sim_host, CORE_ERROR_CORRUPT, "sim",
+            "load: the saved kernel has %llu bytes; its header has %zu",
+            (unsigned long long)size, sizeof head);
     memcpy(&head, data, sizeof head);
     if (memcmp(head.magic, magic, sizeof magic) != 0 || head.reserved != 0 ||
         memcmp(head.hash, program->hash, sizeof head.hash) != 0 ||

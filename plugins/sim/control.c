@@ -123,7 +123,8 @@ static core_status lose(uint32_t index)
     if (status != CORE_OK)
         return status;
     pthread_mutex_lock(&sim_lock);
-    sim_lose(device, "the device was lost by request of the program");
+    sim_device_set_lost(device,
+                        "the device was lost by request of the program");
     pthread_mutex_unlock(&sim_lock);
     return CORE_OK;
 }

@@ -63,8 +63,8 @@ static core_status enqueue(sim_device *device, sim_stream *stream,
         return CORE_OK;
     if (stream->device != device)
         return core_sdk_error(sim_host, CORE_ERROR_INTERNAL, "sim",
-                              "%s on %s, with a stream of %s", work->what,
-                              device->name, stream->device->name);
+                              "%s: the device is %s, and the stream is of %s",
+                              work->what, device->name, stream->device->name);
     status = sim_usable(device);
     if (status == CORE_OK)
         status = sim_fault(device, SIM_FAULT_COPY);

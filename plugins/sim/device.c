@@ -65,7 +65,7 @@ core_status sim_usable(const sim_device *device)
     return sim_host->error(&info);
 }
 
-void sim_lose(sim_device *device, const char *reason)
+void sim_device_set_lost(sim_device *device, const char *reason)
 {
     atomic_store(&device->lost, true);
     pthread_cond_broadcast(&device->released);
@@ -170,7 +170,7 @@ core_status sim_device_properties(void *device, core_device_properties *out)
 
 core_status sim_device_status(void *device)
 {
-    core_status status = sim_hotplug_look();
+    core_status status = sim_hotplug_update();
 
     return status == CORE_OK ? sim_usable(device) : status;
 }

@@ -35,7 +35,9 @@ static core_status create(void *device, uint32_t flags, void **out_event)
         return status;
     if (flags & ~(uint32_t)CORE_EVENT_TIMING)
         return core_sdk_error(sim_host, CORE_ERROR_UNSUPPORTED, "sim",
-                              "an event with the flags 0x%x", flags);
+                              "event create: flags are 0x%x; accepted: 0 or "
+                              "CORE_EVENT_TIMING",
+                              flags);
     event = calloc(1, sizeof *event);
     if (!event)
         return core_sdk_error(sim_host, CORE_ERROR_OUT_OF_MEMORY, "sim",
@@ -169,7 +171,7 @@ static core_status synchronize(void *device, void *handle)
     if (!marker) {
         pthread_mutex_unlock(&sim_lock);
         return core_sdk_error(sim_host, CORE_ERROR_INTERNAL, "sim",
-                              "a wait for an event that was never recorded");
+                              "event wait: the event was never recorded");
     }
     marker->references++; /* it may be recorded again meanwhile */
     sim_stream_await(marker->stream, marker->number);

@@ -57,7 +57,7 @@ static core_status change_to(uint32_t index, bool absent)
                : status;
 }
 
-core_status sim_hotplug_look(void)
+core_status sim_hotplug_update(void)
 {
     bool absent[SIM_DEVICES] = {false};
     core_status status = CORE_OK;
@@ -72,7 +72,7 @@ core_status sim_hotplug_look(void)
 
 core_status sim_hotplug_before_read(void)
 {
-    core_status (*function)(void *), status = sim_hotplug_look();
+    core_status (*function)(void *), status = sim_hotplug_update();
     void *user;
 
     if (status != CORE_OK)
@@ -146,7 +146,7 @@ core_status sim_hotplug_remove(uint32_t index)
             order[at] = order[at + 1];
         sim_devices[index].present = false;
         if (sim_devices[index].open)
-            sim_lose(&sim_devices[index], "the device was removed");
+            sim_device_set_lost(&sim_devices[index], "the device was removed");
         status = announce();
     }
     pthread_mutex_unlock(&sim_lock);

@@ -40,13 +40,13 @@ static void end_kernel(sim_work *work)
 
 static core_status run_now(sim_stream *stream, sim_work *work)
 {
-    core_status status = sim_turn_begin(stream, work);
+    core_status status = sim_stream_run_inline_begin(stream, work);
 
     if (status != CORE_OK)
         return status;
     work->stream = stream;
     status = run_kernel(work);
-    sim_turn_end(stream);
+    sim_stream_run_inline_end(stream);
     free(work->conflict);
     return status;
 }

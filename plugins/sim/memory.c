@@ -95,11 +95,11 @@ static core_status check_size(const sim_device *device, uint64_t size)
     uint64_t largest = sim_set.largest ? sim_set.largest : sim_set.bytes;
 
     if (size == 0 || size % sim_set.granularity != 0)
-        return core_sdk_error(sim_host, CORE_ERROR_INTERNAL, "sim",
-                              "an allocation of %llu bytes, not a multiple of "
-                              "the granularity of %llu",
-                              (unsigned long long)size,
-                              (unsigned long long)sim_set.granularity);
+        return core_sdk_error(
+            sim_host, CORE_ERROR_INTERNAL, "sim",
+            "alloc: %llu bytes; accepted: positive multiples of "
+            "the granularity of %llu",
+            (unsigned long long)size, (unsigned long long)sim_set.granularity);
     if (size > largest)
         return core_sdk_error(
             sim_host, CORE_ERROR_OUT_OF_MEMORY, "sim",

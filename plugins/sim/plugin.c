@@ -49,7 +49,7 @@ __attribute__((destructor)) static void at_exit(void)
     pthread_mutex_lock(&sim_lock);
     for (uint32_t i = 0; i < SIM_DEVICES; i++)
         if (sim_devices[i].open)
-            sim_lose(&sim_devices[i], "the process ends");
+            sim_device_set_lost(&sim_devices[i], "the process ends");
     pthread_mutex_unlock(&sim_lock);
     for (uint32_t i = 0; i < SIM_DEVICES; i++)
         if (sim_devices[i].open)

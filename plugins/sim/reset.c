@@ -32,7 +32,7 @@ static core_status reset(void *handle)
     if (sim_forked() || !device->present)
         return sim_usable(device);
     pthread_mutex_lock(&sim_lock);
-    sim_lose(device, "the device was reset");
+    sim_device_set_lost(device, "the device was reset");
     pthread_mutex_unlock(&sim_lock);
     sim_streams_close(device); /* drops their work */
     pthread_mutex_lock(&sim_lock);

@@ -105,14 +105,15 @@ core_status sim_hotplug_reverse(void);
 void sim_hotplug_watch(core_status (*function)(void *user), void *user);
 core_status sim_hotplug_before_read(void);
 /* Removes and adds the devices that LIBCORE_SIM_ABSENT says. */
-core_status sim_hotplug_look(void);
+core_status sim_hotplug_update(void);
 extern const core_hotplug_interface sim_hotplug;
 extern const core_ipc_interface sim_ipc;
 
 /* Returns CORE_OK, or why the device cannot be used: lost, or in a forked
  * child. */
 core_status sim_usable(const sim_device *device);
-void sim_lose(sim_device *device, const char *reason); /* under the lock */
+void sim_device_set_lost(sim_device *device,
+                         const char *reason); /* under the lock */
 /* Returns true in a child of fork, which has no workers. */
 bool sim_forked(void);
 
@@ -240,8 +241,9 @@ core_status sim_stream_report(const sim_failure *failure, uint32_t severity);
 void sim_stream_unref(sim_stream *stream); /* under the lock */
 /* Between begin, which waits for earlier work, and end, the caller runs a call
  * instead of the stream's worker. */
-core_status sim_turn_begin(sim_stream *stream, const sim_work *call);
-void sim_turn_end(sim_stream *stream);
+core_status sim_stream_run_inline_begin(sim_stream *stream,
+                                        const sim_work *call);
+void sim_stream_run_inline_end(sim_stream *stream);
 /* Records a failure of work, or of this thread's newest error: data errors set
  * the stream's error, others poison it. */
 void sim_stream_failed(sim_stream *stream, const sim_work *work,

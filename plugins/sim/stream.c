@@ -123,7 +123,7 @@ static core_status wait_event(void *device, void *handle, void *of)
     work.marker = event->marker;
     if (!work.marker) {
         status = core_sdk_error(sim_host, CORE_ERROR_INTERNAL, "sim",
-                                "a wait for an event that was never recorded");
+                                "event wait: the event was never recorded");
     } else {
         work.marker->references++;
         status = sim_enqueue_locked(handle, &work);
@@ -141,8 +141,11 @@ static core_status create(void *device, uint32_t flags, void **out_stream)
 {
     if (flags != CORE_STREAM_COMPUTE &&
         (flags != CORE_STREAM_COPY || sim_set.copy_queues == 0))
-        return core_sdk_error(sim_host, CORE_ERROR_UNSUPPORTED, "sim",
-                              "a stream with the flags 0x%x", flags);
+        return core_sdk_error(
+            sim_host, CORE_ERROR_UNSUPPORTED, "sim",
+            "stream create: flags are 0x%x; accepted: "
+            "CORE_STREAM_COMPUTE%s",
+            flags, sim_set.copy_queues ? " or CORE_STREAM_COPY" : "");
     return sim_stream_create(device, flags, 0, out_stream);
 }
 

@@ -40,7 +40,7 @@ static core_status reserve(void *handle, uint64_t size, core_memory *out_memory)
     if (size == 0 || size % sim_granule() != 0)
         return core_sdk_error(
             sim_host, CORE_ERROR_INTERNAL, "sim",
-            "a reservation of %llu bytes, not a multiple of %llu",
+            "reserve: %llu bytes; accepted: positive multiples of %llu",
             (unsigned long long)size, (unsigned long long)sim_granule());
     mapped = calloc(size / sim_granule(), 1);
     data = mmap(NULL, size, PROT_NONE,

@@ -207,7 +207,7 @@ void sim_stream_failed(sim_stream *stream, const sim_work *work,
     if (data) {
         sim_stream_error_set(stream, status, work->call_id, text);
     } else if (status == CORE_ERROR_DEVICE_LOST) {
-        sim_lose(device, text);
+        sim_device_set_lost(device, text);
     } else if (stream->failure.code == CORE_OK) {
         stream->failure.code = CORE_ERROR_STREAM;
         stream->failure.call_id = work->call_id;
@@ -517,7 +517,8 @@ static core_status run_turn(sim_work *work)
     return CORE_OK;
 }
 
-core_status sim_turn_begin(sim_stream *stream, const sim_work *call)
+core_status sim_stream_run_inline_begin(sim_stream *stream,
+                                        const sim_work *call)
 {
     sim_work work = *call;
     core_status status;
@@ -544,7 +545,7 @@ core_status sim_turn_begin(sim_stream *stream, const sim_work *call)
     return status;
 }
 
-void sim_turn_end(sim_stream *stream)
+void sim_stream_run_inline_end(sim_stream *stream)
 {
     pthread_mutex_lock(&sim_lock);
     stream->turn = 0;

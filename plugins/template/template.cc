@@ -39,17 +39,18 @@ template <typename Body> core_status guarded(Body body) noexcept
     }
 }
 
-// A block: its address is libcore's opaque handle; offsets are in bytes.
+// A block: its address is libcore's opaque handle; offsets are in bytes.  Its bytes
+// are not initialized, which takes seconds for blocks of gigabytes.
 struct block {
-    std::vector<char> bytes;
-    explicit block(std::size_t size) : bytes(size) {}
+    std::unique_ptr<char[]> bytes;
+    explicit block(std::size_t size) : bytes(new char[size]) {}
 };
 
 char *address(core_memory memory)
 {
     if (memory.handle == nullptr) // of a tensor without elements
         return nullptr;
-    return static_cast<block *>(memory.handle)->bytes.data() + memory.offset;
+    return static_cast<block *>(memory.handle)->bytes.get() + memory.offset;
 }
 
 core_status enumerate(void *, uint32_t *out_count, core_string *out_reason)

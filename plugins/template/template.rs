@@ -8,7 +8,7 @@
 
 #![allow(non_upper_case_globals)]
 
-use std::alloc::{alloc_zeroed, dealloc, Layout};
+use std::alloc::{self, dealloc, Layout};
 use std::mem::{offset_of, size_of, transmute};
 use std::os::raw::c_void;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -392,7 +392,8 @@ fn address(memory: Memory) -> *mut u8 {
 unsafe extern "C" fn alloc(_: *mut c_void, size: u64, out: *mut Memory) -> Status {
     guarded(|| {
         let data = match Layout::from_size_align(size as usize, 64) {
-            Ok(layout) if size > 0 => unsafe { alloc_zeroed(layout) },
+            // Not zeroed, which takes seconds for blocks of gigabytes.
+            Ok(layout) if size > 0 => unsafe { alloc::alloc(layout) },
             _ => ptr::null_mut(),
         };
 

@@ -6,6 +6,8 @@
 #ifndef TESTS_SUPPORT_CHILDREN_H
 #define TESTS_SUPPORT_CHILDREN_H
 
+#include "sanitizers.h"
+
 #include <check.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -21,9 +23,8 @@ enum { CHILD_IS_WELL = 42 };
  * and the library's fork handlers are tested. */
 static inline void child_begins(unsigned seconds)
 {
-#ifdef __SANITIZE_THREAD__
-    _exit(CHILD_IS_WELL);
-#endif
+    if (has_thread_sanitizer())
+        _exit(CHILD_IS_WELL);
     signal(SIGALRM, SIG_DFL); /* Check installs a handler */
     alarm(seconds);
 }

@@ -11,6 +11,7 @@
 #include "device/device.h"
 #include "dispatch/schema.h"
 #include "ops.h"
+#include "sanitizers.h"
 
 #include <math.h>
 #include <signal.h>
@@ -133,12 +134,12 @@ static core_device *hostile_device;
 /* devices: cpu, meta */
 static inline void hostile_open(core_device **devices)
 {
-#ifndef __SANITIZE_ADDRESS__
-    signal(SIGSEGV, hostile_signal);
-    signal(SIGBUS, hostile_signal);
-    signal(SIGFPE, hostile_signal);
-    signal(SIGILL, hostile_signal);
-#endif
+    if (!has_address_sanitizer()) {
+        signal(SIGSEGV, hostile_signal);
+        signal(SIGBUS, hostile_signal);
+        signal(SIGFPE, hostile_signal);
+        signal(SIGILL, hostile_signal);
+    }
     signal(SIGABRT, hostile_signal);
     signal(SIGALRM, hostile_signal);
     OK(core_device_find("cpu", &devices[0]));

@@ -9,7 +9,7 @@
 #include "progress.h"
 #include "runner.h"
 #include "base/sha256.h"
-#include "submit.h"
+#include "report_bundle.h"
 #include "waivers.h"
 
 #include <libcore/plugins.h>

@@ -4,7 +4,7 @@
 #include "resize.h"
 
 #include "oracle.h"
-#include "sample_words.h"
+#include "sample_tokens.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 /* False: a matrix that is factored, or a tensor whose elements are listed, has
  * this size. */
-static bool replace(const sample *from, tensor_word *word, int64_t size,
+static bool replace(const sample *from, tensor_token *word, int64_t size,
                     int64_t to)
 {
     bool factored =
@@ -78,15 +78,15 @@ static int resize_word(void *context, const char *at, size_t length, char *to,
                        size_t capacity)
 {
     const resizing *self = context;
-    tensor_word word;
+    tensor_token word;
 
-    if (!tensor_word_read(at, length, &word))
+    if (!tensor_token_read(at, length, &word))
         return 0;
     if (!replace(self->from, &word, self->size, self->to))
         return -1;
     if (word.listed)
         return 0;
-    return (int)tensor_word_write(&word, to, capacity);
+    return (int)tensor_token_write(&word, to, capacity);
 }
 
 bool sample_resize(const sample *from, int64_t size, int64_t to, resized *out)
@@ -104,11 +104,11 @@ int64_t sample_numel(const sample *from)
 
     for (const char *at = from->words; *at;) {
         size_t length = strcspn(at, " ");
-        tensor_word word;
+        tensor_token word;
 
-        if (tensor_word_read(at, length, &word) &&
-            tensor_word_numel(&word) > most)
-            most = tensor_word_numel(&word);
+        if (tensor_token_read(at, length, &word) &&
+            tensor_token_numel(&word) > most)
+            most = tensor_token_numel(&word);
         at += length;
         at += *at == ' ';
     }
@@ -141,9 +141,9 @@ bool sample_sizes(const sample *from, int64_t *out_first, int64_t *out_last)
 
     for (const char *at = from->words; *at && !found;) {
         size_t length = strcspn(at, " ");
-        tensor_word word;
+        tensor_token word;
 
-        if (tensor_word_read(at, length, &word))
+        if (tensor_token_read(at, length, &word))
             for (uint32_t d = 0; d < word.ndim; d++) {
                 if (word.sizes[d] < 2)
                     continue;
@@ -159,7 +159,7 @@ bool sample_sizes(const sample *from, int64_t *out_first, int64_t *out_last)
 }
 
 /* Tests whether a tensor is broadcast to another. */
-static bool fits_into(const tensor_word *small, const tensor_word *large)
+static bool fits_into(const tensor_token *small, const tensor_token *large)
 {
     if (small->ndim > large->ndim)
         return false;
@@ -173,26 +173,27 @@ static bool fits_into(const tensor_word *small, const tensor_word *large)
 static int level_word(void *context, const char *at, size_t length, char *to,
                       size_t capacity)
 {
-    const tensor_word *most = context;
-    tensor_word word, level = *most;
+    const tensor_token *most = context;
+    tensor_token word, level = *most;
 
-    if (!tensor_word_read(at, length, &word))
+    if (!tensor_token_read(at, length, &word))
         return 0;
     level.kind = word.kind;
-    return (int)tensor_word_write(&level, to, capacity);
+    return (int)tensor_token_write(&level, to, capacity);
 }
 
 bool sample_level(const sample *from, resized *out)
 {
-    tensor_word words[TENSOR_WORD_DIMENSIONS], *most = words;
+    tensor_token words[TENSOR_TOKEN_DIMENSIONS], *most = words;
     uint32_t count = 0;
     bool differ = false;
 
-    for (const char *at = from->words; *at && count < TENSOR_WORD_DIMENSIONS;) {
+    for (const char *at = from->words;
+         *at && count < TENSOR_TOKEN_DIMENSIONS;) {
         size_t length = strcspn(at, " ");
 
-        if (tensor_word_read(at, length, &words[count])) {
-            if (tensor_word_numel(&words[count]) > tensor_word_numel(most))
+        if (tensor_token_read(at, length, &words[count])) {
+            if (tensor_token_numel(&words[count]) > tensor_token_numel(most))
                 most = &words[count];
             count++;
         }
@@ -202,7 +203,7 @@ bool sample_level(const sample *from, resized *out)
     for (uint32_t k = 0; k < count; k++) {
         if (!strchr("tupm", words[k].kind) || !fits_into(&words[k], most))
             return false;
-        differ |= tensor_word_numel(&words[k]) != tensor_word_numel(most);
+        differ |= tensor_token_numel(&words[k]) != tensor_token_numel(most);
     }
     return differ && rewrite(from, level_word, most, out);
 }

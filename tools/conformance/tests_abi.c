@@ -5,7 +5,7 @@
 
 #include "elf_symbols.h"
 #include "process_state.h"
-#include "device_about.h"
+#include "device_checks.h"
 #include "plugin_tables.h"
 
 #include <libcore/plugins.h>
@@ -250,7 +250,7 @@ static void properties_are_consistent(suite *self, outcome *out,
 
     (void)one;
     if (plugin)
-        device_about_check_properties(&plugin->properties, "the device", out);
+        device_checks_check_properties(&plugin->properties, "the device", out);
 }
 
 static void information_is_utf8(suite *self, outcome *out, const test *one)
@@ -269,7 +269,7 @@ static void information_is_utf8(suite *self, outcome *out, const test *one)
     if (expect_plugin_ok(
             out, plugin->backend.device_information(plugin->device, about),
             "device_information"))
-        device_about_check(about, "the device", out);
+        device_checks_check(about, "the device", out);
 }
 
 static void enumerate_is_stable(suite *self, outcome *out, const test *one)

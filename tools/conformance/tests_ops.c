@@ -9,7 +9,7 @@
 #include "name_filter.h"
 #include "operators.h"
 #include "resize.h"
-#include "vary.h"
+#include "derived_calls.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -717,7 +717,7 @@ static void unlisted_operator(suite *self, outcome *out, const test *one)
                       : "");
 }
 
-/* What never runs is not tested, and a plugin that has it is no faster. */
+/* A kernel that is never called cannot be tested, and makes nothing faster. */
 static void composed(suite *self, outcome *out, const test *one)
 {
     char name[TEST_NAME] = "";

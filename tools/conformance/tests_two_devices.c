@@ -3,7 +3,7 @@
 
 /* Level core: a second device beside the first, used through the same tables. */
 
-#include "device_about.h"
+#include "device_checks.h"
 #include "process_state.h"
 #include "stream_gate.h"
 
@@ -169,7 +169,7 @@ static void information_of_second(suite *self, outcome *out, const test *one)
             out,
             first->backend.device_properties(other.tables.device, &properties),
             "device_properties of a second device"))
-        device_about_check_properties(&properties, which, out);
+        device_checks_check_properties(&properties, which, out);
     if (get &&
         expect_plugin_ok(out, get(first->device, &a), "device_information")) {
         int size = (int)(a.name.size < sizeof name ? a.name.size : 0);
@@ -177,7 +177,7 @@ static void information_of_second(suite *self, outcome *out, const test *one)
         memcpy(name, a.name.data, (size_t)size);
         if (expect_plugin_ok(out, get(other.tables.device, &b),
                              "device_information of a second device")) {
-            device_about_check(&b, which, out);
+            device_checks_check(&b, which, out);
             expect(out, memcmp(a.name.data, name, (size_t)size) == 0,
                    "the name of device %u, \"%.*s\", changes when that of "
                    "device %u is read: its texts must live as long as the "

@@ -27,7 +27,9 @@ RANDOM = 1 << 7
 def rule(operator):
     """(name of the rule, dimensions of one sample or 0)"""
     entry = operator.base.entry
-    if {"dynamic_output", "host_wait"} & set(entry.get("flags", [])):
+    flags = set(entry.get("flags", []))
+    if "dynamic_output" in flags or \
+            ("host_wait" in flags and "vmap" not in entry):
         return "refuse", 0
     name, _, rank = str(entry.get("vmap", "")).partition(" ")
     if name == "random":

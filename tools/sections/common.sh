@@ -82,8 +82,9 @@ copy_kernel_images() { # folder
 }
 
 # Kernels are not optimized.  Unless there is a GPU, on which the section
-# `devices` runs them, nvcc compiles, and HIP's compiler parses, element-wise
-# kernels for f32 only: those of other dtypes come from the same templates, and the
+# `devices` runs them, nvcc compiles to PTX alone, which takes a third of the time,
+# and nvcc compiles, and HIP's compiler parses, element-wise kernels for f32 only:
+# those of other dtypes come from the same templates, and the
 # emulated device has them all.  HIP's compiler only parses the other kernels too;
 # gpu.sh compiles some of them.  The section `kernels` (--full) compiles what is
 # installed.
@@ -96,10 +97,11 @@ unoptimized_kernels() {
     HIP_PARSED_IMAGES="elementwise_f32 $(cd backends/gpu/kernels &&
         printf '%s ' *.cu | sed 's/\.cu//g')"
     HIP_EMPTY_IMAGES=%
-    [ ! -e /dev/nvidiactl ] || CUDA_EMPTY_IMAGES=
+    CUDA_TARGETS='-gencode arch=compute_80,code=compute_80'
+    [ ! -e /dev/nvidiactl ] || CUDA_EMPTY_IMAGES='' CUDA_TARGETS=''
     [ ! -e /dev/kfd ] || HIP_EMPTY_IMAGES=
     export NVCCFLAGS HIPCCFLAGS GPU_GENERATED_OPTIMIZATION
-    export CUDA_EMPTY_IMAGES HIP_PARSED_IMAGES HIP_EMPTY_IMAGES
+    export CUDA_EMPTY_IMAGES CUDA_TARGETS HIP_PARSED_IMAGES HIP_EMPTY_IMAGES
 }
 
 # The sources as a tarball has them, in a folder that is then built in itself.

@@ -6,7 +6,7 @@
 # architecture whose compiler is installed, and HIP for NVIDIA GPUs.  Needs no
 # GPU.
 section_kernels() {
-    unset NVCCFLAGS HIPCCFLAGS CUDA_EMPTY_IMAGES HIP_EMPTY_IMAGES
+    unset NVCCFLAGS HIPCCFLAGS CUDA_TARGETS CUDA_EMPTY_IMAGES HIP_EMPTY_IMAGES
     copy_images=no
     for row in cuda:cuda:nvcc rocm:hip:hipcc; do
         name=${row%%:*}

@@ -16,14 +16,14 @@ const char *const train_compile_modes[TRAIN_COMPILE_MODES] = {
     [CORE_COMPILE_MAX_AUTOTUNE] = "max-autotune",
 };
 
-/* The function that is compiled.  Input: the positions of the samples; output:
+/* The function that is compiled.  Inputs: the samples and their labels; output:
  * the loss. */
 static core_status step(void *context, core_tensor *const *inputs,
                         size_t ninputs, core_tensor **outputs, size_t *noutputs)
 {
     (void)ninputs;
     *noutputs = 1;
-    return trainer_step(context, inputs[0], &outputs[0]);
+    return trainer_step(context, inputs[0], inputs[1], 0, &outputs[0]);
 }
 
 /* A program writes gradients to buffers that exist before. */

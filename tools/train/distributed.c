@@ -52,16 +52,11 @@ core_status train_distributed_create(trainer *t)
                                NULL, &t->reducer);
 }
 
-core_tensor *train_distributed_part(const trainer *t, core_tensor *places)
+void train_distributed_part(const trainer *t, int64_t whole, int64_t *out_first,
+                            int64_t *out_end)
 {
-    int64_t whole, first, end;
-
-    if (!t->comm)
-        return places;
-    whole = core_x_size(places, 0);
-    first = whole * t->rank / t->ranks;
-    end = whole * (t->rank + 1) / t->ranks;
-    return core_x_narrow(places, 0, first, end - first);
+    *out_first = whole * t->rank / t->ranks;
+    *out_end = whole * (t->rank + 1) / t->ranks;
 }
 
 double train_distributed_weight(const trainer *t, int64_t mine, int64_t whole)

@@ -45,11 +45,13 @@ static core_status upload(train_set *set, const train_images *images,
 static core_status load(trainer *t)
 {
     train_images train = {0, NULL, NULL}, test = {0, NULL, NULL};
-    core_status status;
+    core_device *host = NULL;
+    core_status status = core_device_find("cpu", &host);
 
-    status = train_data_read(&t->options, &train, &test);
     if (status == CORE_OK)
-        status = upload(&t->train, &train, t->device);
+        status = train_data_read(&t->options, &train, &test);
+    if (status == CORE_OK)
+        status = upload(&t->train, &train, host);
     if (status == CORE_OK)
         status = upload(&t->test, &test, t->device);
     train_images_free(&train);

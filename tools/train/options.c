@@ -38,6 +38,9 @@ static const char help[] =
     "                        first\n"
     "  --threads N           of the CPU, 1 to 1024; results do not depend on "
     "it\n"
+    "  --loaders N           threads that read batches ahead, 0 to 64; "
+    "results do\n"
+    "                        not depend on it [2; cpu 0]\n"
     "  --epochs N            passes over the data, in total\n"
     "                        [15; cnn 20; gpt 10]\n"
     "  --steps N             stop after N batches in total, 0 or more\n"
@@ -124,6 +127,7 @@ enum {
     OPTION_DEVICE,
     OPTION_DEVICES,
     OPTION_THREADS,
+    OPTION_LOADERS,
     OPTION_EPOCHS,
     OPTION_BATCH,
     OPTION_OPTIMIZER,
@@ -169,6 +173,7 @@ static const struct option names[] = {
     {"device", required_argument, NULL, OPTION_DEVICE},
     {"devices", required_argument, NULL, OPTION_DEVICES},
     {"threads", required_argument, NULL, OPTION_THREADS},
+    {"loaders", required_argument, NULL, OPTION_LOADERS},
     {"epochs", required_argument, NULL, OPTION_EPOCHS},
     {"batch", required_argument, NULL, OPTION_BATCH},
     {"optimizer", required_argument, NULL, OPTION_OPTIMIZER},
@@ -356,6 +361,7 @@ static const struct {
     {OPTION_STEPS, 0, AT(steps), 0, INT64_MAX},
     {OPTION_BATCH, TRAIN_GAVE_BATCH, AT(batch), 1, 1000000},
     {OPTION_LIMIT, 0, AT(limit), 1, INT64_MAX},
+    {OPTION_LOADERS, 0, AT(loaders), 0, 64},
     {OPTION_SEED, TRAIN_GAVE_SEED, AT(seed), 0, INT64_MAX},
     {OPTION_LOG, 0, AT(log), 1, INT64_MAX},
     {OPTION_SAMPLE, 0, AT(sample), 0, 1000000},
@@ -501,6 +507,7 @@ static void set_defaults(train_options *options)
         .model = "mlp",
         .data = "/usr/share/datasets/fashion-mnist",
         .steps = -1,
+        .loaders = -1,
         .sample = 300,
         .momentum = 0.9,
         .context = 64,

@@ -110,6 +110,7 @@ static core_status load(trainer *t)
 {
     const train_options *options = &t->options;
     int64_t context = options->context, kept;
+    core_device *host;
 
     if (!options->text)
         return train_error(CORE_ERROR_INVALID_ARGUMENT,
@@ -125,7 +126,8 @@ static core_status load(trainer *t)
                            "least %lld are required",
                            options->text, (long long)t->text.size,
                            (long long)context, (long long)context * 10 + 10);
-    CORE_TRY(upload(&t->train, &t->text, 0, t->text.size - kept, t->device));
+    CORE_TRY(core_device_find("cpu", &host));
+    CORE_TRY(upload(&t->train, &t->text, 0, t->text.size - kept, host));
     return upload(&t->test, &t->text, t->text.size - kept, kept, t->device);
 }
 

@@ -11,6 +11,7 @@
 
 #include <libcore/compiled.h>
 #include <libcore/core.h>
+#include <libcore/data.h>
 #include <libcore/destination.h>
 #include <libcore/grad_scaler.h>
 #include <libcore/nn.h>
@@ -83,6 +84,7 @@ enum { TRAIN_DEVICES = 16 }; /* devices that a model may be split over */
 typedef struct train_options {
     unsigned given;   /* TRAIN_GAVE_… */
     uint32_t threads; /* 0: libcore's default */
+    int64_t loaders;  /* threads that read batches ahead; -1: by the device */
     const char *model;
     const char *devices; /* names separated by commas; NULL: the default
                           * device */
@@ -262,7 +264,8 @@ extern core_nn_options train_on_host;
 
 /* ---------------------------------------------------------------- tasks -- */
 
-/* One half of the data, on the device. */
+/* One half of the data: for training on the host, where the threads of the loader
+ * read it, and for tests on the device. */
 typedef struct train_set {
     int64_t count; /* samples */
     core_tensor *data;
@@ -319,12 +322,13 @@ typedef struct trainer {
     core_tensor *loss_sum; /* over those of this rank; f32 */
     core_tensor *correct;  /* i64 */
     double last_loss;      /* of the batch, if requested */
-    int64_t *order;
-    core_tensor *order_on_device;
-    core_profiler *profiler; /* while --profile is active */
-    bool profiled;           /* its reports were written */
-    bool unprofiled;         /* they could not be written, which was reported */
-    train_point *points;     /* of --plot */
+    int64_t *order;        /* of the epoch's samples: positions in the data */
+    int64_t first;         /* sample of the loader's epoch */
+    core_data_loader *loader; /* of the rest of the epoch */
+    core_profiler *profiler;  /* while --profile is active */
+    bool profiled;            /* its reports were written */
+    bool unprofiled;     /* they could not be written, which was reported */
+    train_point *points; /* of --plot */
     size_t npoints;
     bool drawn;      /* all of them */
     bool unreported; /* a report could not be written, which was reported */
@@ -358,14 +362,17 @@ void train_set_release(train_set *set);
 /* ------------------------------------------------------------- training -- */
 
 core_status trainer_create_optimizer(trainer *t);
-/* Forward, backward and optimizer step for the samples at these positions.  The
- * caller owns *out_loss, which does not require grad. */
-core_status trainer_step(trainer *t, core_tensor *places,
-                         core_tensor **out_loss);
+/* Forward, backward and optimizer step for this rank's part, which may be empty,
+ * of a batch of `whole` samples.  The caller owns *out_loss, which does not
+ * require grad. */
+core_status trainer_step(trainer *t, core_tensor *inputs, core_tensor *labels,
+                         int64_t whole, core_tensor **out_loss);
 /* Trains one batch and advances position.  log: last_loss is set. */
 core_status trainer_batch(trainer *t, bool log);
-/* Creates the order of the next epoch. */
+/* Creates the order of the next epoch, and begins to read its batches. */
 core_status trainer_begin_epoch(trainer *t);
+/* Begins to read the rest of the epoch, this rank's part of each batch. */
+core_status train_loader_begin(trainer *t);
 int64_t trainer_steps_per_epoch(const trainer *t);
 /* Returns the number of completed steps. */
 int64_t trainer_steps(const trainer *t);
@@ -419,9 +426,10 @@ core_status train_amp_step(trainer *t);
 core_status train_distributed_connect(trainer *t);
 /* Makes the parameters those of rank 0, after a checkpoint was loaded. */
 core_status train_distributed_create(trainer *t);
-/* Returns this rank's part of the positions of a batch, which may be empty; the
- * innermost scope owns it. */
-core_tensor *train_distributed_part(const trainer *t, core_tensor *places);
+/* Sets this rank's part of a batch of `whole` samples: those from *out_first to
+ * *out_end - 1, which may be none. */
+void train_distributed_part(const trainer *t, int64_t whole, int64_t *out_first,
+                            int64_t *out_end);
 /* Returns how much the mean loss of `mine` samples counts in the average over
  * ranks, for a batch of `whole`: 1 in one process. */
 double train_distributed_weight(const trainer *t, int64_t mine, int64_t whole);

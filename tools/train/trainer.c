@@ -47,17 +47,14 @@ core_status trainer_create_optimizer(trainer *t)
 
 /* ---------------------------------------------------------------- steps -- */
 
-/* Returns the loss of the samples at some positions; the innermost scope owns
- * it, the logits and the labels. */
-static core_tensor *forward(const trainer *t, const train_set *set,
-                            core_tensor *places, bool training,
-                            core_tensor **out_logits, core_tensor **out_labels)
+/* Returns the loss of some samples; the innermost scope owns it and the
+ * logits. */
+static core_tensor *forward(const trainer *t, core_tensor *inputs,
+                            core_tensor *labels, bool training,
+                            core_tensor **out_logits)
 {
-    core_tensor *inputs;
-
-    t->task->batch(t, set, places, &inputs, out_labels);
     *out_logits = train_logits(t, inputs, training);
-    return core_x_cross_entropy_loss(*out_logits, *out_labels);
+    return core_x_cross_entropy_loss(*out_logits, labels);
 }
 
 /* Adds to the sums of a score, which stay on the device: reading them would make
@@ -128,20 +125,18 @@ static core_status diverged(const trainer *t, const char *what,
 }
 
 /* Trains this rank's part of a batch and returns its share of the mean loss. */
-static core_tensor *compute_and_update(trainer *t, core_tensor *places)
+static core_tensor *compute_and_update(trainer *t, core_tensor *inputs,
+                                       core_tensor *labels, int64_t whole)
 {
-    core_tensor *part = train_distributed_part(t, places), *logits, *labels;
-    int64_t count = core_x_size(part, 0);
-    double weight =
-        t->comm ? train_distributed_weight(t, count, core_x_size(places, 0))
-                : 1;
-    core_tensor *loss, *weighted;
+    int64_t count = core_x_size(inputs, 0);
+    double weight = t->comm ? train_distributed_weight(t, count, whole) : 1;
+    core_tensor *loss, *weighted, *logits;
 
     if (count == 0) {
         CORE_CHECK(update_parameters(t, NULL));
         return core_x_zeros_like(t->loss_sum);
     }
-    loss = forward(t, &t->train, part, true, &logits, &labels);
+    loss = forward(t, inputs, labels, true, &logits);
     weighted = weight == 1 ? loss : core_x_mul_scalar(loss, core_float(weight));
     CORE_CHECK(update_parameters(t, weighted));
     account(loss, logits, labels, count, t->loss_sum, t->correct);
@@ -149,11 +144,11 @@ static core_tensor *compute_and_update(trainer *t, core_tensor *places)
                    : loss;
 }
 
-core_status trainer_step(trainer *t, core_tensor *places,
-                         core_tensor **out_loss)
+core_status trainer_step(trainer *t, core_tensor *inputs, core_tensor *labels,
+                         int64_t whole, core_tensor **out_loss)
 {
     core_scope scope = core_scope_begin();
-    core_tensor *loss = compute_and_update(t, places);
+    core_tensor *loss = compute_and_update(t, inputs, labels, whole);
     core_status status =
         core_scope_end_with(scope, core_x_detach(loss), out_loss);
 
@@ -166,16 +161,17 @@ core_status trainer_batch(trainer *t, bool log)
 {
     int64_t left = t->train.count - t->position;
     int64_t count = left < t->options.batch ? left : t->options.batch;
-    core_tensor *places = NULL, *loss = NULL, *whole = NULL;
+    core_tensor *batch[2] = {NULL, NULL}, *loss = NULL, *whole = NULL;
+    size_t tensors = 2;
     core_status status;
 
-    status = core_narrow(t->order_on_device, 0, t->position, count, &places);
+    status = core_data_loader_next(t->loader, batch, &tensors);
     if (status == CORE_OK)
         status = set_rate(t);
     if (status == CORE_OK && t->compiled)
-        status = core_compiled_call(t->compiled, &places, 1, &loss, 1);
+        status = core_compiled_call(t->compiled, batch, 2, &loss, 1);
     else if (status == CORE_OK)
-        status = trainer_step(t, places, &loss);
+        status = trainer_step(t, batch[0], batch[1], count, &loss);
     if (status == CORE_OK && log)
         status = train_distributed_sum(t, loss, &whole);
     if (status == CORE_OK && log)
@@ -184,7 +180,8 @@ core_status trainer_batch(trainer *t, bool log)
         t->position += count;
     if (status == CORE_OK && t->options.verifies)
         status = train_distributed_verify(t);
-    core_tensor_release(places);
+    core_tensor_release(batch[0]);
+    core_tensor_release(batch[1]);
     core_tensor_release(loss);
     core_tensor_release(whole);
     return status;
@@ -207,6 +204,8 @@ core_status trainer_begin_epoch(trainer *t)
 {
     int64_t count = t->train.count;
 
+    core_data_loader_release(t->loader); /* its threads read the order */
+    t->loader = NULL;
     if (!t->order)
         t->order = malloc((size_t)count * sizeof *t->order);
     if (!t->order)
@@ -217,11 +216,7 @@ core_status trainer_begin_epoch(trainer *t)
                   (uint64_t)t->epoch);
     if (t->task->places)
         t->task->places(t, t->order, count, t->epoch);
-    if (t->order_on_device)
-        return core_tensor_write(t->order_on_device, t->order,
-                                 (size_t)count * sizeof *t->order);
-    return core_tensor_from_data(t->order, CORE_I64, &count, 1, t->device,
-                                 &t->order_on_device);
+    return train_loader_begin(t);
 }
 
 /* Read sums over all ranks. */
@@ -322,7 +317,7 @@ core_status trainer_end_epoch(trainer *t)
 static core_status evaluate_part(const trainer *t, int64_t first, int64_t count,
                                  core_tensor *loss_sum, core_tensor *correct)
 {
-    core_tensor *places, *labels, *logits, *loss;
+    core_tensor *places, *inputs, *labels, *logits, *loss;
     int64_t *numbers = malloc((size_t)count * sizeof *numbers);
     core_scope scope;
 
@@ -335,7 +330,8 @@ static core_status evaluate_part(const trainer *t, int64_t first, int64_t count,
     scope = core_scope_begin();
     places = core_x_from_data(numbers, CORE_I64, CORE_SIZES(count), t->device);
     free(numbers);
-    loss = forward(t, &t->test, places, false, &logits, &labels);
+    t->task->batch(t, &t->test, places, &inputs, &labels);
+    loss = forward(t, inputs, labels, false, &logits);
     account(loss, logits, labels, count, loss_sum, correct);
     return core_scope_end(scope);
 }
@@ -379,12 +375,12 @@ void trainer_release(trainer *t)
     core_grad_scaler_release(t->scaler);
     core_optimizer_release(t->optimizer);
     train_model_release(&t->model);
+    core_data_loader_release(t->loader); /* before what its threads read */
     train_set_release(&t->train);
     train_set_release(&t->test);
     train_text_free(&t->text);
     core_tensor_release(t->loss_sum);
     core_tensor_release(t->correct);
-    core_tensor_release(t->order_on_device);
     free(t->order);
     memset(t, 0, sizeof *t);
 }

@@ -167,7 +167,10 @@ static core_status add_function(maker *m, const core_loop_instruction *at,
     int variant = 0;
 
     if (size >= NAME)
-        return cpu_error(CORE_ERROR_UNSUPPORTED, "a function's name is long");
+        return cpu_error(CORE_ERROR_UNSUPPORTED,
+                         "loop programs: a function name has %zu bytes; fewer "
+                         "than %d are accepted",
+                         (size_t)size, NAME);
     memcpy(name, text.data, size);
     name[size] = '\0';
     now.function = vector_function_of(name);

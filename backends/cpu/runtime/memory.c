@@ -48,7 +48,7 @@ static core_status memory_alloc(void *device, uint64_t size,
 
 none:
     return cpu_error(CORE_ERROR_OUT_OF_MEMORY,
-                     "the host has no %llu bytes of memory",
+                     "cannot allocate %llu bytes of host memory",
                      (unsigned long long)size);
 }
 

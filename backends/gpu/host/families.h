@@ -32,6 +32,7 @@
     X(grid_sample)       \
     X(attention)         \
     X(optim)             \
+    X(recurrent)         \
     X(linalg)
 
 /* X(file) declares core_status gpu_register_<file>(core_registry *). */
@@ -59,6 +60,7 @@
     X(grid_sample)        \
     X(attention)          \
     X(optim)              \
+    X(recurrent)          \
     X(linalg)
 
 #endif

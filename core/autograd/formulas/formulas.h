@@ -239,6 +239,12 @@ core_status core__formula_index_put_self(core_tensor *grad,
                                          core_tensor *const *indices,
                                          size_t indices_count, bool accumulate,
                                          core_tensor **out);
+core_status core__formula_gru_cell_grad(
+    core_tensor *grad_hy, core_tensor *input_gates, core_tensor *hidden_gates,
+    core_tensor *hx, core_tensor *input_bias, core_tensor *hidden_bias,
+    core_tensor *workspace, const uint8_t *output_mask,
+    size_t output_mask_count, core_tensor **out0, core_tensor **out1,
+    core_tensor **out2, core_tensor **out3, core_tensor **out4);
 core_status core__formula_halved(core_tensor *grad, core_tensor *tie,
                                  core_tensor *none, core_tensor **out);
 core_status core__formula_larger(core_tensor *grad, core_tensor *self,
@@ -263,6 +269,13 @@ core_status core__formula_logsumexp_grad(core_tensor *grad, core_tensor *self,
                                          core_tensor *result,
                                          const int64_t *dim, size_t dim_count,
                                          bool keepdim, core_tensor **out);
+core_status core__formula_lstm_cell_grad(
+    core_tensor *grad_hy, core_tensor *grad_cy, core_tensor *input_gates,
+    core_tensor *hidden_gates, core_tensor *input_bias,
+    core_tensor *hidden_bias, core_tensor *cx, core_tensor *cy,
+    core_tensor *workspace, const uint8_t *output_mask,
+    size_t output_mask_count, core_tensor **out0, core_tensor **out1,
+    core_tensor **out2, core_tensor **out3, core_tensor **out4);
 core_status core__formula_masked_scatter_source(core_tensor *grad,
                                                 core_tensor *mask,
                                                 const int64_t *sizes,

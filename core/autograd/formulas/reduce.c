@@ -6,8 +6,14 @@
 #include "autograd/formulas/formulas.h"
 
 #include "base/memory.h"
+#include "base/thread.h"
+#include "dispatch/inference.h"
 #include "ops/expression.h"
+#include "ops/functions.h"
+#include "ops/shape.h"
 #include "tensor/dtype.h"
+
+#include <libcore/autograd.h>
 
 #include <math.h>
 
@@ -403,21 +409,83 @@ static core_status cumprod_by_element(core__scope *s, core_tensor *grad,
     return core__scope_end(s);
 }
 
-core_status core__formula_cumprod_grad(core_tensor *grad, core_tensor *self,
-                                       core_tensor *result, int64_t dim,
-                                       core_tensor **out)
+static core_status cumprod_gradient(core_tensor *grad, core_tensor *self,
+                                    core_tensor *result, int64_t dim,
+                                    core_tensor **out)
 {
     core__scope s;
     bool zeros;
     core_tensor *x;
 
-    *out = NULL;
     core__scope_begin(&s);
-    if (self->ndim == 0 || self->numel == 0)
-        return core__scope_finish(&s, grad, out);
     zeros = core__read_any(&s, core__x_eq_scalar(&s, self, 0));
     if (s.status == CORE_OK && zeros)
         return cumprod_by_element(&s, grad, self, dim, out);
     x = summed_from(&s, core__x_mul(&s, grad, result), dim);
-    return core__scope_finish(&s, core__x_div(&s, x, self), out);
+    x = core__x_div(&s, x, self);
+    /* As the other formula, whatever the content of self. */
+    return core__scope_finish(
+        &s, CORE__DO(&s, core_contiguous, x, CORE_FORMAT_CONTIGUOUS), out);
+}
+
+/* Which formula is used depends on the content of self.  So a program has one
+ * node, if this gradient needs none itself. */
+core_status core__formula_cumprod_grad(core_tensor *grad, core_tensor *self,
+                                       core_tensor *result, int64_t dim,
+                                       core_tensor **out)
+{
+    const core__thread *thread = core__thread_self();
+
+    *out = NULL;
+    if (self->ndim == 0 || self->numel == 0)
+        return core_alias(grad, out);
+    return thread->trace && thread->no_grad
+               ? core_cumprod_backward(grad, self, result, dim, out)
+               : cumprod_gradient(grad, self, result, dim, out);
+}
+
+static core_status check_cumprod(const core_operator *op,
+                                 const core_value *args, uint32_t *out_dim)
+{
+    const core_tensor *grad = args[0].u.tensor;
+
+    for (int i = 0; i < 3; i++)
+        if (args[i].u.tensor->dtype != grad->dtype ||
+            !core__dtype_is_floating(grad->dtype))
+            return core__op_error(
+                CORE_ERROR_DTYPE, op,
+                "grad has dtype %s, self %s and result %s; they must have the "
+                "same floating dtype",
+                core__dtype_name(grad->dtype),
+                core__dtype_name(args[1].u.tensor->dtype),
+                core__dtype_name(args[2].u.tensor->dtype));
+    CORE_TRY(core__sizes_check_equal(op, "self", args[1].u.tensor, grad->ndim,
+                                     grad->sizes));
+    CORE_TRY(core__sizes_check_equal(op, "result", args[2].u.tensor, grad->ndim,
+                                     grad->sizes));
+    return core__dim_wrap(op, args[3].u.i, grad->ndim, out_dim);
+}
+
+/* _cumprod_backward(grad, self, result, dim) */
+CORE__OP(cumprod_backward)
+{
+    core_tensor *grad = args[0].u.tensor, *out = NULL;
+    core_status status;
+    uint32_t dim;
+    bool before;
+
+    CORE_TRY(check_cumprod(call->op, args, &dim));
+    before = core_grad_mode_set(false);
+    if (!grad->storage || grad->numel == 0)
+        status = core_empty_like(grad, CORE_DTYPE_NONE, NULL,
+                                 CORE_FORMAT_CONTIGUOUS, &out);
+    else if (grad->ndim == 0)
+        status = core_clone(grad, -1, &out);
+    else
+        status = cumprod_gradient(grad, args[1].u.tensor, args[2].u.tensor, dim,
+                                  &out);
+    core_grad_mode_set(before);
+    if (status == CORE_OK)
+        results[0] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = out}};
+    return status;
 }

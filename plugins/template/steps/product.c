@@ -39,7 +39,8 @@ static core_status supports(const core_call *call, const core_value *args,
         for (uint32_t d = 0; d < 2; d++)
             if (args[i].u.view->sizes[d] > LARGEST)
                 return core_sdk_error(host, CORE_ERROR_UNSUPPORTED, NAME,
-                                      "mm of more than %d rows or columns",
+                                      "mm: %lld rows or columns; at most %d",
+                                      (long long)args[i].u.view->sizes[d],
                                       LARGEST);
     return CORE_OK;
 }

@@ -156,7 +156,8 @@ static core_status create(void *device, uint32_t flags, void **out_stream)
     *out_stream = NULL;
     if (flags != 0)
         return core_sdk_error(host, CORE_ERROR_UNSUPPORTED, NAME,
-                              "streams with the flags %#x", flags);
+                              "stream create: flags are %#x; accepted: 0",
+                              flags);
     created = calloc(1, sizeof *created);
     if (created == NULL)
         return no_memory();
@@ -285,7 +286,9 @@ static core_status event_create(void *device, uint32_t flags, void **out_event)
     *out_event = NULL;
     if (flags & ~(uint32_t)CORE_EVENT_TIMING)
         return core_sdk_error(host, CORE_ERROR_UNSUPPORTED, NAME,
-                              "events with the flags %#x", flags);
+                              "event create: flags are %#x; accepted: 0 or "
+                              "CORE_EVENT_TIMING",
+                              flags);
     *out_event = calloc(1, sizeof(event));
     return *out_event != NULL ? CORE_OK : no_memory();
 }

@@ -2,9 +2,13 @@
  * Copyright The libcore authors */
 
 /* Every element-wise operator that has a loop program, in every dtype: the
- * program, on the simulated device and on the CPU, computes the operator's bits,
- * for all pairs of special numbers. */
+ * program, on the simulated device and on the CPU with each instruction set,
+ * computes the operator's bits, for all pairs of special numbers, and on the CPU
+ * for parts of any length. */
 
+#define SUITE_FORKS true /* a process has one instruction set */
+#include "support/effort.h"
+#include "support/instruction_sets.h"
 #include "support/samples.h"
 #include "support/sim_device.h"
 
@@ -16,7 +20,14 @@
 
 #include <math.h>
 
-enum { NUMBERS = 24, ELEMENTS = NUMBERS * NUMBERS + 3 };
+/* LENGTHS: of parts, up to two vectors of bytes and more; PARTS of each
+ * operator, whose lengths differ from operator to operator. */
+enum {
+    NUMBERS = 24,
+    ELEMENTS = NUMBERS * NUMBERS + 3,
+    LENGTHS = 131,
+    PARTS = 6
+};
 
 /* Converted to each dtype; integers get what the conversion makes of them. */
 static const double special[NUMBERS] = {
@@ -37,6 +48,34 @@ static void begin(void)
 static void begin_cpu(void)
 {
     OK(core_device_find("cpu", &sim));
+}
+
+/* Of operators and dtypes, one in so many is tested. */
+static size_t step = 1;
+
+/* sim: NULL if the machine or the build does not have the set; "": the best. */
+static void begin_isa(const char *set, const char *native)
+{
+    setenv("LIBCORE_CPU_ISA", set, 1);
+    setenv("LIBCORE_CPU_NATIVE", native, 1);
+    step = effort_is_long() ? 1 : 4;
+    if (!*set || instruction_set_number(set) <= instruction_set_best())
+        begin_cpu();
+}
+
+static void begin_avx2(void)
+{
+    begin_isa("avx2", "1");
+}
+
+static void begin_interpreted(void)
+{
+    begin_isa("", "0");
+}
+
+static void begin_baseline(void)
+{
+    begin_isa("baseline", "0");
 }
 
 static void end(void)
@@ -155,6 +194,40 @@ static void same_bits(const char *what, core_tensor *expected, core_tensor *got)
     }
 }
 
+/* Parts of the operands, at any place: the same elements, and no others. */
+static void compare_parts(const char *what, core__loop_kernel *kernel,
+                          core_tensor *const *operands, uint32_t count)
+{
+    static char whole[8 * ELEMENTS], before[8 * ELEMENTS];
+    static int64_t next;
+    size_t size = (size_t)core__dtype_size(operands[0]->dtype);
+    core_tensor *parts[4] = {NULL};
+    char *out;
+
+    OK(core_tensor_data(operands[0], (void **)&out));
+    memcpy(whole, out, ELEMENTS * size);
+    for (int i = 0; i < PARTS; i++) {
+        int64_t n = 1 + next++ * 11 % LENGTHS;
+        int64_t start = n * 37 % (ELEMENTS - LENGTHS);
+        const core__loop_arguments arguments = {
+            .tensors = parts, .ndim = 1, .sizes = &n};
+
+        for (uint32_t k = 0; k < count; k++)
+            OK(core_narrow(operands[k], 0, start, n, &parts[k]));
+        memset(out, 0x5a, ELEMENTS * size);
+        memcpy(before, out, ELEMENTS * size);
+        OK(core__loop_kernel_run(kernel, &arguments));
+        memcpy(before + start * size, out + start * size, n * size);
+        ck_assert_msg(memcmp(before, out, ELEMENTS * size) == 0,
+                      "%s: writes beyond %d elements", what, (int)n);
+        ck_assert_msg(
+            memcmp(whole + start * size, out + start * size, n * size) == 0,
+            "%s: %d elements from %d on differ", what, (int)n, (int)start);
+        for (uint32_t k = 0; k < count; k++)
+            core_tensor_release(parts[k]);
+    }
+}
+
 /* Compares one call; false if it has no program. */
 static bool compare(const core_operator *op, core_value *args, uint32_t nargs,
                     const char *what)
@@ -179,9 +252,11 @@ static bool compare(const core_operator *op, core_value *args, uint32_t nargs,
     keep(on_device[0]);
     OK(core__loop_kernel_build(sim, w.program, NULL, &kernel));
     OK(core__loop_kernel_run(kernel, &arguments));
+    same_bits(what, result, on_device[0]);
+    if (sim->synchronous)
+        compare_parts(what, kernel, on_device, w.program->noperands);
     core__loop_kernel_release(kernel);
     core__loop_program_release(w.program);
-    same_bits(what, result, on_device[0]);
     return true;
 }
 
@@ -273,6 +348,10 @@ START_TEST(programs_compute_the_bits_of_operators)
 {
     uint32_t compared = 0;
 
+    if (!sim) {
+        suite_skip("the instruction set is not available");
+        return;
+    }
     for (size_t s = 0; s < SAMPLES; s++) {
         core_operator *op;
         const char *kernel;
@@ -287,6 +366,8 @@ START_TEST(programs_compute_the_bits_of_operators)
             char what[256];
             arguments a;
 
+            if ((s + d) % step != 0)
+                continue;
             parse_sample(&a, &samples[s], samples[s].words);
             replace_operands(op, &a, dtypes[d]);
             snprintf(what, sizeof what, "%s %s of %s", samples[s].op,
@@ -298,10 +379,10 @@ START_TEST(programs_compute_the_bits_of_operators)
             drop_all();
         }
     }
-    for (uint32_t i = 0; i < core__noperator_programs; i++)
+    for (uint32_t i = 0; i < core__noperator_programs && step == 1; i++)
         ck_assert_msg(covered[i] || is_varied(core__operator_programs[i].name),
                       "no sample tests %s", core__operator_programs[i].name);
-    ck_assert_uint_gt(compared, 800);
+    ck_assert_uint_gt(compared, 800 / step);
 }
 END_TEST
 
@@ -350,7 +431,22 @@ int main(void)
          .seconds = 300,
          SUITE_TESTS(tests),
          SUITE_LOOPS(loops)},
+        {.name = "operators as loop programs, cpu with AVX2",
+         .setup = begin_avx2,
+         .teardown = end,
+         .seconds = 300,
+         SUITE_TESTS(tests)},
+        {.name = "operators as loop programs, interpreted",
+         .setup = begin_interpreted,
+         .teardown = end,
+         .seconds = 300,
+         SUITE_TESTS(tests)},
+        {.name = "operators as loop programs, baseline",
+         .setup = begin_baseline,
+         .teardown = end,
+         .seconds = 300,
+         SUITE_TESTS(tests)},
     };
 
-    return suite_run(suites, 2);
+    return suite_run(suites, sizeof suites / sizeof *suites);
 }

@@ -6,6 +6,8 @@
 
 #include "support/ranks.h"
 
+#include "comm/collective.h"
+
 #include <libcore/autograd.h>
 #include <libcore/capture.h>
 #include <libcore/compile.h>
@@ -277,6 +279,10 @@ static void refuse(core_comm *comm)
     ck_assert_int_eq(core_all_reduce(comm, across, CORE_REDUCE_SUM, &out),
                      CORE_ERROR_INVALID_ARGUMENT);
     MESSAGE("core_all_reduce: the tensor is not contiguous");
+    ck_assert_int_eq(
+        core__all_gather_into(comm, "core_shard_gather", across, across),
+        CORE_ERROR_INVALID_ARGUMENT);
+    MESSAGE("core_shard_gather: the tensor is not contiguous");
     ck_assert_int_eq(core_all_reduce(comm, elsewhere, CORE_REDUCE_SUM, &out),
                      CORE_ERROR_DEVICE);
     MESSAGE("the communicator is for");

@@ -714,7 +714,7 @@ static void refuse(core_comm *comm)
     OK(core_tensor_set_requires_grad(gaps, true));
     ck_assert_int_eq(core_shard_create(comm, &gaps, 1, NULL, &shard),
                      CORE_ERROR_INVALID_ARGUMENT);
-    MESSAGE("core_shard_create: the memory of parameter 0 has gaps");
+    MESSAGE("core_shard_create: parameter 0 is not dense");
     ck_assert_int_eq(core_shard_create(comm, &gaps, 1, &options, &shard),
                      CORE_ERROR_INVALID_ARGUMENT);
     ck_assert_int_eq(core_shard_create(comm, &all, 1, NULL, &shard),

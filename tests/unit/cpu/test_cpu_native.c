@@ -8,6 +8,7 @@
 #define SUITE_FORKS true
 
 #include "support/cpu.h"
+#include "support/sanitizers.h"
 
 #include "codegen/code_memory.h"
 #include "codegen/native.h"
@@ -118,7 +119,7 @@ static void launch_divided(cpu_tile_kernel *kernel, const test_loop *loop,
 /* False where no native code is made: then the test is skipped. */
 static bool open_native(const char *isa)
 {
-    if (!CPU_NATIVE || strcmp(isa, "baseline") == 0) {
+    if (!CPU_NATIVE || has_sanitizer() || strcmp(isa, "baseline") == 0) {
         suite_skip("no native code for %s here", isa);
         return false;
     }

@@ -85,6 +85,34 @@ START_TEST(f32_functions_meet_their_error_bounds)
 }
 END_TEST
 
+/* The floats at multiples of π/2, where the reduction cancels most. */
+START_TEST(sines_of_small_remainders_meet_their_error_bounds)
+{
+    static const char *const names[] = {"sin", "cos", "tan"};
+    static float in[N], out[N];
+
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
+    for (int k = 0; k < N; k++) {
+        in[k] = (float)((k / 2 * 77 + 1) * 1.5707963267948966);
+        in[k] = k % 2 ? in[k] : -nextafterf(in[k], 0);
+    }
+    for (int f = 0; f < FUNCTIONS; f++)
+        for (int n = 0; n < 3; n++) {
+            test_loop t;
+
+            if (strcmp(functions[f].name, names[n]) != 0)
+                continue;
+            loop_dense(&t, 1, N);
+            loop_dense_operand(&t, out, CORE_F32);
+            loop_dense_operand(&t, in, CORE_F32);
+            ck_assert_int_eq(cpu_launch(names[n], &t.loop, NULL, 0), CORE_OK);
+            check_function(f, in, out);
+        }
+    cpu_close();
+}
+END_TEST
+
 /* x Φ(x): relative error where it is not small, otherwise absolute error. */
 START_TEST(f32_gelu_meets_its_error_bound)
 {
@@ -148,6 +176,7 @@ int main(void)
 {
     const suite_loop loops[] = {
         {f32_functions_meet_their_error_bounds, 0, 3},
+        {sines_of_small_remainders_meet_their_error_bounds, 0, 3},
         {f32_gelu_meets_its_error_bound, 0, 3},
         {f32_special_values_match_libm, 0, 3},
     };

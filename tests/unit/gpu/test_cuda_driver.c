@@ -260,9 +260,10 @@ START_TEST(segments_release_parts)
     OK(core_memory_configure(NULL, "expandable_segments:true"));
     cuda = device_of("cuda");
     for (int round = 0; round < 3; round++) {
-        for (int i = 0; i < 8; i++) /* 8 MB each; mappings are larger */
-            OK(core_full((int64_t[]){2 << 20}, 1, core_float(i), CORE_F32, cuda,
-                         &x[i]));
+        for (int i = 0; i < 8; i++) { /* 8 MB each; mappings are larger */
+            OK(core_empty((int64_t[]){2 << 20}, 1, CORE_F32, cuda, 0, &x[i]));
+            OK(core_fill_(CALL(narrow, x[i], 0, 2000000, 100), core_float(i)));
+        }
         for (int i = 1; i < 8; i += 2)
             core_tensor_release(x[i]);
         OK(core_memory_empty_cache(cuda));

@@ -157,7 +157,7 @@ START_TEST(ranges_that_are_not_registered_are_refused)
     FAILS(core_host_memory_register(sim, memory, 0),
           CORE_ERROR_INVALID_ARGUMENT, "0 bytes");
     FAILS(core_host_memory_register(sim, memory, SIZE_MAX),
-          CORE_ERROR_INVALID_ARGUMENT, "not a range");
+          CORE_ERROR_INVALID_ARGUMENT, "the range overflows");
     FAILS(core_host_memory_register(sim, NULL, 8), CORE_ERROR_INVALID_ARGUMENT,
           "data");
     FAILS(core_host_memory_register(NULL, memory, 8),

@@ -95,7 +95,7 @@ static void run(const char *settings, uint64_t limit)
 {
     static worker workers[THREADS];
     traffic all = {.lock = PTHREAD_MUTEX_INITIALIZER,
-                   .steps = effort_is_slow() ? 800 : 1500,
+                   .steps = effort_is_slow() ? 300 : 1500,
                    .until = effort_is_long() ? now() + 12 : 0,
                    .tight = limit != 0 || strstr(settings, "fraction")};
     uint64_t streams;

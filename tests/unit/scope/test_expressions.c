@@ -188,6 +188,7 @@ static const sample others[] = {
     {"_cummin_helper", "p:3 p:3 x:3 i:0", 0, 1, 0, NULL},
     {"_assert_async", "p:", 0, 1, 0, NULL},
     {"_assert_async.msg", "p: s:text", 0, 1, 0, NULL},
+    {"_check_content", "p:3 s:fractions i:1577 i:0", 0, 1, 0, NULL},
     {"_amp_foreach_non_finite_check_and_unscale", "[ p:3 ] p: p:", 0, 1,
      SAMPLE_REFUSED, NULL},
     {"_scaled_mm", "p:4,4 p:4,4 p: p:", 0, 1, SAMPLE_REFUSED, NULL},

@@ -6,18 +6,12 @@
 
 #define SUITE_FORKS true
 
+#include "support/sanitizers.h"
 #include "support/sim.h"
 
 #include <errno.h>
 #include <sys/resource.h>
 #include <unistd.h>
-
-/* Sanitizers reserve terabytes of addresses. */
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-#define SANITIZED 1
-#else
-#define SANITIZED 0
-#endif
 
 /* Large blocks are allocated in another way. */
 enum { N = 4096, LARGE = (3 << 20) + 4 * N };
@@ -216,7 +210,7 @@ START_TEST(addresses_of_freed_blocks_are_reused_under_a_limit)
     struct rlimit limit, before;
     core_memory a, b;
 
-    if (SANITIZED) {
+    if (has_sanitizer()) {
         suite_skip("sanitizers need terabytes of addresses");
         return;
     }
@@ -253,7 +247,7 @@ START_TEST(reset_without_memory_leaves_the_device_lost_with_its_blocks)
     struct rlimit limit, before;
     core_status status;
 
-    if (SANITIZED) {
+    if (has_sanitizer()) {
         suite_skip("sanitizers need terabytes of addresses");
         return;
     }

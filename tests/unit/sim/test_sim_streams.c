@@ -3,6 +3,7 @@
 
 /* Streams and events of the simulated accelerator. */
 
+#include "support/sanitizers.h"
 #include "support/sim.h"
 
 #include <sys/wait.h>
@@ -247,12 +248,6 @@ START_TEST(number_of_queues_is_limited)
 }
 END_TEST
 
-#ifdef __SANITIZE_ADDRESS__
-static const bool leaks_are_detected = true;
-#else
-static const bool leaks_are_detected = false;
-#endif
-
 START_TEST(device_returns_an_error_in_a_forked_child)
 {
     pid_t child;
@@ -268,7 +263,7 @@ START_TEST(device_returns_an_error_in_a_forked_child)
             sim.streams->synchronize(device, first) == CORE_ERROR_UNSUPPORTED;
 
         /* What the device's thread had when it was forked looks leaked. */
-        if (leaks_are_detected)
+        if (has_address_sanitizer())
             _exit(right ? 42 : 1);
         exit(right ? 42 : 1); /* destructors do not hang either */
     }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Records the derivatives of the gradient of a loop (loop_second.h). */
+/* Records the derivatives of the gradient of a loop (loop_second_derivative.h). */
 
-#include "compile/loop_second.h"
+#include "compile/loop_second_derivative.h"
 
 #include "base/memory.h"
 #include "base/thread.h"

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* vary.h: calls that follow from a sample and the operator's schema: tensors of
+/* derived_calls.h: calls that follow from a sample and the operator's schema: tensors of
  * one to four dimensions and each of them as `dim`, also counted from the last;
  * lists of several dimensions; indices of more dimensions, and fewer of them;
  * each optional tensor absent; each mask of results, reduction and flag; a target
  * that is ignored. */
 
-#ifndef CONFORMANCE_VARY_H
-#define CONFORMANCE_VARY_H
+#ifndef CONFORMANCE_DERIVED_CALLS_H
+#define CONFORMANCE_DERIVED_CALLS_H
 
 #include "samples.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* loop_second.h: the second and further derivatives of a recorded loop.
+/* loop_second_derivative.h: the second and further derivatives of a recorded loop.
  *
  * Each is a node with the regions of the gradient (region.h).  The inputs of the
  * second are those of the gradient, and then the gradients of its results.  Its own
@@ -12,8 +12,8 @@
  * graph: it calls the loop and its gradient with the operators of the regions, as
  * autograd records them, and differentiates the results, once or several times. */
 
-#ifndef CORE_COMPILE_LOOP_SECOND_H
-#define CORE_COMPILE_LOOP_SECOND_H
+#ifndef CORE_COMPILE_LOOP_SECOND_DERIVATIVE_H
+#define CORE_COMPILE_LOOP_SECOND_DERIVATIVE_H
 
 #include "compile/region_trace.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-#include "vary.h"
+#include "derived_calls.h"
 
 #include "oracle.h"
-#include "sample_words.h"
+#include "sample_tokens.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ typedef struct word {
     char text[WORD];
     int32_t argument; /* its number; -1: a bracket */
     bool is_tensor;
-    tensor_word tensor;
+    tensor_token tensor;
 } word;
 
 /* A sample, word by word. */
@@ -54,7 +54,7 @@ static bool add_word(words *self, const char *text, size_t length,
     memcpy(to->text, text, length);
     to->text[length] = 0;
     to->argument = argument;
-    to->is_tensor = tensor_word_read(text, length, &to->tensor);
+    to->is_tensor = tensor_token_read(text, length, &to->tensor);
     return true;
 }
 
@@ -83,7 +83,7 @@ static bool read_words(words *self, const sample *from)
     for (uint32_t i = 0; i < self->count; i++)
         if (self->at[i].is_tensor &&
             (self->at[i].tensor.listed ||
-             tensor_word_numel(&self->at[i].tensor) > FEW))
+             tensor_token_numel(&self->at[i].tensor) > FEW))
             return false;
     return true;
 }
@@ -103,7 +103,7 @@ static bool use(const words *self, const user *to)
         if (i > 0)
             text[used++] = ' ';
         if (one->is_tensor)
-            used += tensor_word_write(&one->tensor, text + used, WORD);
+            used += tensor_token_write(&one->tensor, text + used, WORD);
         else
             used += (size_t)snprintf(text + used, WORD, "%s", one->text);
     }
@@ -145,7 +145,7 @@ static word *word_of(words *self, int32_t argument)
     return &self->at[self->count - 1];
 }
 
-static tensor_word *first_tensor(words *self)
+static tensor_token *first_tensor(words *self)
 {
     for (uint32_t i = 0; i < self->count; i++)
         if (self->at[i].is_tensor)
@@ -157,11 +157,11 @@ static tensor_word *first_tensor(words *self)
 
 /* Gives a tensor `ndim` dimensions, of which `to` is what `from` was; the others
  * keep their order. */
-static void move_dimension(tensor_word *tensor, uint32_t from, uint32_t ndim,
+static void move_dimension(tensor_token *tensor, uint32_t from, uint32_t ndim,
                            uint32_t to)
 {
     static const int64_t more[MOST_DIMENSIONS] = {2, 3, 2, 3};
-    tensor_word before = *tensor;
+    tensor_token before = *tensor;
     uint32_t next = 0;
     bool ones = before.ndim > 1; /* all others are 1, as in a norm */
 
@@ -203,7 +203,7 @@ static bool vary_dimension(const words *from, int32_t argument, const user *to)
 {
     bool list = strchr(from->arguments[argument].type, '[') != NULL;
     words base = *from;
-    const tensor_word *first = first_tensor(&base);
+    const tensor_token *first = first_tensor(&base);
     uint32_t ndim = first ? first->ndim : 0, dimension;
     const word *given = word_of(&base, argument);
 
@@ -233,7 +233,7 @@ static bool vary_dimensions(const words *from, int32_t argument, const user *to)
     uint32_t tensors = 0;
     words base = *from;
     word *dim = word_of(&base, argument);
-    tensor_word *first = first_tensor(&base);
+    tensor_token *first = first_tensor(&base);
 
     for (uint32_t i = 0; i < base.count; i++)
         tensors += base.at[i].is_tensor;
@@ -266,7 +266,7 @@ static bool vary_normalized(const words *from, const user *to)
     ndim = first_tensor(&base)->ndim;
     snprintf(shape->text, WORD, "l:3,%" PRId64, size);
     for (uint32_t i = 0; i < base.count; i++) {
-        tensor_word *one = &base.at[i].tensor;
+        tensor_token *one = &base.at[i].tensor;
         int64_t last = one->ndim > 0 ? one->sizes[one->ndim - 1] : 0;
 
         if (!base.at[i].is_tensor ||
@@ -280,14 +280,14 @@ static bool vary_normalized(const words *from, const user *to)
 
 /* -------------------------------------------------------------- indices -- */
 
-static bool begins_with(const tensor_word *tensor, const tensor_word *sizes)
+static bool begins_with(const tensor_token *tensor, const tensor_token *sizes)
 {
     return tensor->ndim > sizes->ndim &&
            memcmp(tensor->sizes, sizes->sizes,
                   sizes->ndim * sizeof *sizes->sizes) == 0;
 }
 
-static void prepend(tensor_word *tensor, int64_t size)
+static void prepend(tensor_token *tensor, int64_t size)
 {
     memmove(tensor->sizes + 1, tensor->sizes,
             tensor->ndim * sizeof *tensor->sizes);
@@ -299,12 +299,12 @@ static void prepend(tensor_word *tensor, int64_t size)
 static bool vary_indices(const words *from, const user *to)
 {
     words more = *from, fewer = *from;
-    const tensor_word *first = first_tensor(&fewer);
+    const tensor_token *first = first_tensor(&fewer);
     bool changes = false, shrinks = false;
 
     for (uint32_t i = 0; i < from->count; i++) {
-        const tensor_word *index = &from->at[i].tensor;
-        tensor_word *smaller = &fewer.at[i].tensor;
+        const tensor_token *index = &from->at[i].tensor;
+        tensor_token *smaller = &fewer.at[i].tensor;
 
         if (!from->at[i].is_tensor || index->kind != 'x')
             continue;
@@ -328,8 +328,8 @@ static bool vary_indices(const words *from, const user *to)
 /* The gradient of a loss has one element, or one of each target. */
 static void fit_gradient(words *self, int64_t reduction)
 {
-    const tensor_word *like = NULL;
-    tensor_word *gradient = first_tensor(self);
+    const tensor_token *like = NULL;
+    tensor_token *gradient = first_tensor(self);
 
     if (!strstr(self->from->op, "_backward"))
         return;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-#include "device_about.h"
+#include "device_checks.h"
 
-void device_about_check_properties(const core_device_properties *p,
-                                   const char *which, outcome *out)
+void device_checks_check_properties(const core_device_properties *p,
+                                    const char *which, outcome *out)
 {
     const uint32_t known = CORE_DEVICE_FLAT | CORE_DEVICE_HOST_ACCESS |
                            CORE_DEVICE_HOST_STABLE | CORE_DEVICE_HAS_F64 |
@@ -55,8 +55,8 @@ static bool is_utf8(core_string text)
     return true;
 }
 
-void device_about_check(const core_device_information *about, const char *which,
-                        outcome *out)
+void device_checks_check(const core_device_information *about,
+                         const char *which, outcome *out)
 {
     expect(out, about->name.size > 0 && is_utf8(about->name),
            "the name of %s is empty or not UTF-8", which);

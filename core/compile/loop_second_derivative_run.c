@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Runs the derivatives of the gradient of a loop (loop_second.h). */
+/* Runs the derivatives of the gradient of a loop (loop_second_derivative.h). */
 
-#include "compile/loop_second.h"
+#include "compile/loop_second_derivative.h"
 
 #include "autograd/api/partial_gradients.h"
 #include "autograd/graph/autograd_meta.h"

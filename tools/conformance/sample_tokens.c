@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-#include "sample_words.h"
+#include "sample_tokens.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-bool tensor_word_read(const char *word, size_t length, tensor_word *out)
+bool tensor_token_read(const char *word, size_t length, tensor_token *out)
 {
     const char *at = word + 2, *end = word + length;
 
@@ -17,7 +17,7 @@ bool tensor_word_read(const char *word, size_t length, tensor_word *out)
         return false;
     out->kind = word[0];
     while (at < end && *at >= '0' && *at <= '9' &&
-           out->ndim < TENSOR_WORD_DIMENSIONS) {
+           out->ndim < TENSOR_TOKEN_DIMENSIONS) {
         out->sizes[out->ndim++] = strtoll(at, (char **)(uintptr_t)&at, 10);
         at += at < end && *at == ',';
     }
@@ -27,7 +27,7 @@ bool tensor_word_read(const char *word, size_t length, tensor_word *out)
     return true;
 }
 
-size_t tensor_word_write(const tensor_word *word, char *to, size_t capacity)
+size_t tensor_token_write(const tensor_token *word, char *to, size_t capacity)
 {
     size_t used = (size_t)snprintf(to, capacity, "%c:", word->kind);
 
@@ -40,7 +40,7 @@ size_t tensor_word_write(const tensor_word *word, char *to, size_t capacity)
     return used;
 }
 
-int64_t tensor_word_numel(const tensor_word *word)
+int64_t tensor_token_numel(const tensor_token *word)
 {
     int64_t numel = 1;
 

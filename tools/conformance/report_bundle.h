@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* submit.h: all reports of a run in one file that can be verified.
+/* report_bundle.h: all reports of a run in one file that can be verified.
  *
  * It is a tar archive (POSIX ustar) of results.jsonl, results.tap,
  * results.xml, results.html and SHA256SUMS, which has the hash of each.
  * Verifying checks the hashes and counts the results again: the summary must
  * match the records of the tests. */
 
-#ifndef CONFORMANCE_SUBMIT_H
-#define CONFORMANCE_SUBMIT_H
+#ifndef CONFORMANCE_REPORT_BUNDLE_H
+#define CONFORMANCE_REPORT_BUNDLE_H
 
 #include "report.h"
 

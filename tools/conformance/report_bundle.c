@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-#include "submit.h"
+#include "report_bundle.h"
 
 #include "base/sha256.h"
 

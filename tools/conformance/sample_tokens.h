@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* sample_words.h: the words of a sample that are tensors, and the arguments of
+/* sample_tokens.h: the words of a sample that are tensors, and the arguments of
  * an operator's schema. */
 
-#ifndef CONFORMANCE_SAMPLE_WORDS_H
-#define CONFORMANCE_SAMPLE_WORDS_H
+#ifndef CONFORMANCE_SAMPLE_TOKENS_H
+#define CONFORMANCE_SAMPLE_TOKENS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TENSOR_WORD_DIMENSIONS = 8, SCHEMA_ARGUMENTS = 32 };
+enum { TENSOR_TOKEN_DIMENSIONS = 8, SCHEMA_ARGUMENTS = 32 };
 
 /* A word that is a tensor: its sizes, and the limit of its indices or 0. */
-typedef struct tensor_word {
+typedef struct tensor_token {
     char kind;
     bool listed; /* the word has its elements, so its sizes must stay */
     uint32_t ndim;
-    int64_t sizes[TENSOR_WORD_DIMENSIONS];
+    int64_t sizes[TENSOR_TOKEN_DIMENSIONS];
     int64_t limit;
-} tensor_word;
+} tensor_token;
 
 /* False: the word is not a tensor. */
-bool tensor_word_read(const char *word, size_t length, tensor_word *out);
+bool tensor_token_read(const char *word, size_t length, tensor_token *out);
 /* Returns the length as snprintf does. */
-size_t tensor_word_write(const tensor_word *word, char *to, size_t capacity);
-int64_t tensor_word_numel(const tensor_word *word);
+size_t tensor_token_write(const tensor_token *word, char *to, size_t capacity);
+int64_t tensor_token_numel(const tensor_token *word);
 
 typedef struct schema_argument {
     char name[40];

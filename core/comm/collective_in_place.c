@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Collectives that change a tensor, and messages. */
+/* Collectives that change a tensor, or write to one that exists. */
 
 #include "comm/collective.h"
 
@@ -46,56 +46,10 @@ core_status core_broadcast(core_comm *comm, core_tensor *tensor, uint32_t root)
     return status;
 }
 
-core_status core_send(core_comm *comm, core_tensor *tensor, uint32_t to)
-{
-    core__collective c = {
-        .comm = comm, .kind = CORE_COLLECTIVE_SEND, .root = to};
-    core_status status;
-
-    CORE_TRY(core__comm_begin(comm, __func__));
-    status = core__comm_check_rank(comm, __func__, to, true);
-    if (status == CORE_OK)
-        status = core__comm_check_tensor(comm, __func__, tensor);
-    if (status == CORE_OK)
-        status = core__collective_submit(&c, tensor, NULL);
-    core__comm_end(comm);
-    return status;
-}
-
-core_status core_recv(core_comm *comm, core_tensor *tensor, uint32_t from)
-{
-    core__collective c = {
-        .comm = comm, .kind = CORE_COLLECTIVE_RECV, .root = from};
-    core_status status;
-
-    CORE_TRY(core__comm_begin(comm, __func__));
-    status = core__comm_check_rank(comm, __func__, from, true);
-    if (status == CORE_OK)
-        status = core__comm_check_changed(comm, __func__, tensor);
-    if (status == CORE_OK) {
-        core__tensor_bump_version(tensor);
-        status = core__collective_submit(&c, NULL, tensor);
-    }
-    core__comm_end(comm);
-    return status;
-}
-
-core_status core_barrier(core_comm *comm)
-{
-    core__collective c = {.comm = comm, .kind = CORE_COLLECTIVE_BARRIER};
-    core_status status;
-
-    CORE_TRY(core__comm_begin(comm, __func__));
-    status = core__collective_submit(&c, NULL, NULL);
-    core__comm_end(comm);
-    return status;
-}
-
 /* Of a size that fits. */
-static core_status run_into(const core__collective *c, core_tensor *input,
-                            core_tensor *output)
+static core_status run_into(const core__collective *c, const char *name,
+                            core_tensor *input, core_tensor *output)
 {
-    const char *name = "a collective";
     core_status status;
 
     CORE_TRY(core__comm_begin(c->comm, name));
@@ -110,21 +64,22 @@ static core_status run_into(const core__collective *c, core_tensor *input,
     return status;
 }
 
-core_status core__reduce_scatter_into(core_comm *comm, core_tensor *input,
-                                      uint32_t reduction, core_tensor *output)
+core_status core__reduce_scatter_into(core_comm *comm, const char *name,
+                                      core_tensor *input, uint32_t reduction,
+                                      core_tensor *output)
 {
     const core__collective c = {.comm = comm,
                                 .kind = CORE_COLLECTIVE_REDUCE_SCATTER,
                                 .reduction = reduction};
 
-    return run_into(&c, input, output);
+    return run_into(&c, name, input, output);
 }
 
-core_status core__all_gather_into(core_comm *comm, core_tensor *input,
-                                  core_tensor *output)
+core_status core__all_gather_into(core_comm *comm, const char *name,
+                                  core_tensor *input, core_tensor *output)
 {
     const core__collective c = {.comm = comm,
                                 .kind = CORE_COLLECTIVE_ALL_GATHER};
 
-    return run_into(&c, input, output);
+    return run_into(&c, name, input, output);
 }

@@ -3,7 +3,7 @@
 
 #define _GNU_SOURCE /* sigaction */
 
-#include "info/last_words.h"
+#include "info/crash_report.h"
 
 #include <libcore/plugins.h>
 
@@ -55,7 +55,7 @@ static void on_fatal(int number)
     raise(number);
 }
 
-void last_words_begin(void)
+void crash_report_begin(void)
 {
     struct sigaction action = {.sa_handler = on_fatal,
                                .sa_flags = SA_RESETHAND};
@@ -66,7 +66,7 @@ void last_words_begin(void)
         sigaction(fatal[i], &action, &before[i]);
 }
 
-void last_words_end(void)
+void crash_report_end(void)
 {
     for (size_t i = 0; i < FATAL; i++)
         sigaction(fatal[i], &before[i], NULL);

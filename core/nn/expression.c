@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Modules in scopes: their outputs, parameters and children. */
+
+#include "nn/module.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "scope/scope.h"
+
+#include <stdio.h>
+
+/* ---------------------------------------------------------------- calls -- */
+
+core_tensor *core_x_module_at(const char *where, core_module *module,
+                              core_tensor *input)
+{
+    core_tensor *output = NULL;
+    core_status status = core_scope_status();
+
+    /* After an error nothing is called. */
+    if (status == CORE_OK)
+        status = core_module_call(module, input, &output);
+    return core_scope_own_at(where, status, &output);
+}
+
+core_tensor *core_x_child_at(const char *where, core_module *module,
+                             const char *path, core_tensor *input)
+{
+    core_status status = core_scope_status();
+    core_module *child = core_module_child(module, path);
+    core_tensor *none = NULL;
+
+    if (status != CORE_OK || child)
+        return core_x_module_at(where, child, input);
+    if (!module || !path)
+        status = core__error_null("core_x_child", module ? "path" : "module");
+    else
+        status = core__error(CORE_ERROR_NOT_FOUND,
+                             "core_x_child: a %s has no child \"%s\"",
+                             module->type, path);
+    return core_scope_own_at(where, status, &none);
+}
+
+core_tensor *core_x_children_at(const char *where, core_module *module,
+                                core_tensor *input, const char *const *paths,
+                                size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        input = core_x_child_at(where, module, paths[i], input);
+    return input;
+}
+
+/* The forward of a module may have ended the scope, or given it an error, although
+ * it returned CORE_OK. */
+static bool own_list(const char *where, core_tensor **tensors, size_t count)
+{
+    core__scopes *scopes = core__scopes_ready(where);
+
+    if (scopes)
+        return core__scopes_own_list(scopes, where, tensors, count);
+    core_tensors_release(tensors, count);
+    return false;
+}
+
+core_list core_x_forward_at(const char *where, core_module *module,
+                            core_list inputs)
+{
+    enum { MOST = 16 };
+    core_tensor **outputs;
+    size_t count = MOST;
+    core_status status = core_scope_status();
+
+    if (status != CORE_OK)
+        return CORE_NO_LIST;
+    outputs = core__alloc_zero(MOST * sizeof *outputs);
+    if (outputs)
+        status = core_module_forward(module, inputs.items, inputs.count,
+                                     outputs, &count);
+    else
+        status = core__error_memory(MOST * sizeof *outputs);
+    if (status == CORE_OK && own_list(where, outputs, count))
+        return core_list_from(outputs, count);
+    if (status != CORE_OK) {
+        core__free(outputs);
+        core_scope_check_at(where, "core_x_forward", status);
+    }
+    return CORE_NO_LIST;
+}
+
+/* ----------------------------------------------------------- parameters -- */
+
+core_list core_x_parameters_at(const char *where, const core_module *module)
+{
+    core_module_tensors list = {0};
+    core_status status = core_scope_status();
+
+    if (status == CORE_OK)
+        status = core_module_list(
+            module, NULL, CORE_MODULE_PARAMETERS | CORE_MODULE_ONCE, &list);
+    if (core_scope_check_at(where, "core_x_parameters", status) == CORE_OK &&
+        own_list(where, list.tensors, list.count))
+        return core_list_from(list.tensors, list.count);
+    return CORE_NO_LIST;
+}
+
+/* ------------------------------------------------------------- children -- */
+
+static void release(void *module)
+{
+    core_module_release(module);
+}
+
+core_module *core_x_nn_add_at(const char *where, core_module *parent,
+                              const char *name, core_status status,
+                              core_module *const *module)
+{
+    core_module *own = status == CORE_OK && module ? *module : NULL;
+    char number[24];
+    size_t children = 0;
+
+    if (status == CORE_OK && !own)
+        status = core__error_null("core_x_nn_add", "module");
+    if (!parent || !own || core_scope_status() != CORE_OK)
+        return core_scope_own_object_at(where, status, own, release);
+    for (size_t i = 0; i < parent->count; i++)
+        children += parent->members[i].kind == CORE__MEMBER_CHILD;
+    if (!name) {
+        snprintf(number, sizeof number, "%zu", children);
+        name = number;
+    }
+    status = core_module_take_child(parent, name, status, module);
+    if (core_scope_check_at(where, "core_x_nn_add", status) != CORE_OK)
+        return NULL;
+    return own;
+}

@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* network.h: networks, their optimizers and files in the style of
+ * expressions.h: calls that return what they create into a scope.
+ *
+ *     static core_tensor *block(core_module *m, core_tensor *x)
+ *     {
+ *         core_tensor *y = core_x_relu(core_x_children(m, x, "conv1", "bn1"));
+ *
+ *         return core_x_add(x, y);
+ *     }
+ *
+ *     core_module *m = core_x_nn_module(NULL, NULL, block);
+ *
+ *     core_x_nn_conv2d(m, "conv1", 8, 8, {3}, .padding = {1});
+ *     core_x_nn_batch_norm(m, "bn1", 8);
+ *
+ * The first arguments of a layer are its parent and its name.  With the parent
+ * NULL the innermost scope owns the layer; with the name NULL it is the number of
+ * the parent's children so far, as in a sequence.  Parameters are f32 and on the
+ * default device; core_module_to changes that.  The functions of nn.h
+ * with the same names, core_nn_…, describe the layers.
+ *
+ * A call returns the module, borrowed, or NULL after an error, which the scope
+ * keeps.  core_module_retain makes one outlive its scope.
+ *
+ * Threads.  Scopes are those of the calling thread (scope.h); nn.h and optim.h
+ * say how threads share modules and optimizers.
+ *
+ * The calls with options are for C.  Options that are not named have the order
+ * of the fields of their struct after struct_size, dims or kind. */
+
+#ifndef LIBCORE_NETWORK_H
+#define LIBCORE_NETWORK_H
+
+#include "device.h"
+#include "expressions.h"
+#include "nn.h"
+#include "optim.h"
+#include "safetensors.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* -------------------------------------------------------------- modules -- */
+
+/* A module with one input, whose output a function computes as an expression
+ * (core_nn_expression).  The function's name is its type in messages.  Other
+ * functions may compute with a module, too, such as those of several inputs. */
+#define core_x_nn_module(parent, name, function) \
+    core_x_nn_module_at(CORE_HERE, parent, name, #function, function)
+static inline core_module *core_x_nn_module_at(
+    const char *where, core_module *parent, const char *name, const char *type,
+    core_tensor *(*function)(core_module *module, core_tensor *input))
+{
+    core_module *module = NULL;
+    core_status status = core_scope_status();
+
+    if (status == CORE_OK)
+        status = core_nn_expression(type, function, &module);
+    return core_x_nn_add_at(where, parent, name, status, &module);
+}
+
+/* A module that only contains others: without a function. */
+#define core_x_nn_container(parent, name) \
+    core_x_nn_container_at(CORE_HERE, parent, name)
+static inline core_module *core_x_nn_container_at(const char *where,
+                                                  core_module *parent,
+                                                  const char *name)
+{
+    core_module *module = NULL;
+    core_status status = core_scope_status();
+
+    if (status == CORE_OK)
+        status = core_module_create("Container", NULL, NULL, NULL, &module);
+    return core_x_nn_add_at(where, parent, name, status, &module);
+}
+
+/* A sequence without modules.  Layers with this parent and without names are its
+ * modules. */
+#define core_x_nn_sequential(parent, name) \
+    core_x_nn_sequential_at(CORE_HERE, parent, name)
+static inline core_module *core_x_nn_sequential_at(const char *where,
+                                                   core_module *parent,
+                                                   const char *name)
+{
+    core_module *module = NULL;
+    core_status status = core_scope_status();
+
+    if (status == CORE_OK)
+        status = core_nn_sequential(NULL, 0, &module);
+    return core_x_nn_add_at(where, parent, name, status, &module);
+}
+
+/* core_nn_function, such as core_relu. */
+#define core_x_nn_function(parent, name, function) \
+    core_x_nn_function_at(CORE_HERE, parent, name, function)
+static inline core_module *core_x_nn_function_at(
+    const char *where, core_module *parent, const char *name,
+    core_status (*function)(core_tensor *input, core_tensor **out))
+{
+    core_module *module = NULL;
+    core_status status = core_scope_status();
+
+    if (status == CORE_OK)
+        status = core_nn_function(function, &module);
+    return core_x_nn_add_at(where, parent, name, status, &module);
+}
+
+/* core_nn_dropout with the probability p. */
+#define core_x_nn_dropout(parent, name, p) \
+    core_x_nn_dropout_at(CORE_HERE, parent, name, p)
+static inline core_module *core_x_nn_dropout_at(const char *where,
+                                                core_module *parent,
+                                                const char *name, double p)
+{
+    core_module *module = NULL;
+    core_status status = core_scope_status();
+
+    if (status == CORE_OK)
+        status = core_nn_dropout(p, &module);
+    return core_x_nn_add_at(where, parent, name, status, &module);
+}
+
+/* --------------------------------------------------------------- layers -- */
+
+/* core_nn_linear(inputs, outputs, bool bias=true). */
+#define core_x_nn_linear(...) CORE_X_CALL(core_x_nn_linear_with_, __VA_ARGS__)
+#define core_x_nn_linear_with_4(...) \
+    core_x_nn_linear_at(CORE_HERE, __VA_ARGS__, true)
+#define core_x_nn_linear_with_5(...) core_x_nn_linear_at(CORE_HERE, __VA_ARGS__)
+static inline core_module *core_x_nn_linear_at(const char *where,
+                                               core_module *parent,
+                                               const char *name, int64_t inputs,
+                                               int64_t outputs, bool bias)
+{
+    core_module *module = NULL;
+    core_status status = core_scope_status();
+
+    if (status == CORE_OK)
+        status = core_nn_linear(inputs, outputs, bias, NULL, &module);
+    return core_x_nn_add_at(where, parent, name, status, &module);
+}
+
+/* core_nn_embedding(count, size, padding=-1). */
+#define core_x_nn_embedding(...) \
+    CORE_X_CALL(core_x_nn_embedding_with_, __VA_ARGS__)
+#define core_x_nn_embedding_with_4(...) \
+    core_x_nn_embedding_at(CORE_HERE, __VA_ARGS__, -1)
+#define core_x_nn_embedding_with_5(...) \
+    core_x_nn_embedding_at(CORE_HERE, __VA_ARGS__)
+static inline core_module *core_x_nn_embedding_at(const char *where,
+                                                  core_module *parent,
+                                                  const char *name,
+                                                  int64_t count, int64_t size,
+                                                  int64_t padding)
+{
+    core_module *module = NULL;
+    core_status status = core_scope_status();
+
+    if (status == CORE_OK)
+        status = core_nn_embedding(count, size, padding, NULL, &module);
+    return core_x_nn_add_at(where, parent, name, status, &module);
+}
+
+/* core_nn_batch_norm(channels, eps=1e-5, momentum=0.1), affine. */
+#define core_x_nn_batch_norm(...) \
+    CORE_X_CALL(core_x_nn_batch_norm_with_, __VA_ARGS__)
+#define core_x_nn_batch_norm_with_3(...) \
+    core_x_nn_batch_norm_at(CORE_HERE, __VA_ARGS__, 1e-5, 0.1)
+#define core_x_nn_batch_norm_with_4(...) \
+    core_x_nn_batch_norm_at(CORE_HERE, __VA_ARGS__, 0.1)
+#define core_x_nn_batch_norm_with_5(...) \
+    core_x_nn_batch_norm_at(CORE_HERE, __VA_ARGS__)
+static inline core_module *core_x_nn_batch_norm_at(const char *where,
+                                                   core_module *parent,
+                                                   const char *name,
+                                                   int64_t channels, double eps,
+                                                   double momentum)
+{
+    core_module *module = NULL;
+    core_status status = core_scope_status();
+
+    if (status == CORE_OK)
+        status =
+            core_nn_batch_norm(channels, eps, momentum, true, NULL, &module);
+    return core_x_nn_add_at(where, parent, name, status, &module);
+}
+
+/* core_nn_group_norm(groups, channels, eps=1e-5), affine. */
+#define core_x_nn_group_norm(...) \
+    CORE_X_CALL(core_x_nn_group_norm_with_, __VA_ARGS__)
+#define core_x_nn_group_norm_with_4(...) \
+    core_x_nn_group_norm_at(CORE_HERE, __VA_ARGS__, 1e-5)
+#define core_x_nn_group_norm_with_5(...) \
+    core_x_nn_group_norm_at(CORE_HERE, __VA_ARGS__)
+static inline core_module *core_x_nn_group_norm_at(const char *where,
+                                                   core_module *parent,
+                                                   const char *name,
+                                                   int64_t groups,
+                                                   int64_t channels, double eps)
+{
+    core_module *module = NULL;
+    core_status status = core_scope_status();
+
+    if (status == CORE_OK)
+        status = core_nn_group_norm(groups, channels, eps, true, NULL, &module);
+    return core_x_nn_add_at(where, parent, name, status, &module);
+}
+
+/* core_nn_layer_norm of the last dimension, (size, eps=1e-5), affine. */
+#define core_x_nn_layer_norm(...) \
+    CORE_X_CALL(core_x_nn_layer_norm_with_, __VA_ARGS__)
+#define core_x_nn_layer_norm_with_3(...) \
+    core_x_nn_layer_norm_at(CORE_HERE, __VA_ARGS__, 1e-5)
+#define core_x_nn_layer_norm_with_4(...) \
+    core_x_nn_layer_norm_at(CORE_HERE, __VA_ARGS__)
+static inline core_module *core_x_nn_layer_norm_at(const char *where,
+                                                   core_module *parent,
+                                                   const char *name,
+                                                   int64_t size, double eps)
+{
+    core_module *module = NULL;
+    core_status status = core_scope_status();
+
+    if (status == CORE_OK)
+        status = core_nn_layer_norm(&size, 1, eps, true, NULL, &module);
+    return core_x_nn_add_at(where, parent, name, status, &module);
+}
+
+/* core_nn_rms_norm of the last dimension, (size, eps), with a weight. */
+#define core_x_nn_rms_norm(parent, name, size, eps) \
+    core_x_nn_rms_norm_at(CORE_HERE, parent, name, size, eps)
+static inline core_module *core_x_nn_rms_norm_at(const char *where,
+                                                 core_module *parent,
+                                                 const char *name, int64_t size,
+                                                 double eps)
+{
+    core_module *module = NULL;
+    core_status status = core_scope_status();
+
+    if (status == CORE_OK)
+        status = core_nn_rms_norm(&size, 1, eps, true, NULL, &module);
+    return core_x_nn_add_at(where, parent, name, status, &module);
+}
+
+/* core_nn_conv of one, two or three dimensions:
+ *
+ *     core_x_nn_conv2d(m, "conv", 3, 64, {7}, {2}, {3}, .no_bias = true);
+ *
+ * in_channels, out_channels, kernel_size, stride, padding. */
+#define core_x_nn_conv1d(parent, name, ...) \
+    core_x_nn_conv_at(                      \
+        CORE_HERE, parent, name,            \
+        CORE_OPTIONS(core_nn_conv_options, .dims = 1, __VA_ARGS__))
+#define core_x_nn_conv2d(parent, name, ...) \
+    core_x_nn_conv_at(                      \
+        CORE_HERE, parent, name,            \
+        CORE_OPTIONS(core_nn_conv_options, .dims = 2, __VA_ARGS__))
+#define core_x_nn_conv3d(parent, name, ...) \
+    core_x_nn_conv_at(                      \
+        CORE_HERE, parent, name,            \
+        CORE_OPTIONS(core_nn_conv_options, .dims = 3, __VA_ARGS__))
+static inline core_module *core_x_nn_conv_at(
+    const char *where, core_module *parent, const char *name,
+    const core_nn_conv_options *options)
+{
+    core_module *module = NULL;
+    core_status status = core_scope_status();
+
+    if (status == CORE_OK)
+        status = core_nn_conv(options, NULL, &module);
+    return core_x_nn_add_at(where, parent, name, status, &module);
+}
+
+/* core_nn_recurrent:
+ *
+ *     core_x_nn_lstm(m, "lstm", 40, 256, 3, .batch_first = true);
+ *
+ * input_size, hidden_size, layers. */
+#define core_x_nn_lstm(parent, name, ...)                          \
+    core_x_nn_recurrent_at(CORE_HERE, parent, name,                \
+                           CORE_OPTIONS(core_nn_recurrent_options, \
+                                        .kind = CORE_NN_LSTM, __VA_ARGS__))
+#define core_x_nn_gru(parent, name, ...)                           \
+    core_x_nn_recurrent_at(CORE_HERE, parent, name,                \
+                           CORE_OPTIONS(core_nn_recurrent_options, \
+                                        .kind = CORE_NN_GRU, __VA_ARGS__))
+/* The same with the kind before input_size. */
+#define core_x_nn_recurrent(parent, name, ...) \
+    core_x_nn_recurrent_at(                    \
+        CORE_HERE, parent, name,               \
+        CORE_OPTIONS(core_nn_recurrent_options, .kind = __VA_ARGS__))
+static inline core_module *core_x_nn_recurrent_at(
+    const char *where, core_module *parent, const char *name,
+    const core_nn_recurrent_options *options)
+{
+    core_module *module = NULL;
+    core_status status = core_scope_status();
+
+    if (status == CORE_OK)
+        status = core_nn_recurrent(options, NULL, &module);
+    return core_x_nn_add_at(where, parent, name, status, &module);
+}
+
+/* core_nn_attention: (.size = 512, .heads = 8, .causal = true). */
+#define core_x_nn_attention(parent, name, ...) \
+    core_x_nn_attention_at(                    \
+        CORE_HERE, parent, name,               \
+        CORE_OPTIONS(core_nn_attention_options, __VA_ARGS__))
+static inline core_module *core_x_nn_attention_at(
+    const char *where, core_module *parent, const char *name,
+    const core_nn_attention_options *options)
+{
+    core_module *module = NULL;
+    core_status status = core_scope_status();
+
+    if (status == CORE_OK)
+        status = core_nn_attention(options, NULL, &module);
+    return core_x_nn_add_at(where, parent, name, status, &module);
+}
+
+/* ------------------------------------------------------------- training -- */
+
+static inline void core_x_optimizer_release(void *optimizer)
+{
+    core_optimizer_release((core_optimizer *)optimizer);
+}
+
+/* core_sgd_create for all parameters of a module, with options:
+ *
+ *     sgd = core_x_sgd(m, .learning_rate = 0.02, .momentum = 0.9);
+ *
+ * The innermost scope owns the optimizer.  NULL after an error. */
+#define core_x_sgd(module, ...)                         \
+    core_x_sgd_at(CORE_HERE, core_x_parameters(module), \
+                  CORE_OPTIONS(core_sgd_options, __VA_ARGS__))
+static inline core_optimizer *core_x_sgd_at(const char *where,
+                                            core_list parameters,
+                                            const core_sgd_options *options)
+{
+    core_optimizer *optimizer = NULL;
+    core_status status = core_scope_status();
+
+    if (status == CORE_OK)
+        status = core_sgd_create(parameters.items, parameters.count, options,
+                                 &optimizer);
+    return (core_optimizer *)core_scope_own_object_at(where, status, optimizer,
+                                                      core_x_optimizer_release);
+}
+
+/* The same with core_adam_create.  Where beta1, beta2 or epsilon is 0, it becomes
+ * 0.9, 0.999 or 1e-8; core_adam_create itself takes 0. */
+#define core_x_adam(module, ...)                         \
+    core_x_adam_at(CORE_HERE, core_x_parameters(module), \
+                   CORE_OPTIONS(core_adam_options, __VA_ARGS__))
+static inline core_optimizer *core_x_adam_at(const char *where,
+                                             core_list parameters,
+                                             const core_adam_options *options)
+{
+    core_optimizer *optimizer = NULL;
+    core_status status = core_scope_status();
+    core_adam_options own = *options;
+
+    own.beta1 = own.beta1 == 0 ? 0.9 : own.beta1;
+    own.beta2 = own.beta2 == 0 ? 0.999 : own.beta2;
+    own.epsilon = own.epsilon == 0 ? 1e-8 : own.epsilon;
+    if (status == CORE_OK)
+        status = core_adam_create(parameters.items, parameters.count, &own,
+                                  &optimizer);
+    return (core_optimizer *)core_scope_own_object_at(where, status, optimizer,
+                                                      core_x_optimizer_release);
+}
+
+/* Computes the gradients of a loss, changes the parameters by a step of the
+ * optimizer, and clears the gradients: core_backward, core_optimizer_step and
+ * core_optimizer_zero_grad. */
+#define core_x_minimize(optimizer, loss) \
+    core_x_minimize_at(CORE_HERE, optimizer, loss)
+static inline void core_x_minimize_at(const char *where,
+                                      core_optimizer *optimizer,
+                                      core_tensor *loss)
+{
+    core_status status = core_scope_status();
+
+    if (status == CORE_OK)
+        status = core_backward(&loss, 1, NULL, 0);
+    if (status == CORE_OK)
+        status = core_optimizer_step(optimizer);
+    if (status == CORE_OK)
+        core_optimizer_zero_grad(optimizer);
+    (void)core_scope_check_at(where, "core_x_minimize", status);
+}
+
+static inline void core_x_restore_grad_mode(void *before)
+{
+    (void)core_grad_mode_set(*(const char *)before != 0);
+}
+
+/* Turns grad mode off until the innermost scope ends. */
+#define core_x_no_grad() core_x_no_grad_at(CORE_HERE)
+static inline void core_x_no_grad_at(const char *where)
+{
+    static char modes[2] = {0, 1};
+    bool before = core_grad_mode_set(false);
+
+    (void)core_scope_own_object_at(where, CORE_OK, &modes[before],
+                                   core_x_restore_grad_mode);
+}
+
+/* Prepares a module for inference: it is not in training, and grad mode is off
+ * until the innermost scope ends. */
+#define core_x_inference(module) core_x_inference_at(CORE_HERE, module)
+static inline void core_x_inference_at(const char *where, core_module *module)
+{
+    core_module_set_training(module, false);
+    core_x_no_grad_at(where);
+}
+
+/* Scales the gradients of all parameters of a module down so that their 2-norm
+ * is at most max_norm, as core_clip_grad_norm does. */
+#define core_x_clip_grad_norm(module, max_norm) \
+    core_x_clip_grad_norm_at(CORE_HERE, core_x_parameters(module), max_norm)
+static inline void core_x_clip_grad_norm_at(const char *where,
+                                            core_list parameters,
+                                            double max_norm)
+{
+    core_status status = core_scope_status();
+
+    if (status == CORE_OK)
+        status = core_clip_grad_norm(parameters.items, parameters.count,
+                                     max_norm, 2, false, NULL);
+    (void)core_scope_check_at(where, "core_clip_grad_norm", status);
+}
+
+/* ---------------------------------------------------- devices and files -- */
+
+/* Prints a tensor as core_tensor_print does. */
+#define core_x_print(tensor) CORE_CHECK(core_tensor_print(tensor))
+
+/* Finds a device (core_device_find) and makes it the current one of this thread
+ * (core_device_set_current), so that modules and tensors are created on it.
+ * Returns it, or NULL after an error. */
+#define core_x_use_device(name) core_x_use_device_at(CORE_HERE, name)
+static inline core_device *core_x_use_device_at(const char *where,
+                                                const char *name)
+{
+    core_device *device = NULL;
+    core_status status = core_scope_status();
+
+    if (status == CORE_OK)
+        status = core_device_find(name, &device);
+    if (status == CORE_OK)
+        status = core_device_set_current(device);
+    (void)core_scope_check_at(where, "core_x_use_device", status);
+    return status == CORE_OK ? device : NULL;
+}
+
+/* Loads a tensor of a safetensors file to the default device, as
+ * core_safetensors_load does. */
+#define core_x_load(path, name) core_x_load_at(CORE_HERE, path, name)
+static inline core_tensor *core_x_load_at(const char *where, const char *path,
+                                          const char *name)
+{
+    core_safetensors *file = NULL;
+    core_tensor *tensor = NULL;
+    core_status status = core_scope_status();
+
+    if (status != CORE_OK)
+        return NULL;
+    status = core_safetensors_open(path, &file);
+    if (status == CORE_OK)
+        status = core_safetensors_load(file, name, NULL, &tensor);
+    core_safetensors_close(file);
+    return core_scope_own_at(where, status, &tensor);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
