@@ -188,7 +188,7 @@ static inline uint32_t core_sdk_itemsize(core_dtype dtype)
 /* --------------------------------------------------------------- loops -- */
 
 /* Returns handle + offset as an address, for memory that the plugin's own code
- * can access on a device with CORE_DEVICE_FLAT.  NULL memory: NULL. */
+ * can access, on a device with CORE_DEVICE_FLAT. */
 static inline char *core_sdk_address(core_memory memory)
 {
     return (char *)memory.handle + memory.offset;

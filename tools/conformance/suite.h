@@ -203,6 +203,7 @@ bool suite_add_grid_limits(suite *self);
 bool suite_add_dimensions(suite *self);
 bool suite_add_second_device(suite *self);
 bool suite_add_kernel_events(suite *self);
+bool suite_add_kernel_times(suite *self);
 bool suite_add_layers(suite *self);
 bool suite_add_arguments(suite *self);
 bool suite_add_graph_kernels(suite *self);
