@@ -188,7 +188,7 @@ static inline uint32_t core_sdk_itemsize(core_dtype dtype)
 /* --------------------------------------------------------------- loops -- */
 
 /* Returns handle + offset as an address, for memory that the plugin's own code
- * can access. */
+ * can access, on a device with CORE_DEVICE_FLAT. */
 static inline char *core_sdk_address(core_memory memory)
 {
     return (char *)memory.handle + memory.offset;
@@ -266,8 +266,10 @@ static inline int core_sdk_loop_is_empty(const core_loop *loop,
     return 0;
 }
 
-/* Calls row for every row of an element-wise or reduction loop.  The memory of
- * the operands must be accessible to the plugin's own code.  A reduction may
+/* Calls row for every row of an element-wise or reduction loop.  Handle + offset
+ * of each operand must be an address that the plugin's own code can access; a
+ * device without CORE_DEVICE_FLAT passes a copy of the loop whose operands have
+ * addresses as handles (steps/family.c of the template).  A reduction may
  * have several rows per output element; core_sdk_loop_reduce says where one
  * begins and ends.  If a reduced dimension is empty, row is called with count 0
  * for each output element: it then writes the identity.  UNSUPPORTED, without

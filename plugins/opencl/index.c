@@ -83,8 +83,10 @@ static core_status gather(core_call *call, const core_value *args,
 {
     const core_view *self = args[0].u.view, *index = args[2].u.view;
     core_dtype types[2] = {opencl_bits_of(self->dtype), index->dtype};
-    int64_t dim = args[1].u.i < 0 ? args[1].u.i + index->ndim : args[1].u.i;
-    opencl_loop shape = {.numel = (cl_ulong)index->numel, .ndim = index->ndim};
+    /* An index without dimensions is one with one element. */
+    uint32_t ndim = index->ndim ? index->ndim : 1;
+    int64_t dim = args[1].u.i < 0 ? args[1].u.i + ndim : args[1].u.i;
+    opencl_loop shape = {.numel = (cl_ulong)index->numel, .ndim = ndim};
     opencl_launch l;
 
     (void)nargs;
@@ -98,10 +100,10 @@ static core_status gather(core_call *call, const core_value *args,
                              index->ndim, (long long)index->numel,
                              OPENCL_MAX_NDIM);
     /* Innermost first. */
-    for (uint32_t d = 0; d < index->ndim; d++) {
-        uint32_t from = index->ndim - 1 - d;
+    for (uint32_t d = 0; d < ndim; d++) {
+        uint32_t from = ndim - 1 - d;
 
-        shape.sizes[d] = (cl_uint)index->sizes[from];
+        shape.sizes[d] = index->ndim ? (cl_uint)index->sizes[from] : 1;
         shape.strides[0][d] = self->ndim ? self->strides[from] : 0;
         shape.strides[1][d] = self->ndim ? self->sizes[from] : 1;
     }
@@ -109,7 +111,7 @@ static core_status gather(core_call *call, const core_value *args,
     opencl_view(&l, &results[0]);
     opencl_view(&l, &args[0]);
     opencl_view(&l, &args[2]);
-    opencl_int(&l, (int32_t)(index->ndim - 1 - dim));
+    opencl_int(&l, (int32_t)(ndim - 1 - dim));
     opencl_bytes(&l, &shape, sizeof shape);
     opencl_error_args(&l, call->id);
     return opencl_run(&l, (uint64_t)index->numel, OPENCL_GROUP);

@@ -32,9 +32,10 @@ static bool add_all(suite *self, bool with_ops)
            suite_add_large(self) && suite_add_shapes(self) &&
            suite_add_rows(self) && suite_add_conversions(self) &&
            suite_add_values(self) && suite_add_fused_steps(self) &&
-           suite_add_numbers(self) && suite_add_grid_limits(self) &&
-           suite_add_dimensions(self) && suite_add_second_device(self) &&
-           suite_add_kernel_events(self) && suite_add_layers(self) &&
+           suite_add_numbers(self) && suite_add_definitions(self) &&
+           suite_add_grid_limits(self) && suite_add_dimensions(self) &&
+           suite_add_second_device(self) && suite_add_kernel_events(self) &&
+           suite_add_kernel_times(self) && suite_add_layers(self) &&
            suite_add_arguments(self) && suite_add_attention(self) &&
            suite_add_wide_weights(self) && suite_add_equal_elements(self) &&
            suite_add_graph_kernels(self) && suite_add_kept_weights(self) &&

@@ -32,6 +32,8 @@ struct plugin_tables {
     core_event_table events;
     bool synchronous; /* no streams */
     uint32_t backends;
+    uint32_t engines;                  /* of core.collectives */
+    core_collectives_interface engine; /* the last one */
     uint32_t kernels;
     plugin_operators operators;
     side_effects effects;  /* of opening it */

@@ -339,7 +339,7 @@ static bool ended_while_opening(const child *from)
 }
 
 /* Of a crash outside of the functions that are watched. */
-static const char *frequent_cause(const char *test)
+static const char *frequent_cause(const char *test, bool flat)
 {
     if (strstr(test, "host-allocation-failures"))
         return ": the test lets malloc and the like return NULL in the plugin, "
@@ -347,16 +347,35 @@ static const char *frequent_cause(const char *test)
     if (strstr(test, "/plans/"))
         return ": causes are a plan that is destroyed twice, or used after "
                "plan_destroy by queued work that holds no reference";
+    if (!flat)
+        return ": causes are a kernel that takes handle + offset for an "
+               "address (core_sdk_address, core_sdk_loop_rows), which the "
+               "device does not declare (CORE_DEVICE_FLAT), and a kernel that "
+               "runs later than its launch and uses the call or its arguments "
+               "without a copy: it must copy them (core_host.call_copy)";
     return ": one cause is a kernel that runs later than its launch and uses "
            "the call or its arguments, which are valid until launch returns: "
            "it must copy them (core_host.call_copy)";
+}
+
+/* Appends the operator that the test called last. */
+static void add_last_call(const child *from, char *where, size_t capacity)
+{
+    size_t used = strlen(where);
+    char call[200] = "";
+
+    if (from->slots && from->current->level > LEVEL_CORE)
+        slot_watch_describe_call(from->slots, call, sizeof call);
+    if (call[0])
+        snprintf(where + used, capacity - used, "; the last call was %s", call);
 }
 
 /* Turns the way the child ended into the verdict of the running test. */
 static void set_verdict_of_exit(runner *self, const child *from, int status)
 {
     record *one = from->current;
-    char where[200] = "";
+    char where[400] = "";
+    bool in_slot;
 
     if (!one)
         return;
@@ -364,6 +383,8 @@ static void set_verdict_of_exit(runner *self, const child *from, int status)
         slot_watch_describe(from->slots,
                             from->timed_out ? limit_of(self, from) : 0, where,
                             sizeof where);
+    in_slot = where[0] != 0;
+    add_last_call(from, where, sizeof where);
     one->done = true;
     one->milliseconds = (suite_seconds() - from->started) * 1000;
     if (from->timed_out) {
@@ -373,11 +394,12 @@ static void set_verdict_of_exit(runner *self, const child *from, int status)
                  where);
     } else if (WIFSIGNALED(status)) {
         one->verdict = VERDICT_CRASH;
-        snprintf(one->detail, sizeof one->detail, "signal %d (%s)%s%s",
-                 WTERMSIG(status), strsignal(WTERMSIG(status)), where,
-                 one->level > LEVEL_CORE && !where[0]
-                     ? frequent_cause(one->name)
-                     : "");
+        snprintf(
+            one->detail, sizeof one->detail, "signal %d (%s)%s%s",
+            WTERMSIG(status), strsignal(WTERMSIG(status)), where,
+            one->level > LEVEL_CORE && !in_slot
+                ? frequent_cause(one->name, !from->slots || from->slots->flat)
+                : "");
     } else {
         one->verdict = VERDICT_CRASH;
         snprintf(one->detail, sizeof one->detail,

@@ -3,6 +3,9 @@
 
 #include "slot_watch.h"
 
+#include <libcore/core.h>
+
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -79,11 +82,22 @@ void slot_watch_restart(void)
         atomic_store_explicit(&watch->calls[i], 0, memory_order_relaxed);
         atomic_store_explicit(&watch->spent[i], 0, memory_order_relaxed);
     }
+    watch->call.name[0] = 0;
 }
 
 void slot_watch_opened(void)
 {
     atomic_store(&watch->opened, 1);
+}
+
+void slot_watch_set_flat(bool flat)
+{
+    atomic_store(&watch->flat, flat);
+}
+
+void slot_watch_call(const watched_call *call)
+{
+    watch->call = *call;
 }
 
 slot slot_enter(slot which)
@@ -283,4 +297,68 @@ void slot_watch_describe(const slot_watch *self, double timed_out, char *text,
                  most == (slot)current ? ", which has not returned" : "");
     else if (current != SLOT_NONE)
         snprintf(text, capacity, "; %s has not returned", slot_names[current]);
+}
+
+/* Appends text; returns the length, at most that of a full buffer. */
+static size_t append(char *text, size_t capacity, size_t used,
+                     const char *format, ...)
+{
+    va_list arguments;
+    int size;
+
+    va_start(arguments, format);
+    size = vsnprintf(text + used, capacity - used, format, arguments);
+    va_end(arguments);
+    used += size > 0 ? (size_t)size : 0;
+    return used < capacity ? used : capacity - 1;
+}
+
+static size_t append_numbers(char *text, size_t capacity, size_t used,
+                             const char *before, const int64_t *numbers,
+                             uint32_t count)
+{
+    used = append(text, capacity, used, "%s[", before);
+    for (uint32_t d = 0; d < count && d < WATCHED_NDIM; d++)
+        used = append(text, capacity, used, "%s%lld", d ? ", " : "",
+                      (long long)numbers[d]);
+    return append(text, capacity, used, "%s]",
+                  count > WATCHED_NDIM ? ", ..." : "");
+}
+
+/* Tests whether the strides are not those of row-major order without gaps. */
+static bool is_strided(const watched_tensor *one)
+{
+    int64_t step = 1;
+    bool differs = false;
+
+    for (uint32_t d = one->ndim; one->ndim <= WATCHED_NDIM && d-- > 0;) {
+        differs |= one->sizes[d] != 1 && one->strides[d] != step;
+        step *= one->sizes[d] ? one->sizes[d] : 1;
+    }
+    return differs;
+}
+
+void slot_watch_describe_call(const slot_watch *self, char *text,
+                              size_t capacity)
+{
+    watched_call call = self->call;
+    size_t used = 0;
+
+    *text = 0;
+    call.name[WATCHED_NAME - 1] = 0;
+    if (!call.name[0])
+        return;
+    used = append(text, capacity, used, "%s(", call.name);
+    for (uint32_t i = 0; i < call.tensors && i < WATCHED_TENSORS; i++) {
+        const watched_tensor *one = &call.tensor[i];
+
+        used = append(text, capacity, used, "%s%s ", i ? ", " : "",
+                      core_dtype_name(one->dtype));
+        used = append_numbers(text, capacity, used, "", one->sizes, one->ndim);
+        if (is_strided(one))
+            used = append_numbers(text, capacity, used, " with strides ",
+                                  one->strides, one->ndim);
+    }
+    append(text, capacity, used, "%s)",
+           call.tensors > WATCHED_TENSORS ? ", ..." : "");
 }

@@ -60,6 +60,24 @@ typedef enum slot {
 
 extern const char *const slot_names[SLOTS];
 
+enum { WATCHED_NAME = 64, WATCHED_TENSORS = 4, WATCHED_NDIM = 6 };
+
+/* A tensor that was passed to an operator; further dimensions are left out. */
+typedef struct watched_tensor {
+    core_dtype dtype;
+    uint32_t ndim;
+    int64_t sizes[WATCHED_NDIM];
+    int64_t strides[WATCHED_NDIM];
+} watched_tensor;
+
+/* The operator that was called last.  A device that executes later may still
+ * run an earlier one. */
+typedef struct watched_call {
+    char name[WATCHED_NAME]; /* "": none */
+    uint32_t tensors;
+    watched_tensor tensor[WATCHED_TENSORS];
+} watched_call;
+
 /* Of one process; times are those of CLOCK_MONOTONIC in nanoseconds. */
 typedef struct slot_watch {
     _Atomic uint32_t current;
@@ -67,6 +85,8 @@ typedef struct slot_watch {
     _Atomic int64_t entered;       /* the current one */
     _Atomic uint64_t calls[SLOTS]; /* of the running test */
     _Atomic int64_t spent[SLOTS];
+    _Atomic uint32_t flat; /* the device has CORE_DEVICE_FLAT */
+    watched_call call;     /* of the running test */
 } slot_watch;
 
 /* Of the child: shares the memory with the runner, if that offers any. */
@@ -78,6 +98,9 @@ void slot_watch_unshare(void);
 void slot_watch_restart(void);
 /* The device was opened: what fails later need not fail in every test. */
 void slot_watch_opened(void);
+void slot_watch_set_flat(bool flat);
+/* An operator is called. */
+void slot_watch_call(const watched_call *call);
 /* Returns the slot that ran before. */
 slot slot_enter(slot which);
 void slot_leave(slot which, slot before);
@@ -94,5 +117,8 @@ void slot_watch_backend(core_backend *backend);
  * timed_out: the test took that many seconds; 0: it crashed. */
 void slot_watch_describe(const slot_watch *self, double timed_out, char *text,
                          size_t capacity);
+/* Of the runner: "gather(f32 [3, 4], i64 [2])", or "". */
+void slot_watch_describe_call(const slot_watch *self, char *text,
+                              size_t capacity);
 
 #endif

@@ -220,10 +220,12 @@ static bool open_device(suite *self, outcome *out)
         return false;
     snprintf(self->type, sizeof self->type, "%s",
              core_device_type(self->device));
+    if (!expect_ok(out,
+                   core_device_get_properties(self->device, &self->properties),
+                   "reading the device's properties"))
+        return false;
+    slot_watch_set_flat((self->properties.flags & CORE_DEVICE_FLAT) != 0);
     return expect_ok(
-               out, core_device_get_properties(self->device, &self->properties),
-               "reading the device's properties") &&
-           expect_ok(
                out,
                core_device_get_information(self->device, &self->information),
                "reading the device's information") &&
@@ -290,12 +292,39 @@ core_status suite_read(core_tensor *tensor, void *to, size_t bytes)
     return status;
 }
 
+/* Tells the runner what is called. */
+static void announce(core_operator *op, const core_value *args, uint32_t nargs)
+{
+    watched_call call = {.tensors = 0};
+
+    snprintf(call.name, sizeof call.name, "%s", core_op_name(op));
+    for (uint32_t i = 0; i < nargs; i++) {
+        core_tensor *from = args[i].u.tensor;
+        watched_tensor *to = &call.tensor[call.tensors % WATCHED_TENSORS];
+
+        if (args[i].tag != CORE_VALUE_TENSOR ||
+            ++call.tensors > WATCHED_TENSORS)
+            continue;
+        to->dtype = core_tensor_dtype(from);
+        to->ndim = core_tensor_ndim(from);
+        for (uint32_t d = 0; d < to->ndim && d < WATCHED_NDIM; d++) {
+            to->sizes[d] = core_tensor_sizes(from)[d];
+            to->strides[d] = core_tensor_strides(from)[d];
+        }
+    }
+    slot_watch_call(&call);
+}
+
 core_status suite_op_call(core_operator *op, const core_value *args,
                           uint32_t nargs, core_value *results,
                           uint32_t nresults)
 {
-    slot before = slot_enter(SLOT_OPERATOR);
-    core_status status = core_op_call(op, args, nargs, results, nresults);
+    slot before;
+    core_status status;
+
+    announce(op, args, nargs);
+    before = slot_enter(SLOT_OPERATOR);
+    status = core_op_call(op, args, nargs, results, nresults);
 
     slot_leave(SLOT_OPERATOR, before);
     return status;

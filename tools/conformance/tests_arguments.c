@@ -3,7 +3,7 @@
 
 /* Level ops: arguments of other values than those of the samples that are made
  * in all layouts and sizes.  Each call is made once, row-major, in f32 or else in
- * i64. */
+ * i64; sequences of large integers in i64. */
 
 #include "claims.h"
 #include "oracle.h"
@@ -18,6 +18,8 @@ static const sample more[] = {
     {"addmm", "t: t:4,3 t:3,5 f:.5 f:2", .5, 2},
     {"addmv", "t: t:4,3 t:3 f:.5 f:2", .5, 2},
     {"addr", "t:4,1 t:4 t:3 f:.5 f:2", .5, 2},
+    {"arange.start_step", "f:0 f:999 f:.1 % n @", .5, 2},
+    {"arange.start_step", "f:5 f:-2 f:-.75 % n @", .5, 2},
     {"avg_pool2d", "t:1,2,5,6 l:2,3 l:2,1 l:1,1 b:1 b:0 i:4", .5, 2},
     {"avg_pool2d_backward", "t:1,2,3,3 p:1,2,5,6 l:2,3 l:2,2 l:1,1 b:0 b:0 i:4",
      .5, 2},
@@ -37,6 +39,8 @@ static const sample more[] = {
     {"index.Tensor", "t:4,5,2 [ n x:3/5 ]", .5, 2},
     {"index_put", "t:4,5,2 [ x:3/4 x:3/5 ] t:3,2 b:1", .5, 2},
     {"index_put", "t:4,4,2 [ q:4 q:4 ] t:4,2 b:0", .5, 2},
+    {"linspace", "f:5 f:-2 i:8 % n @", .5, 2},
+    {"linspace", "f:5 f:1 i:1 % n @", .5, 2},
     {"masked_fill.Scalar", "t:3,4 m:3,1 f:2", .5, 2},
     {"max_pool2d_with_indices", "u:1,2,7,8 l:3,2 l:2,1 l:1,0 l:2,3 b:0", -1, 1},
     {"max_pool2d_with_indices", "u:1,2,7,8 l:3,2 l:2,3 l:1,1 l:1,1 b:1", -1, 1},
@@ -52,6 +56,15 @@ static const sample more[] = {
      "t:1,2,5,6 l:5,6 l:1,2,3,4 b:0 f:1.625 f:1.5", .5, 2},
     {"upsample_nearest1d", "t:1,2,3 l:5 f:1.625", .5, 2},
     {"upsample_nearest2d", "t:1,2,3,4 l:5,6 f:1.625 f:1.5", .5, 2},
+};
+
+/* Integers that f32, or 32 bits, do not represent. */
+static const sample large_integers[] = {
+    {"arange", "i:7 % n @", 0, 0},
+    {"arange.start", "i:16777217 i:16777222 % n @", 0, 0},
+    {"arange.start_step", "i:16777217 i:16777232 i:3 % n @", 0, 0},
+    {"arange.start_step", "i:4294967290 i:4294967310 i:5 % n @", 0, 0},
+    {"arange.start_step", "i:9 i:-9 i:-4 % n @", 0, 0},
 };
 
 /* Tests whether the call can be made in a dtype, and compared. */
@@ -101,6 +114,12 @@ static void argument_values(suite *self, outcome *out, const test *one)
         return;
     ran = check_all(self, more, sizeof more / sizeof *more, out);
     ran += check_all(self, argument_sample_table, argument_sample_count, out);
+    for (size_t i = 0; i < sizeof large_integers / sizeof *large_integers &&
+                       out->verdict == VERDICT_PASS;
+         i++)
+        ran += can_check(self, &large_integers[i], CORE_I64) &&
+               sample_check(self, &large_integers[i], CORE_I64, ARRANGED_ROWS,
+                            "", out);
     if (ran == 0 && out->verdict == VERDICT_PASS)
         not_supported(out, "no operator with such arguments is claimed in f32");
 }

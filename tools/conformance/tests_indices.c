@@ -82,6 +82,56 @@ static void check_call(suite *self, sample_call *call, const char *words,
     }
 }
 
+/* Enqueues the call with one index out of range, and with another one, before
+ * it waits. */
+static core_status call_twice(sample_call *call, core_device *device)
+{
+    operand *index = &call->operands[index_operand(call)];
+    prepared on[2] = {{.nargs = 0}, {.nargs = 0}};
+    core_status status = CORE_OK;
+
+    for (int i = 0; i < 2 && status == CORE_OK; i++) {
+        index->values[index->numel - 1] = FAR * (i + 1);
+        status = sample_call_prepare(call, device, call->dtype, ARRANGED_ROWS,
+                                     &on[i]);
+    }
+    for (int i = 0; i < 2 && status == CORE_OK; i++)
+        status = sample_call_run(call, &on[i]);
+    if (status == CORE_OK)
+        status = core_device_synchronize(device);
+    else
+        core_error_clear(); /* found when it was launched */
+    for (int i = 0; i < 2; i++)
+        sample_call_done(&on[i]);
+    return status;
+}
+
+/* Checks what a stream says about an index that a kernel found: the core names
+ * the call whose number is call_id. */
+static void check_text(suite *self, sample_call *call, const char *words,
+                       outcome *out)
+{
+    const char *op = core_op_name(call->op), *text, *at;
+
+    if (out->verdict != VERDICT_PASS || self->synchronous ||
+        call_twice(call, self->device) == CORE_OK)
+        return;
+    text = core_error_message();
+    at = strstr(text, "(call ");
+    expect(out, !*text || at,
+           "%s %s: take of core.stream_error does not store the number of the "
+           "call (core_call.id of the kernel that set the error) in call_id: "
+           "\"%s\"",
+           op, words, text);
+    /* The number of the call is before the text. */
+    at = at ? strchr(at, ')') : NULL;
+    expect(out, !at || !strstr(at, "2000"),
+           "%s %s: of two indices that are out of range, %d in a first call "
+           "and %d in a second, core.stream_error reports the second: \"%s\"",
+           op, words, FAR, 2 * FAR, text);
+    core_error_clear();
+}
+
 static bool reports_data(suite *self)
 {
     const void *table;
@@ -110,8 +160,13 @@ static void bad_indices(suite *self, outcome *out, const test *one)
     }
     for (size_t i = 0; out->verdict == VERDICT_PASS && (at = sample_at(i)); i++)
         if (sample_call_parse(&call, self, at, CORE_F32) &&
-            index_operand(&call) >= 0 && is_claimed(self, &call))
+            index_operand(&call) >= 0 && is_claimed(self, &call)) {
+            uint32_t before = ran;
+
             check_call(self, &call, at->words, &ran, out);
+            if (ran > before)
+                check_text(self, &call, at->words, out);
+        }
     if (ran == 0 && out->verdict == VERDICT_PASS)
         not_supported(out, "no operator that takes indices is claimed");
 }

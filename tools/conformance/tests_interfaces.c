@@ -93,11 +93,38 @@ static void flags_are_known(const core_codegen_interface *table, outcome *out)
            unknown);
 }
 
+/* The masks of an engine that the plugin registers beside its device. */
+static void masks_are_known(const core_collectives_interface *engine,
+                            outcome *out)
+{
+    uint32_t dtypes = 0, reductions = 0, kinds = 0;
+
+    for (core_dtype dtype = 0; dtype < CORE_DTYPE_LIMIT; dtype++)
+        if (core_dtype_size(dtype) > 0)
+            dtypes |= CORE_DTYPE_MASK(dtype);
+    for (uint32_t r = CORE_REDUCE_SUM; r <= CORE_REDUCE_AVG; r++)
+        reductions |= CORE_REDUCE_MASK(r);
+    for (uint32_t k = CORE_COLLECTIVE_ALL_REDUCE;
+         k <= CORE_COLLECTIVE_ALL_TO_ALL_COUNTS; k++)
+        kinds |= CORE_COLLECTIVE_MASK(k);
+    expect(out, !(engine->dtypes & ~dtypes),
+           "`dtypes` of core.collectives has bits of no dtype, %#x",
+           engine->dtypes & ~dtypes);
+    expect(out, !(engine->reductions & ~reductions),
+           "`reductions` of core.collectives has unknown bits, %#x",
+           engine->reductions & ~reductions);
+    expect(out, !(engine->kinds & ~kinds),
+           "`kinds` of core.collectives has unknown bits, %#x",
+           engine->kinds & ~kinds);
+}
+
 static void interfaces_are_stable(suite *self, outcome *out, const test *one)
 {
     plugin_tables *p = plugin_tables_open(self, out);
 
     (void)one;
+    if (p && p->engines > 0)
+        masks_are_known(&p->engine, out);
     if (!p || !p->backend.get_interface)
         return;
     for (size_t i = 0; i < sizeof interfaces / sizeof *interfaces; i++) {

@@ -466,9 +466,11 @@ static bool run_large(suite *self, const sample *from, core_dtype dtype,
         good = run_sample(self, &both.sample, dtype, EXTENT_LARGE, all, out);
     if (good && all->ran == before && sample_enlarge(from, last, LARGE, &rows))
         good = run_sample(self, &rows.sample, dtype, EXTENT_LARGE, all, out);
-    if (good && sample_enlarge(from, first, COLUMNS, &rows))
-        good = run_sample(self, &rows.sample, dtype, EXTENT_COLUMNS, all, out);
-    return good;
+    if (!good || !sample_enlarge(from, first, COLUMNS, &rows))
+        return good;
+    return run_sample(self, &rows.sample, dtype, EXTENT_COLUMNS, all, out) &&
+           (!sample_other_dim(&rows.sample, 0, &both) ||
+            run_sample(self, &both.sample, dtype, EXTENT_COLUMNS, all, out));
 }
 
 /* Runs a sample with all pairs of special values. */
