@@ -83,7 +83,8 @@ static core_status record_gradient(const core__batched *loop,
                                    core_tensor **inputs, bool *mapped)
 {
     const core__region *body = &loop->functions[1];
-    core__region_differentiated d = {body, g->computed, NULL, g->nwanted, 0};
+    core__region_differentiated d = {body,       g->computed, NULL,
+                                     g->nwanted, 0,           NULL};
     core__region functions[GRADIENT + 1] = {loop->functions[0], *body, *body};
     core__batched b = *loop;
     size_t n = body->ninputs;

@@ -127,7 +127,8 @@ typedef struct core_compile_options {
     uint32_t limit;
     /* key_size bytes that are read at each call, such as a struct of pointers
      * and numbers that the function uses.  They belong to the caller, live as
-     * long as the compiled function, and are part of the facts. */
+     * long as the compiled function, and are part of the facts.  At most 16
+     * MiB. */
     const void *key;
     size_t key_size;
     /* If the tensors that a call saves for its backward take at most this many
