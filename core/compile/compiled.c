@@ -651,6 +651,33 @@ log_break(const char *operator_name, const char *reason)
               reason);
 }
 
+/* Frees the slot of the oldest entry that was not recorded. */
+static void make_room(core_compiled *compiled)
+{
+    core__thread *self = core__thread_self();
+    core__compiled_entry *oldest = NULL;
+    uint32_t slot = 0;
+
+    if (atomic_load(&compiled->nentries) < compiled->limit)
+        return;
+    core__thread_enter(self);
+    for (uint32_t i = 0; i < compiled->limit; i++) {
+        core__compiled_entry *entry = atomic_load(&compiled->entries[i]);
+
+        if (!entry || !entry->replaceable ||
+            (oldest && entry->recording > oldest->recording))
+            continue;
+        oldest = entry;
+        slot = i;
+    }
+    if (oldest && !core__entry_retain(oldest))
+        oldest = NULL;
+    core__thread_leave(self);
+    if (oldest)
+        remove_entry(compiled, slot, oldest, false);
+    core__entry_release(oldest);
+}
+
 /* A recording that failed is a graph break if the function itself succeeds;
  * else the error is the function's. */
 static core_status after_failure(call *c, uint64_t ns)
@@ -681,6 +708,7 @@ static core_status after_failure(call *c, uint64_t ns)
         failure = break_error(entry);
     else
         log_break(entry->operator_name, entry->reason);
+    make_room(c->compiled);
     add_entry(c->compiled, &c->guard, c->inputs, entry);
     return full ? failure : CORE_OK;
 }
@@ -796,33 +824,6 @@ static core_status learn_sizes(const call *c, const core_program *program,
                        "given, but the programs of two sizes differ in more "
                        "than sizes: %s",
                        compiled->patterns->difference);
-}
-
-/* Frees the slot of the oldest entry that was not recorded. */
-static void make_room(core_compiled *compiled)
-{
-    core__thread *self = core__thread_self();
-    core__compiled_entry *oldest = NULL;
-    uint32_t slot = 0;
-
-    if (atomic_load(&compiled->nentries) < compiled->limit)
-        return;
-    core__thread_enter(self);
-    for (uint32_t i = 0; i < compiled->limit; i++) {
-        core__compiled_entry *entry = atomic_load(&compiled->entries[i]);
-
-        if (!entry || !entry->replaceable ||
-            (oldest && entry->recording > oldest->recording))
-            continue;
-        oldest = entry;
-        slot = i;
-    }
-    if (oldest && !core__entry_retain(oldest))
-        oldest = NULL;
-    core__thread_leave(self);
-    if (oldest)
-        remove_entry(compiled, slot, oldest, false);
-    core__entry_release(oldest);
 }
 
 /* True if an entry can make room. */

@@ -702,6 +702,31 @@ START_TEST(breaks_of_many_sizes_leave_room_for_programs)
 }
 END_TEST
 
+/* Programs that were made from those of other sizes make room for a break. */
+START_TEST(programs_of_many_sizes_leave_room_for_a_break)
+{
+    world eager = with_number(), traced = with_number();
+    core_compile_counts before, after;
+    core_compiled *compiled;
+    bool grad = core_grad_mode_set(false);
+
+    OK(core_compile(breaks_in_grad_mode, &traced, NULL, &compiled));
+    for (int64_t rows = 2; rows < 2 * CORE_COMPILE_LIMIT; rows++) {
+        resize_world(&eager, rows);
+        resize_world(&traced, rows);
+        same_call(breaks_in_grad_mode, &eager, compiled, &traced);
+    }
+    core_grad_mode_set(grad);
+    before = compile_counts();
+    for (int round = 0; round < 3; round++)
+        same_call(breaks_in_grad_mode, &eager, compiled, &traced);
+    after = compile_counts();
+    ck_assert_uint_eq(after.traces - before.traces, 1);
+    ck_assert_uint_eq(after.break_calls - before.break_calls, 3);
+    core_compiled_release(compiled);
+}
+END_TEST
+
 START_TEST(beyond_the_limit_a_call_fails_if_that_is_requested)
 {
     world w = two_inputs();
@@ -1059,6 +1084,7 @@ SUITE_ON_CPU_AND_SIM(
     beyond_the_limit_the_function_runs_as_it_is,
     beyond_the_limit_a_call_fails_if_that_is_requested,
     breaks_of_many_sizes_leave_room_for_programs,
+    programs_of_many_sizes_leave_room_for_a_break,
     a_check_finds_what_is_not_in_the_key,
     a_compiled_function_becomes_a_part_of_one_that_calls_it,
     a_function_may_call_itself, functions_that_nest_without_end_are_refused,
