@@ -7,13 +7,16 @@
  * tensor has samples. */
 
 #include "compile/batched_region.h"
+#include "compile/loop_second_derivative.h"
 #include "compile/region_gradient.h"
 
+#include "autograd/graph/autograd_meta.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "tensor/dtype.h"
 
 #include <libcore/autograd.h>
+#include <libcore/ops.h>
 
 #include <string.h>
 
@@ -21,6 +24,7 @@
 typedef struct gradient {
     core__region_gradient *of; /* outside of the call */
     uint64_t level;            /* of the call */
+    bool mapped[];             /* by input of the loop */
 } gradient;
 
 enum { GRADIENT = 2 }; /* the region */
@@ -83,7 +87,8 @@ static core_status record_gradient(const core__batched *loop,
                                    core_tensor **inputs, bool *mapped)
 {
     const core__region *body = &loop->functions[1];
-    core__region_differentiated d = {body, g->computed, NULL, g->nwanted, 0};
+    core__region_differentiated d = {body,       g->computed, NULL,
+                                     g->nwanted, 0,           NULL};
     core__region functions[GRADIENT + 1] = {loop->functions[0], *body, *body};
     core__batched b = *loop;
     size_t n = body->ninputs;
@@ -139,13 +144,15 @@ core_status core__batched_gradient_new(core__batched *b,
                                        core_tensor *const *held,
                                        void **out_gradient)
 {
-    gradient *g = core__alloc_zero(sizeof *g);
+    size_t n = b->functions[1].ninputs;
+    gradient *g = core__alloc_zero(sizeof *g + n);
     core_status status;
 
     *out_gradient = NULL;
     if (!g)
-        return core__error_memory(sizeof *g);
+        return core__error_memory(sizeof *g + n);
     g->level = b->batching->level;
+    memcpy(g->mapped, b->mapped, n * sizeof *g->mapped);
     status = record_of(b, g, recorded, held);
     if (status == CORE_OK)
         *out_gradient = g;
@@ -156,67 +163,297 @@ core_status core__batched_gradient_new(core__batched *b,
 
 /* --------------------------------------------------------------- backward -- */
 
-/* Outside of the call.  grads: inside, one per output.  made: outside. */
-static core_status add_node(const gradient *g, const core__batching *batching,
-                            core_tensor *const *grads, size_t ngrads,
-                            core_tensor **made)
-{
-    core_tensor **held = core__alloc_zero((ngrads + 1) * sizeof *held);
-    core__region_node node;
-    core_status status = CORE_OK;
-
-    if (!held)
-        return core__error_memory(ngrads * sizeof *held);
-    for (size_t i = 0; i < ngrads && status == CORE_OK; i++)
-        if (grads[i] && is_float(grads[i]))
-            status = core__batched_hold(batching, grads[i], true, &held[i]);
-    if (status == CORE_OK)
-        status = core__region_gradient_add(g->of, held, ngrads, made, &node);
-    for (size_t i = 0; i < ngrads; i++)
-        core_tensor_release(held[i]);
-    core__free(held);
-    return status;
-}
-
-static const core__batching *find_call(const gradient *g)
+static const core__batching *find_call(uint64_t level)
 {
     const core__batching *batching = core__thread_self()->batching;
 
-    return batching && batching->level == g->level ? batching : NULL;
+    return batching && batching->level == level ? batching : NULL;
 }
 
-static core_status check_call(const gradient *g, const char *name)
+static core_status check_call(const core__trace *trace, uint64_t level,
+                              const char *name)
 {
-    if (core__thread_self()->trace != g->of->node.trace || !find_call(g))
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "%s: the call of core_vmap that contains it is not "
-                           "being recorded any more",
-                           name);
-    if (core_grad_mode())
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "%s: the second derivative of a loop that is "
-                           "recorded inside core_vmap cannot be recorded",
-                           name);
+    if (core__thread_self()->trace == trace && find_call(level))
+        return CORE_OK;
+    return core__error(CORE_ERROR_UNSUPPORTED,
+                       "%s: the call of core_vmap that contains it is not "
+                       "being recorded any more",
+                       name);
+}
+
+/* A backward: tensors inside of the call, what they hold, and the gradients
+ * outside.  Everything is owned. */
+typedef struct run {
+    size_t nstate, ngrads; /* floating ones */
+    core_tensor **inside;  /* the inputs of the loop, and the gradients */
+    core_tensor **held;
+    core_tensor **made;
+    size_t nmade;
+} run;
+
+static void release_all(core_tensor **tensors, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        core_tensor_release(tensors[i]);
+}
+
+static core_status begin_run(const gradient *g, size_t ngrads, run *r)
+{
+    size_t most = g->of->ninputs + ngrads, count = 2 * most + g->of->nwanted;
+
+    *r = (run){.nstate = g->of->ninputs,
+               .inside = core__alloc_zero((count + 1) * sizeof *r->inside),
+               .nmade = g->of->nwanted};
+    if (!r->inside)
+        return core__error_memory(count * sizeof *r->inside);
+    r->held = r->inside + most;
+    r->made = r->held + most;
     return CORE_OK;
 }
 
-/* made: of the floating inputs, outside. */
-static core_status give_gradients(const gradient *g,
-                                  const core__batching *batching,
-                                  core_node *node, core_tensor *const *made,
-                                  core_tensor **gradients)
+static void end_run(run *r)
+{
+    if (r->inside) {
+        release_all(r->inside, r->nstate + r->ngrads);
+        release_all(r->held, r->nstate + r->ngrads);
+        release_all(r->made, r->nmade);
+    }
+    core__free(r->inside);
+}
+
+/* Outside of the call. */
+static core_status hold_all(const gradient *g, const core__batching *batching,
+                            run *r)
+{
+    for (size_t i = 0; i < r->nstate + r->ngrads; i++)
+        if (r->inside[i])
+            CORE_TRY(core__batched_hold(batching, r->inside[i],
+                                        i >= r->nstate || g->mapped[i],
+                                        &r->held[i]));
+    return CORE_OK;
+}
+
+/* A tensor that the functions read by themselves would get no gradient of the
+ * gradient. */
+static core_status check_captured(const core__region_node *node)
+{
+    for (uint32_t k = 0; k < CORE__REGIONS_MAX; k++)
+        for (uint32_t i = 0; i < node->captured[k].count; i++)
+            if (core__tensor_requires_grad(node->captured[k].tensors[i]))
+                return core__error(
+                    CORE_ERROR_UNSUPPORTED,
+                    "%s: the second derivative of a loop that is recorded "
+                    "inside core_vmap and reads a tensor that requires grad "
+                    "and is not an input cannot be recorded; pass it as an "
+                    "input",
+                    CORE__WHILE_NAME);
+    return CORE_OK;
+}
+
+/* ------------------------------------------------- the second derivative -- */
+
+/* Of the gradients, for autograd inside: a graph outside, which ends at leaves
+ * that stand for the inputs and the gradients. */
+typedef struct second {
+    core__trace *trace;
+    uint64_t level;
+    size_t nleaves, nmade;
+    core_tensor **leaves, **made;
+} second;
+
+static void drop_second(void *context)
+{
+    second *s = context;
+
+    release_all(s->leaves, s->nleaves + s->nmade);
+    core__free(s);
+}
+
+/* The leaves that get a gradient: the floating ones. */
+static size_t wanted_leaves(const second *s, core_tensor **wanted)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < s->nleaves; i++)
+        if (core__tensor_requires_grad(s->leaves[i]))
+            wanted[count++] = s->leaves[i];
+    return count;
+}
+
+/* tensors: space for tangents, wanted leaves and their gradients. */
+static core_status differentiate_second(const second *s, core_node *node,
+                                        const core__batching *batching,
+                                        core_tensor *const *grads,
+                                        core_tensor **tensors,
+                                        core_tensor **gradients)
+{
+    core_tensor **wanted = tensors + s->nmade;
+    core_tensor **results = wanted + s->nleaves;
+    core__thread *self = core__thread_self();
+    core__batching_state before = core__batching_leave(self, batching);
+    size_t count = wanted_leaves(s, wanted), next = 0;
+    core_status status = CORE_OK;
+
+    for (size_t i = 0; i < s->nmade && status == CORE_OK; i++)
+        status = core__batched_hold(batching, grads[i], true, &tensors[i]);
+    if (status == CORE_OK)
+        status = core_grad(s->made, s->nmade, tensors, wanted, count,
+                           CORE_RETAIN_GRAPH | CORE_ALLOW_UNUSED, results);
+    core__batching_return(self, before);
+    for (size_t i = 0; i < s->nleaves && status == CORE_OK; i++) {
+        core_tensor *result = NULL;
+
+        if (core__tensor_requires_grad(s->leaves[i]))
+            result = results[next++];
+        if (result && core_node_needs_gradient(node, i))
+            status = core__batched_wrap(batching, result, true, &gradients[i]);
+    }
+    release_all(tensors, s->nmade);
+    release_all(results, count);
+    return status;
+}
+
+static core_status backward_second(core_node *node, void *context,
+                                   core_tensor *const *grads, size_t ngrads,
+                                   core_tensor **gradients, size_t ngradients)
+{
+    const second *s = context;
+    size_t count = s->nmade + 2 * s->nleaves;
+    core_tensor **tensors;
+    core_status status;
+
+    (void)ngrads;
+    (void)ngradients;
+    CORE_TRY(check_call(s->trace, s->level, core_node_name(node)));
+    if (core_grad_mode())
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "%s: the third derivative of a loop that is "
+                           "recorded inside core_vmap cannot be recorded",
+                           core_node_name(node));
+    tensors = core__alloc_zero((count + 1) * sizeof *tensors);
+    if (!tensors)
+        return core__error_memory(count * sizeof *tensors);
+    status = differentiate_second(s, node, find_call(s->level), grads, tensors,
+                                  gradients);
+    core__free(tensors);
+    return status;
+}
+
+/* Outside of the call.  recorded: the node that computes r->made. */
+static core_status make_second(const gradient *g,
+                               const core__region_node *recorded, const run *r,
+                               second **out)
+{
+    size_t nleaves = r->nstate + r->ngrads;
+    size_t size = sizeof **out + (nleaves + r->nmade) * sizeof *r->made;
+    second *s = core__alloc_zero(size);
+
+    *out = s;
+    if (!s)
+        return core__error_memory(size);
+    *s = (second){.trace = g->of->node.trace,
+                  .level = g->level,
+                  .nleaves = nleaves,
+                  .nmade = r->nmade,
+                  .leaves = (core_tensor **)(void *)(s + 1)};
+    s->made = s->leaves + nleaves;
+    for (size_t i = 0; i < nleaves; i++) {
+        CORE_TRY(core_detach(r->held[i], &s->leaves[i]));
+        if (is_float(s->leaves[i]))
+            CORE_TRY(core_tensor_set_requires_grad(s->leaves[i], true));
+    }
+    for (size_t i = 0; i < s->nmade; i++)
+        CORE_TRY(core_detach(r->made[i], &s->made[i]));
+    return core__loop_second_record(recorded, s->leaves, r->nstate, s->made);
+}
+
+/* ------------------------------------------------------------ the gradient -- */
+
+/* Outside of the call: computes r->made, with a history if one is asked for.
+ * *out_second: for the one inside. */
+static core_status compute(const gradient *g, run *r, bool graph,
+                           second **out_second)
+{
+    core__region_node recorded;
+    core_status status;
+    bool before = core_grad_mode_set(false);
+
+    *out_second = NULL;
+    status = core__region_gradient_add(g->of, r->held + r->nstate, r->ngrads,
+                                       r->made, &recorded);
+    core_grad_mode_set(before);
+    if (status != CORE_OK || !graph)
+        return status;
+    CORE_TRY(check_captured(&recorded));
+    CORE_TRY(make_second(g, &recorded, r, out_second));
+    return core__loop_second_record(&recorded, r->held, r->nstate, r->made);
+}
+
+/* Inside: the gradients, and their history if s is not NULL, which is taken
+ * over. */
+static core_status wrap_made(const core__batching *batching, const run *r,
+                             second *s, core_tensor **wrapped)
+{
+    const core_function_info info = {.struct_size = sizeof info,
+                                     .name = CORE__WHILE_BACKWARD_NAME,
+                                     .backward = backward_second,
+                                     .release = drop_second,
+                                     .context = s};
+    core_status status = CORE_OK;
+
+    for (size_t i = 0; i < r->nmade && status == CORE_OK; i++)
+        status = core__batched_wrap(batching, r->made[i], true, &wrapped[i]);
+    if (status == CORE_OK && s)
+        return core_function_record(&info, r->inside, r->nstate + r->ngrads,
+                                    NULL, 0, wrapped, r->nmade, NULL);
+    if (s)
+        drop_second(s);
+    return status;
+}
+
+/* wrapped: of the floating inputs. */
+static void give_gradients(const gradient *g, core_node *node,
+                           core_tensor **wrapped, core_tensor **gradients)
 {
     uint32_t next = 0;
 
     for (uint32_t i = 0; i < g->of->ninputs; i++) {
         if (!g->of->computed[i])
             continue;
-        if (core_node_needs_gradient(node, i))
-            CORE_TRY(
-                core__batched_wrap(batching, made[next], true, &gradients[i]));
+        if (core_node_needs_gradient(node, i)) {
+            gradients[i] = wrapped[next];
+            wrapped[next] = NULL;
+        }
         next++;
     }
-    return CORE_OK;
+}
+
+static core_status differentiate(const gradient *g, core_node *node, run *r,
+                                 core_tensor **gradients)
+{
+    const core__batching *batching = find_call(g->level);
+    core__thread *self = core__thread_self();
+    core_tensor **wrapped = core__alloc_zero((r->nmade + 1) * sizeof *wrapped);
+    core__batching_state before;
+    second *s = NULL;
+    core_status status;
+
+    if (!wrapped)
+        return core__error_memory(r->nmade * sizeof *wrapped);
+    before = core__batching_leave(self, batching);
+    status = hold_all(g, batching, r);
+    if (status == CORE_OK)
+        status = compute(g, r, core_grad_mode(), &s);
+    core__batching_return(self, before);
+    if (status == CORE_OK)
+        status = wrap_made(batching, r, s, wrapped);
+    else if (s)
+        drop_second(s);
+    if (status == CORE_OK)
+        give_gradients(g, node, wrapped, gradients);
+    release_all(wrapped, r->nmade);
+    core__free(wrapped);
+    return status;
 }
 
 static core_status backward(core_node *node, void *context,
@@ -224,25 +461,22 @@ static core_status backward(core_node *node, void *context,
                             core_tensor **gradients, size_t ngradients)
 {
     const gradient *g = context;
-    core__thread *self = core__thread_self();
-    const core__batching *batching = find_call(g);
-    core__batching_state before;
-    core_tensor **made;
     core_status status;
+    run r;
 
     (void)ngradients;
-    CORE_TRY(check_call(g, core_node_name(node)));
-    made = core__alloc_zero((g->of->nwanted + 1) * sizeof *made);
-    if (!made)
-        return core__error_memory(g->of->nwanted * sizeof *made);
-    before = core__batching_leave(self, batching);
-    status = add_node(g, batching, grads, ngrads, made);
-    core__batching_return(self, before);
+    CORE_TRY(check_call(g->of->node.trace, g->level, core_node_name(node)));
+    CORE_TRY(begin_run(g, ngrads, &r));
+    status = CORE_OK;
+    for (size_t i = 0; i < r.nstate && core_grad_mode() && status == CORE_OK;
+         i++)
+        status = core_node_saved(node, i, &r.inside[i]);
+    for (size_t i = 0; i < ngrads; i++)
+        if (grads[i] && is_float(grads[i]))
+            r.inside[r.nstate + r.ngrads++] = core_tensor_retain(grads[i]);
     if (status == CORE_OK)
-        status = give_gradients(g, batching, node, made, gradients);
-    for (uint32_t i = 0; i < g->of->nwanted; i++)
-        core_tensor_release(made[i]);
-    core__free(made);
+        status = differentiate(g, node, &r, gradients);
+    end_run(&r);
     return status;
 }
 
@@ -256,6 +490,7 @@ core_status core__batched_gradient_record(const core__batched *b,
                                      .release = core__batched_gradient_drop,
                                      .context = gradient};
 
-    return core_function_record(&info, body->inputs, body->ninputs, NULL, 0,
-                                outputs, body->noutputs, NULL);
+    return core_function_record(&info, body->inputs, body->ninputs,
+                                body->inputs, body->ninputs, outputs,
+                                body->noutputs, NULL);
 }

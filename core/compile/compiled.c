@@ -163,6 +163,11 @@ static core_status check_options(const core_compile_options *options)
                            options->limit);
     if (options->key_size && !options->key)
         return core__error_null("core_compile", "options.key");
+    if (options->key_size > 1 << 24)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_compile: options.key_size is %zu; at most "
+                           "16777216",
+                           options->key_size);
     return CORE_OK;
 }
 
@@ -646,6 +651,33 @@ log_break(const char *operator_name, const char *reason)
               reason);
 }
 
+/* Frees the slot of the oldest entry that was not recorded. */
+static void make_room(core_compiled *compiled)
+{
+    core__thread *self = core__thread_self();
+    core__compiled_entry *oldest = NULL;
+    uint32_t slot = 0;
+
+    if (atomic_load(&compiled->nentries) < compiled->limit)
+        return;
+    core__thread_enter(self);
+    for (uint32_t i = 0; i < compiled->limit; i++) {
+        core__compiled_entry *entry = atomic_load(&compiled->entries[i]);
+
+        if (!entry || !entry->replaceable ||
+            (oldest && entry->recording > oldest->recording))
+            continue;
+        oldest = entry;
+        slot = i;
+    }
+    if (oldest && !core__entry_retain(oldest))
+        oldest = NULL;
+    core__thread_leave(self);
+    if (oldest)
+        remove_entry(compiled, slot, oldest, false);
+    core__entry_release(oldest);
+}
+
 /* A recording that failed is a graph break if the function itself succeeds;
  * else the error is the function's. */
 static core_status after_failure(call *c, uint64_t ns)
@@ -676,6 +708,7 @@ static core_status after_failure(call *c, uint64_t ns)
         failure = break_error(entry);
     else
         log_break(entry->operator_name, entry->reason);
+    make_room(c->compiled);
     add_entry(c->compiled, &c->guard, c->inputs, entry);
     return full ? failure : CORE_OK;
 }
@@ -719,6 +752,51 @@ static core__compiled_entry *entry_of_other_sizes(core_compiled *compiled,
     return found;
 }
 
+/* True if the entry is a graph break that has nothing to do with hooks, in a
+ * call that differs from this one in sizes alone. */
+static bool is_break_of_other_sizes(const core__compiled_entry *entry,
+                                    const core__guard *guard)
+{
+    return entry && !entry->program && !entry->hooked &&
+           core__guard_same_but_sizes(entry->guard, entry->guard_size,
+                                      guard->bytes, guard->size);
+}
+
+static bool is_same_break(const core__compiled_entry *a,
+                          const core__compiled_entry *b)
+{
+    return strcmp(a->reason, b->reason) == 0 &&
+           (a->operator_name && b->operator_name
+                ? strcmp(a->operator_name, b->operator_name) == 0
+                : a->operator_name == b->operator_name);
+}
+
+/* A break that two sizes have had: others are expected to have it, too.  With a
+ * reference.  NULL: the call must be recorded. */
+static core__compiled_entry *break_of_all_sizes(core_compiled *compiled,
+                                                const core__guard *guard)
+{
+    core__thread *self = core__thread_self();
+    core__compiled_entry *first = NULL, *found = NULL;
+
+    if (!joins_sizes(compiled) ||
+        compiled->options.flags & CORE_COMPILE_FULLGRAPH)
+        return NULL;
+    core__thread_enter(self);
+    for (uint32_t i = 0; i < compiled->limit && !found; i++) {
+        core__compiled_entry *entry = atomic_load(&compiled->entries[i]);
+
+        if (!is_break_of_other_sizes(entry, guard))
+            continue;
+        if (!first)
+            first = entry;
+        else if (is_same_break(first, entry) && core__entry_retain(entry))
+            found = entry;
+    }
+    core__thread_leave(self);
+    return found;
+}
+
 /* After a recording.  UNSUPPORTED if sizes must join and do not.  *out_joined:
  * the program can be made from those of other sizes. */
 static core_status learn_sizes(const call *c, const core_program *program,
@@ -746,33 +824,6 @@ static core_status learn_sizes(const call *c, const core_program *program,
                        "given, but the programs of two sizes differ in more "
                        "than sizes: %s",
                        compiled->patterns->difference);
-}
-
-/* Frees the slot of the oldest entry that was not recorded. */
-static void make_room(core_compiled *compiled)
-{
-    core__thread *self = core__thread_self();
-    core__compiled_entry *oldest = NULL;
-    uint32_t slot = 0;
-
-    if (atomic_load(&compiled->nentries) < compiled->limit)
-        return;
-    core__thread_enter(self);
-    for (uint32_t i = 0; i < compiled->limit; i++) {
-        core__compiled_entry *entry = atomic_load(&compiled->entries[i]);
-
-        if (!entry || !entry->replaceable ||
-            (oldest && entry->recording > oldest->recording))
-            continue;
-        oldest = entry;
-        slot = i;
-    }
-    if (oldest && !core__entry_retain(oldest))
-        oldest = NULL;
-    core__thread_leave(self);
-    if (oldest)
-        remove_entry(compiled, slot, oldest, false);
-    core__entry_release(oldest);
 }
 
 /* True if an entry can make room. */
@@ -1004,15 +1055,28 @@ static core_status refused(const call *c, const char *reason, uint32_t input)
                        reason, input);
 }
 
+static core_status call_entry(const call *c, core__compiled_entry *entry)
+{
+    core_status status = check_entry(c, entry);
+
+    status = status == CORE_OK ? run_entry(c, entry) : failed(c, status);
+    core__entry_release(entry);
+    return status;
+}
+
 /* A call without an entry. */
 static core_status call_new(call *c)
 {
     core_compiled *compiled = c->compiled;
+    core__compiled_entry *entry;
     bool done;
     core_status status = run_resized(c, &done);
 
     if (done || status != CORE_OK)
         return done ? status : failed(c, status);
+    entry = break_of_all_sizes(compiled, &c->guard);
+    if (entry)
+        return call_entry(c, entry);
     if (atomic_load(&compiled->nentries) >= compiled->limit &&
         !sweep_entries(compiled) && !has_replaceable(compiled))
         return beyond_limit(c);
@@ -1043,15 +1107,6 @@ static core__compiled_entry *find_quickly(const call *c)
         return entry;
     core__entry_release(entry);
     return NULL;
-}
-
-static core_status call_entry(const call *c, core__compiled_entry *entry)
-{
-    core_status status = check_entry(c, entry);
-
-    status = status == CORE_OK ? run_entry(c, entry) : failed(c, status);
-    core__entry_release(entry);
-    return status;
 }
 
 /* Where none was found quickly. */

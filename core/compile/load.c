@@ -742,6 +742,9 @@ core_status core_program_load(const char *path, core_device *device,
     CORE__NOT_NULL(out_program);
     *out_program = NULL;
     CORE__NOT_NULL(path);
+    if (!*path)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_program_load: the path is empty");
     if (device && device->meta)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_program_load: the device is \"meta\", where "

@@ -167,7 +167,8 @@ core_status core_program_get_counts(core_program *program,
 
 core_tensor *core_program_hidden_input(core_program *program, size_t index)
 {
-    return index < program->nhidden ? program->hidden[index].tensor : NULL;
+    return program && index < program->nhidden ? program->hidden[index].tensor
+                                               : NULL;
 }
 
 /* ------------------------------------------------------------ building -- */

@@ -74,6 +74,8 @@ static core_status differentiate(const core__region_differentiated *d,
         if (!is_float(outputs[i]))
             continue;
         if (core__tensor_requires_grad(outputs[i])) {
+            if (d->depend)
+                d->depend[i] = true;
             roots[count] = outputs[i];
             tangents[count++] = grads[next];
         }
@@ -403,8 +405,9 @@ static core_status record_region(core__region_gradient *g,
                                  core_tensor *const *inputs, size_t ninputs,
                                  uint32_t index)
 {
-    core__region_differentiated d = {function, g->computed, g->node.sources,
-                                     g->nwanted, g->node.nsources};
+    core__region_differentiated d = {function,         g->computed,
+                                     g->node.sources,  g->nwanted,
+                                     g->node.nsources, g->depend};
     const core__region region = {.name = function->name,
                                  .part = function->part,
                                  .function = core__region_gradient_call,
@@ -492,7 +495,7 @@ core_status core__region_gradient_new(const core__region_node *recorded,
                                       const core__region *function, bool branch,
                                       core__region_gradient **out)
 {
-    size_t size = sizeof **out + function->ninputs;
+    size_t size = sizeof **out + function->ninputs + function->noutputs;
     core__region_gradient *g = core__alloc_zero(size);
 
     *out = g;
@@ -503,6 +506,7 @@ core_status core__region_gradient_new(const core__region_node *recorded,
     g->node.name = branch ? CORE__COND_NAME : CORE__WHILE_BACKWARD_NAME;
     g->branch = branch;
     g->ninputs = (uint32_t)function->ninputs;
+    g->depend = g->computed + g->ninputs;
     for (uint32_t i = 0; i < g->ninputs; i++) {
         g->computed[i] = branch
                              ? core__tensor_requires_grad(function->inputs[i])
@@ -520,6 +524,20 @@ core_status core__region_gradient_new(const core__region_node *recorded,
     return CORE_OK;
 }
 
+/* The floating outputs of a branch that no function computes from something that
+ * requires grad.  Any output of a loop may depend on the others. */
+static size_t find_constants(const core__region_gradient *g,
+                             core_tensor **outputs, size_t noutputs,
+                             core_tensor **constants)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; g->branch && i < noutputs; i++)
+        if (!g->depend[i] && is_float(outputs[i]))
+            constants[count++] = outputs[i];
+    return count;
+}
+
 /* The inputs and sources have gradients.  Predicate and inputs are saved for the
  * second derivative. */
 static core_status record_function(core__region_gradient *g,
@@ -533,14 +551,18 @@ static core_status record_function(core__region_gradient *g,
                                .release = core__region_gradient_drop,
                                .context = g};
     size_t n = function->ninputs, count = n + g->node.nsources;
-    core_tensor **tensors = core__alloc((count + n + 3) * sizeof *tensors);
+    size_t most = count + n + 3 + function->noutputs;
+    core_tensor **tensors = core__alloc(most * sizeof *tensors);
     core_tensor **saved = tensors + count + (g->branch ? 0 : 1);
     core_status status;
 
     if (!tensors) {
         core__region_gradient_drop(g);
-        return core__error_memory(count * sizeof *tensors);
+        return core__error_memory(most * sizeof *tensors);
     }
+    info.non_differentiable = tensors + count + n + 3;
+    info.nnon_differentiable =
+        find_constants(g, outputs, function->noutputs, tensors + count + n + 3);
     tensors[count] = predicate;
     for (size_t i = 0; i < n; i++)
         tensors[i] = tensors[count + 1 + i] = function->inputs[i];

@@ -15,6 +15,8 @@ typedef struct core__region_differentiated {
     const bool *wanted;    /* by input of the function */
     core_tensor **sources; /* others, which the function reads by itself */
     size_t nwanted, nsources;
+    bool *depend; /* by output, or NULL: receives true for those that depend on
+                   * something wanted */
 } core__region_differentiated;
 
 /* What the node of the graph has. */
@@ -23,6 +25,7 @@ typedef struct core__region_gradient {
                              * gradients of its outputs are appended */
     bool branch;
     uint32_t ninputs, nwanted;
+    bool *depend;    /* by output: it requires grad, in either branch */
     bool computed[]; /* by input: the node computes its gradient */
 } core__region_gradient;
 

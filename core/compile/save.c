@@ -368,6 +368,9 @@ core_status core_program_save(core_program *program, const char *path)
 
     CORE__NOT_NULL(program);
     CORE__NOT_NULL(path);
+    if (!*path)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_program_save: the path is empty");
     if (program->nknown)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "core_program_save: the function also reads input "

@@ -554,11 +554,7 @@ core_status core__joint_trace(core_tensor_function function, void *context,
     core__lazy_pause pause;
     core_status status;
 
-    CORE__NOT_NULL(out_program);
     *out_program = NULL;
-    CORE__NOT_NULL(function);
-    if (ninputs > 0)
-        CORE__NOT_NULL(inputs);
     if (max_outputs >= UINT32_MAX)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_program_trace: max_outputs is %zu; at most %u",
@@ -588,6 +584,11 @@ core_status core_program_trace(core_tensor_function function, void *context,
                                core_tensor *const *inputs, size_t ninputs,
                                size_t max_outputs, core_program **out_program)
 {
+    CORE__NOT_NULL(out_program);
+    *out_program = NULL;
+    CORE__NOT_NULL(function);
+    if (ninputs)
+        CORE__NOT_NULL(inputs);
     return core__joint_trace(function, context, inputs, ninputs, max_outputs,
                              NULL, out_program);
 }

@@ -108,16 +108,16 @@ static bool is_deeper(const core__mode *newest, const core_mode *handle)
     return newest != NULL;
 }
 
-core_status core_mode_pop(core_mode *handle)
+core_status core_mode_pop(core_mode *mode)
 {
     core__thread *self = core__thread_self();
-    core__mode *mode = NULL;
+    core__mode *found = NULL;
     uint32_t level;
 
-    CORE__NOT_NULL(handle);
+    CORE__NOT_NULL(mode);
     for (level = 0; level < CORE__MODE_LEVELS; level++) {
-        mode = self->pushed_modes[level];
-        if (is_deeper(mode, handle))
+        found = self->pushed_modes[level];
+        if (is_deeper(found, mode))
             break;
     }
     if (level == CORE__MODE_LEVELS)
@@ -125,22 +125,22 @@ core_status core_mode_pop(core_mode *handle)
             CORE_ERROR_INVALID_ARGUMENT,
             "core_mode_pop: this thread has not pushed the mode, "
             "or has popped it already");
-    if (mode->number != (uintptr_t)handle)
+    if (found->number != (uintptr_t)mode)
         return core__error(
             CORE_ERROR_INVALID_ARGUMENT,
             "core_mode_pop: the mode is not the innermost one of "
             "its level; modes that were pushed after it are "
             "popped first");
-    if (mode->depth < self->mode_depth)
+    if (found->depth < self->mode_depth)
         return core__error(CORE_ERROR_REFUSED,
                            "core_mode_pop: the mode was pushed before the "
                            "running call of a mode, and can be popped when "
                            "that call has returned");
-    if (mode->backward_depth < self->backward_depth)
+    if (found->backward_depth < self->backward_depth)
         return core__error(CORE_ERROR_REFUSED,
                            "core_mode_pop: a backward is running under the "
                            "mode, which can be popped when it has ended");
-    set_active(self, level, mode->outer);
+    set_active(self, level, found->outer);
     drop_pushed(self, level);
     return CORE_OK;
 }

@@ -5,6 +5,7 @@
  * tensors. */
 
 #include "base/memory.h"
+#include "base/thread.h"
 #include "dispatch/structured.h"
 #include "ops/expression.h"
 #include "ops/shape.h"
@@ -82,6 +83,71 @@ CORE__OP(ctc_loss_backward_tensor)
                         results, nresults);
 }
 
+/* ------------------------------------------------------------ in programs -- */
+
+/* The size of log_alpha depends on the lengths, that of the losses does not.  So
+ * a program has nodes without log_alpha, which read the lengths in each run. */
+
+/* _ctc_loss_by_lengths(log_probs, targets, input_lengths, target_lengths, blank,
+ * zero_infinity): the losses of _ctc_loss.Tensor */
+CORE__OP(ctc_loss_by_lengths)
+{
+    core_tensor *log_probs = args[0].u.tensor, *losses = NULL, *alpha = NULL;
+    core_status status;
+
+    if (log_probs->storage)
+        status = core_ctc_loss_forward_tensor(
+            log_probs, args[1].u.tensor, args[2].u.tensor, args[3].u.tensor,
+            core__arg_int(args, 4, 0), core__arg_bool(args, 5, false), &losses,
+            &alpha);
+    else if (log_probs->ndim == 3)
+        status = core_new_empty(log_probs, &log_probs->sizes[1], 1,
+                                CORE_DTYPE_NONE, NULL, &losses);
+    else
+        status = core__op_error(CORE_ERROR_SHAPE, call->op,
+                                "log_probs has %u dimensions; it must have 3",
+                                log_probs->ndim);
+    core_tensor_release(alpha);
+    if (status == CORE_OK)
+        results[0] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = losses}};
+    return status;
+}
+
+/* The gradient, with log_alpha computed again. */
+static core_status gradient_by_lengths(const core_value *args,
+                                       core_tensor **out)
+{
+    core_tensor *losses = NULL, *alpha = NULL;
+    bool zero_infinity = core__arg_bool(args, 6, false);
+    core_status status = core_ctc_loss_forward_tensor(
+        args[1].u.tensor, args[2].u.tensor, args[3].u.tensor, args[4].u.tensor,
+        args[5].u.i, zero_infinity, &losses, &alpha);
+
+    if (status == CORE_OK)
+        status = core_ctc_loss_backward_tensor(
+            args[0].u.tensor, args[1].u.tensor, args[2].u.tensor,
+            args[3].u.tensor, args[4].u.tensor, losses, alpha, args[5].u.i,
+            zero_infinity, out);
+    core_tensor_release(losses);
+    core_tensor_release(alpha);
+    return status;
+}
+
+/* _ctc_loss_by_lengths_backward(grad, log_probs, targets, input_lengths,
+ * target_lengths, blank, zero_infinity) */
+CORE__OP(ctc_loss_by_lengths_backward)
+{
+    core_tensor *log_probs = args[1].u.tensor, *out = NULL;
+    core_status status = log_probs->storage
+                             ? gradient_by_lengths(args, &out)
+                             : core_empty_like(log_probs, CORE_DTYPE_NONE, NULL,
+                                               CORE_FORMAT_CONTIGUOUS, &out);
+
+    if (status == CORE_OK)
+        results[0] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = out}};
+    return status;
+}
+
 /* ---------------------------------------------------------------- the loss -- */
 
 /* A tensor of one length without dimensions gets one. */
@@ -120,8 +186,8 @@ CORE__COMPOSITE(ctc_loss)
     int64_t blank = core__arg_int(args, 4, 0);
     int64_t reduction = core__arg_int(args, 5, CORE_REDUCTION_MEAN);
     core_tensor *losses = NULL, *alpha = NULL, *lengths = NULL;
-    size_t counts[2];
-    const int64_t *lists[2];
+    size_t counts[2] = {0, 0};
+    const int64_t *lists[2] = {NULL, NULL};
 
     CORE_TRY(core__reduction_check(call->op, reduction));
     if (!batched)
@@ -131,9 +197,13 @@ CORE__COMPOSITE(ctc_loss)
 
         lengths = as_list(scope, args[3].u.tensor);
         CORE_TRY(scope->status);
-        CORE_TRY(core_ctc_loss_forward_tensor(log_probs, args[1].u.tensor,
-                                              times, lengths, blank,
-                                              zero_infinity, &losses, &alpha));
+        CORE_TRY(core__thread_self()->trace
+                     ? core_ctc_loss_by_lengths(log_probs, args[1].u.tensor,
+                                                times, lengths, blank,
+                                                zero_infinity, &losses)
+                     : core_ctc_loss_forward_tensor(
+                           log_probs, args[1].u.tensor, times, lengths, blank,
+                           zero_infinity, &losses, &alpha));
     } else {
         CORE_TRY(scope->status);
         for (int i = 0; i < 2; i++)
@@ -142,7 +212,8 @@ CORE__COMPOSITE(ctc_loss)
                                        counts[0], lists[1], counts[1], blank,
                                        zero_infinity, &losses, &alpha));
     }
-    core__scope_keep(scope, alpha);
+    if (alpha)
+        core__scope_keep(scope, alpha);
     losses = core__scope_keep(scope, losses);
     if (!tensors && reduction == CORE_REDUCTION_MEAN) {
         int64_t count = (int64_t)counts[1];

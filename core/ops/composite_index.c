@@ -198,24 +198,38 @@ static core_status put_by_mask(core__scope *scope, core_tensor *self,
     return scope->status;
 }
 
-CORE__COMPOSITE(index_put)
+static bool has_mask(const core_value *list)
+{
+    for (uint32_t i = 0; i < list->count; i++) {
+        const core_tensor *index = list->u.tensors[i];
+
+        if (index && (index->dtype == CORE_BOOL || index->dtype == CORE_U8))
+            return true;
+    }
+    return false;
+}
+
+static core_status check_values(const core_operator *op,
+                                const core_tensor *self,
+                                const core_tensor *values)
+{
+    if (values->dtype == self->dtype)
+        return CORE_OK;
+    return core__op_error(
+        CORE_ERROR_DTYPE, op,
+        "values has dtype %s and self %s; they must have the same",
+        core__dtype_name(values->dtype), core__dtype_name(self->dtype));
+}
+
+static core_status put(core__scope *scope, const core_operator *op,
+                       const core_value *args, core_value *result)
 {
     core_tensor *self = args[0].u.tensor;
     core_tensor *values = args[2].u.tensor;
-    core_tensor *selected = NULL;
     indices all;
 
-    if (core__unlikely(core__thread_self()->trace != NULL))
-        CORE_TRY(put_by_mask(scope, self, &args[1], values,
-                             core__arg_bool(args, 3, false), &selected));
-    if (selected)
-        return core__scope_result(scope, selected, &results[0]);
-    CORE_TRY(collect(scope, call->op, self, &args[1], &all));
-    if (values->dtype != self->dtype)
-        return core__op_error(
-            CORE_ERROR_DTYPE, call->op,
-            "values has dtype %s and self %s; they must have the same",
-            core__dtype_name(values->dtype), core__dtype_name(self->dtype));
+    CORE_TRY(collect(scope, op, self, &args[1], &all));
+    CORE_TRY(check_values(op, self, values));
     if (values->device != self->device && values->ndim == 0)
         values = CORE__DO(scope, core_to, values, CORE_DTYPE_NONE, self->device,
                           false, false, -1);
@@ -223,7 +237,52 @@ CORE__COMPOSITE(index_put)
                               CORE__DO(scope, core_index_put_same, self,
                                        all.tensors, all.count, values,
                                        core__arg_bool(args, 3, false)),
-                              &results[0]);
+                              result);
+}
+
+/* While a program is recorded. */
+static core_status put_in_program(core__scope *scope, const core_operator *op,
+                                  const core_value *args, core_value *result)
+{
+    bool accumulate = core__arg_bool(args, 3, false);
+    core_tensor *self = args[0].u.tensor, *x = NULL;
+    core_tensor *values = args[2].u.tensor;
+
+    CORE_TRY(put_by_mask(scope, self, &args[1], values, accumulate, &x));
+    if (x)
+        return core__scope_result(scope, x, result);
+    CORE_TRY(check_values(op, self, values));
+    x = CORE__DO(scope, core_index_put_by_masks, self, args[1].u.tensors,
+                 args[1].count, values, accumulate);
+    return core__scope_result(scope, x, result);
+}
+
+CORE__COMPOSITE(index_put)
+{
+    if (core__unlikely(core__thread_self()->trace != NULL) &&
+        has_mask(&args[1]))
+        return put_in_program(scope, call->op, args, &results[0]);
+    return put(scope, call->op, args, &results[0]);
+}
+
+/* _index_put_by_masks(self, indices, values, accumulate): index_put as a node of
+ * a program, which reads the masks in each run */
+CORE__OP(index_put_by_masks)
+{
+    core_tensor *self = args[0].u.tensor, *out = NULL;
+    core__scope scope;
+
+    CORE_TRY(check_values(call->op, self, args[2].u.tensor));
+    if (self->storage) {
+        core__scope_begin(&scope);
+        return core__scope_close(&scope, &core__operators[CORE_OP_INDEX_PUT],
+                                 put(&scope, call->op, args, &results[0]),
+                                 results, nresults);
+    }
+    CORE_TRY(core_empty_like(self, CORE_DTYPE_NONE, NULL,
+                             CORE_FORMAT_CONTIGUOUS, &out));
+    results[0] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = out}};
+    return CORE_OK;
 }
 
 /* _index_put_impl(self, indices, values, accumulate, unsafe): unsafe only omits

@@ -138,7 +138,7 @@ core_status core_program_get_counts(core_program *program,
                                     core_program_counts *out_counts);
 
 /* Returns a hidden input, borrowed.  index counts from 0.  NULL after the last
- * one. */
+ * one, and for program NULL. */
 core_tensor *core_program_hidden_input(core_program *program, size_t index);
 
 #ifdef __cplusplus

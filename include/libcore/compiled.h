@@ -127,7 +127,8 @@ typedef struct core_compile_options {
     uint32_t limit;
     /* key_size bytes that are read at each call, such as a struct of pointers
      * and numbers that the function uses.  They belong to the caller, live as
-     * long as the compiled function, and are part of the facts. */
+     * long as the compiled function, and are part of the facts.  At most 16
+     * MiB. */
     const void *key;
     size_t key_size;
     /* If the tensors that a call saves for its backward take at most this many
@@ -163,10 +164,11 @@ void core_compiled_release(core_compiled *compiled);
  * payloads and signs may differ.  An operator whose results nothing uses does
  * not run, so its errors do not appear.  Results that require grad are those of
  * one node of the graph, "compiled function backward", which also runs a
- * program.  Gradients have the bits that they have without compilation, with
- * one exception: if a tensor is given as several inputs, or is used several
- * times in the function and also outside of it, its gradients are added in
- * another order.  A backward with CORE_CREATE_GRAPH calls the function again
+ * program.  Gradients have the bits that they have without compilation, with two
+ * exceptions: a tensor that is given as several inputs, or is used several times
+ * in the function and also outside of it, and one that a branch or loop of the
+ * function (control_flow.h) and something else use, get their gradients added
+ * in another order.  A backward with CORE_CREATE_GRAPH calls the function again
  * and differentiates that; later calls with the same facts run the function
  * eagerly, unless CORE_COMPILE_FULLGRAPH was given.
  *

@@ -235,6 +235,14 @@ core_status core__formula_index_grad(core_tensor *grad, const int64_t *sizes,
                                      size_t sizes_count,
                                      core_tensor *const *indices,
                                      size_t indices_count, core_tensor **out);
+core_status core__formula_index_by_masks_grad(
+    core_tensor *grad, const int64_t *sizes, size_t sizes_count,
+    core_tensor *const *indices, size_t indices_count, core_tensor **out);
+core_status core__formula_index_put_by_masks_self(core_tensor *grad,
+                                                  core_tensor *const *indices,
+                                                  size_t indices_count,
+                                                  bool accumulate,
+                                                  core_tensor **out);
 core_status core__formula_index_put_self(core_tensor *grad,
                                          core_tensor *const *indices,
                                          size_t indices_count, bool accumulate,

@@ -5,6 +5,8 @@
 
 #include "autograd/formulas/formulas.h"
 
+#include "autograd/graph/autograd_ops.h"
+#include "base/thread.h"
 #include "ops/expression.h"
 #include "tensor/batched.h"
 
@@ -99,7 +101,83 @@ core_status core__formula_index_put_self(core_tensor *grad,
                               out);
 }
 
+core_status core__formula_index_by_masks_grad(
+    core_tensor *grad, const int64_t *sizes, size_t sizes_count,
+    core_tensor *const *indices, size_t indices_count, core_tensor **out)
+{
+    core__scope s;
+    core_tensor *x;
+
+    core__scope_begin(&s);
+    x = core__x_new_zeros(&s, grad, sizes, sizes_count);
+    x = CORE__DO(&s, core_index_put_by_masks, x, indices, indices_count, grad,
+                 true);
+    return core__scope_finish(&s, x, out);
+}
+
+/* index_put with 0: the places get no gradient. */
+core_status core__formula_index_put_by_masks_self(core_tensor *grad,
+                                                  core_tensor *const *indices,
+                                                  size_t indices_count,
+                                                  bool accumulate,
+                                                  core_tensor **out)
+{
+    core__scope s;
+    core_tensor *zero;
+
+    core__scope_begin(&s);
+    if (accumulate)
+        return core__scope_finish(&s, grad, out);
+    zero = core__x_new_zeros(&s, grad, NULL, 0);
+    return core__scope_finish(
+        &s,
+        CORE__DO(&s, core_index_put, grad, indices, indices_count, zero, false),
+        out);
+}
+
+/* _index_by_masks(self, indices, sizes): self at the indices, summed to sizes:
+ * the gradient of the values that _index_put_by_masks puts */
+CORE__OP(index_by_masks)
+{
+    core_tensor *self = args[0].u.tensor, *x = NULL, *sum = NULL;
+    const core_value *sizes = &args[2];
+    core_status status;
+
+    if (!self->storage)
+        status = core_new_empty(self, sizes->u.ints, sizes->count,
+                                CORE_DTYPE_NONE, NULL, &sum);
+    else
+        status = core_index(self, args[1].u.tensors, args[1].count, &x);
+    if (status == CORE_OK && x)
+        status =
+            core__autograd_op_sum_to_size(x, sizes->count, sizes->u.ints, &sum);
+    core_tensor_release(x);
+    if (status == CORE_OK)
+        results[0] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = sum}};
+    return status;
+}
+
 /* --------------------------------------------------------------- masks -- */
+
+/* The elements of grad where the mask is true, and zeros after them.  In a
+ * program, where their number is not known. */
+static core_tensor *selected_and_zeros(core__scope *s, core_tensor *grad,
+                                       core_tensor *mask, int64_t numel)
+{
+    core_tensor *places, *missing, *x;
+
+    if (grad->numel == 0)
+        return core__x_new_zeros(s, grad, &numel, 1);
+    places =
+        CORE__DO(s, core_nonzero_static,
+                 core__x_reshape(s, mask, (const int64_t[]){-1}, 1), numel, -1);
+    places = core__x_reshape(s, places, &numel, 1);
+    missing = CORE__DO(s, core_lt_scalar, places, core_int(0));
+    x = CORE__DO(s, core_index_select,
+                 core__x_reshape(s, grad, (const int64_t[]){-1}, 1), 0,
+                 CORE__DO(s, core_clamp_min, places, core_int(0)));
+    return CORE__DO(s, core_masked_fill, x, missing, core_int(0));
+}
 
 core_status core__formula_masked_scatter_source(core_tensor *grad,
                                                 core_tensor *mask,
@@ -107,6 +185,7 @@ core_status core__formula_masked_scatter_source(core_tensor *grad,
                                                 size_t sizes_count,
                                                 core_tensor **out)
 {
+    const core__thread *thread = core__thread_self();
     int64_t numel = 1;
     int64_t pad[2] = {0, 0};
     core__scope s;
@@ -115,6 +194,12 @@ core_status core__formula_masked_scatter_source(core_tensor *grad,
     for (size_t i = 0; i < sizes_count; i++)
         numel *= sizes[i];
     core__scope_begin(&s);
+    if (thread->trace && thread->no_grad)
+        return core__scope_finish(
+            &s,
+            core__x_reshape(&s, selected_and_zeros(&s, grad, mask, numel),
+                            sizes, sizes_count),
+            out);
     x = CORE__DO(&s, core_masked_select, grad, mask);
     if (s.status == CORE_OK)
         pad[1] = numel - x->numel;

@@ -164,6 +164,14 @@ core_status core__in_place_check(const char *name, const core_tensor *self)
 {
     const core_tensor *base = self->base;
 
+    if (core__tensor_requires_grad(self) && core__tensor_is_leaf(self) &&
+        self->flags & CORE__TENSOR_TRACED)
+        return core__error(CORE_ERROR_AUTOGRAD,
+                           "%s: the tensor is a leaf that requires grad, or an "
+                           "input that does of a function that is recorded; "
+                           "neither can be changed in place in grad mode "
+                           "(core_clone makes a copy that can)",
+                           name);
     if (core__tensor_requires_grad(self) && core__tensor_is_leaf(self))
         return core__error(CORE_ERROR_AUTOGRAD,
                            "%s: the tensor is a leaf that requires grad, which "

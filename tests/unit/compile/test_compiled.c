@@ -131,6 +131,10 @@ START_TEST(invalid_options_are_refused)
     core_compiled_release(compiled);
     FAILS(core_compile(NULL, NULL, NULL, &compiled),
           CORE_ERROR_INVALID_ARGUMENT, "function");
+    options = (core_compile_options){sizeof options, .key = &options,
+                                     .key_size = SIZE_MAX};
+    FAILS(core_compile(arithmetic, NULL, &options, &compiled),
+          CORE_ERROR_INVALID_ARGUMENT, "at most 16777216");
 }
 END_TEST
 
@@ -660,6 +664,69 @@ START_TEST(beyond_the_limit_the_function_runs_as_it_is)
 }
 END_TEST
 
+COMPILED_FUNCTION(breaks_in_grad_mode)
+{
+    core_scalar number;
+
+    if (core_grad_mode())
+        CORE_TRY(core_tensor_item(w->hidden[0], &number));
+    return arithmetic_body(w, x, out, noutputs);
+}
+
+/* Two sizes show that a break does not depend on them, so it takes the place of
+ * two programs only. */
+START_TEST(breaks_of_many_sizes_leave_room_for_programs)
+{
+    world eager = with_number(), traced = with_number();
+    core_compile_counts before = compile_counts(), after;
+    core_compiled *compiled;
+    bool grad;
+
+    OK(core_compile(breaks_in_grad_mode, &traced, NULL, &compiled));
+    for (int64_t rows = 2; rows < 2 * CORE_COMPILE_LIMIT; rows++) {
+        resize_world(&eager, rows);
+        resize_world(&traced, rows);
+        same_call(breaks_in_grad_mode, &eager, compiled, &traced);
+    }
+    grad = core_grad_mode_set(false);
+    for (int round = 0; round < 2; round++)
+        same_call(breaks_in_grad_mode, &eager, compiled, &traced);
+    core_grad_mode_set(grad);
+    after = compile_counts();
+    ck_assert_uint_eq(after.traces - before.traces, 2 + 1);
+    ck_assert_uint_eq(after.break_calls - before.break_calls,
+                      2 * CORE_COMPILE_LIMIT - 2);
+    ck_assert_uint_eq(after.compiled_calls - before.compiled_calls, 2);
+    ck_assert_uint_eq(after.limit_calls, before.limit_calls);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* Programs that were made from those of other sizes make room for a break. */
+START_TEST(programs_of_many_sizes_leave_room_for_a_break)
+{
+    world eager = with_number(), traced = with_number();
+    core_compile_counts before, after;
+    core_compiled *compiled;
+    bool grad = core_grad_mode_set(false);
+
+    OK(core_compile(breaks_in_grad_mode, &traced, NULL, &compiled));
+    for (int64_t rows = 2; rows < 2 * CORE_COMPILE_LIMIT; rows++) {
+        resize_world(&eager, rows);
+        resize_world(&traced, rows);
+        same_call(breaks_in_grad_mode, &eager, compiled, &traced);
+    }
+    core_grad_mode_set(grad);
+    before = compile_counts();
+    for (int round = 0; round < 3; round++)
+        same_call(breaks_in_grad_mode, &eager, compiled, &traced);
+    after = compile_counts();
+    ck_assert_uint_eq(after.traces - before.traces, 1);
+    ck_assert_uint_eq(after.break_calls - before.break_calls, 3);
+    core_compiled_release(compiled);
+}
+END_TEST
+
 START_TEST(beyond_the_limit_a_call_fails_if_that_is_requested)
 {
     world w = two_inputs();
@@ -1016,6 +1083,8 @@ SUITE_ON_CPU_AND_SIM(
     hooks_of_an_input_run_at_each_call, hooks_of_a_weight_run_at_each_call,
     beyond_the_limit_the_function_runs_as_it_is,
     beyond_the_limit_a_call_fails_if_that_is_requested,
+    breaks_of_many_sizes_leave_room_for_programs,
+    programs_of_many_sizes_leave_room_for_a_break,
     a_check_finds_what_is_not_in_the_key,
     a_compiled_function_becomes_a_part_of_one_that_calls_it,
     a_function_may_call_itself, functions_that_nest_without_end_are_refused,

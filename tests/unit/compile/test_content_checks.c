@@ -7,6 +7,8 @@
 
 #include "support/compiled.h"
 
+#include <libcore/expressions.h>
+
 /* ---------------------------------------------------------------- checks -- */
 
 static core_tensor *floats(size_t n, const float *values)
@@ -274,7 +276,7 @@ COMPILED_FUNCTION(put_by_mask)
 static void same_results(core_tensor_function function, core_compiled *compiled,
                          const world *w, size_t count)
 {
-    core_tensor *a[3], *b[3];
+    core_tensor *a[5], *b[5];
 
     OK(function(NULL, w->inputs, w->ninputs, a, &count));
     OK(core_compiled_call(compiled, w->inputs, w->ninputs, b, count));
@@ -314,6 +316,156 @@ START_TEST(numbers_are_put_by_a_mask)
         same_results(put_by_mask, compiled, &w, 3);
     }
     EXPLAINS(compiled, "\"traces\": 1");
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* The first with numbers put where masks are true: other ones for each place,
+ * by two masks, and by a mask and an index; and the gradients of that. */
+COMPILED_FUNCTION(put_by_masks)
+{
+    core_scope scope = core_scope_begin();
+    bool before = core_grad_mode_set(true);
+    core_tensor *mask = core_x_gt_scalar(x[1], core_int(0));
+    core_tensor *row = core_x_select(mask, 1, 0);
+    core_tensor *two = core_x_full(CORE_SIZES(1), core_int(2), CORE_I64,
+                                   core_tensor_device(x[0]));
+    core_tensor *y[3], *ones[3], *wanted[2] = {x[0], x[2]};
+    core_tensor *grads[2] = {NULL, NULL};
+
+    *noutputs = 5;
+    y[0] = core_x_index_put(x[0], CORE_LIST(mask), x[2]);
+    y[1] = core_x_index_put(x[0], CORE_LIST(row, core_x_select(mask, 0, 0)),
+                            core_x_sum(x[2]), true);
+    y[2] =
+        core_x_index_put(x[0], CORE_LIST(row, two), core_x_select(x[2], 0, 1));
+    for (int i = 0; i < 3; i++) {
+        ones[i] = core_x_ones_like(y[i]);
+        core_scope_output(core_x_detach(y[i]), &out[i]);
+    }
+    CORE_CHECK(core_grad(y, 3, ones, wanted, 2, 0, grads));
+    for (int i = 0; i < 2; i++) {
+        core_scope_output(grads[i], &out[3 + i]);
+        core_tensor_release(grads[i]);
+    }
+    core_grad_mode_set(before);
+    return core_scope_end(scope);
+}
+
+/* Five places, two in the first column and two in the first row. */
+static world masks_world(int kind)
+{
+    world w = {.device = program_device, .ninputs = 3};
+    int64_t sizes[] = {4, 3};
+
+    w.inputs[0] = NUMBERS(&w, 1 + kind, 4, 3);
+    w.inputs[1] = kind == 0   ? FLOATS(1, 1, -1, 1, 1, 1, 0, 0, 0, 0, 0, -1)
+                  : kind == 1 ? FLOATS(0, 1, 1, 1, 0, 0, 1, 1, 0, 0, 0, -1)
+                              : FLOATS(1, 1, 0, 1, 1, 1, 0, 1, 0, 0, 0, 0);
+    w.inputs[1] = CALL(view_sizes, w.inputs[1], sizes, 2);
+    w.inputs[2] = NUMBERS(&w, 70 + kind, 5);
+    OK(core_tensor_set_requires_grad(w.inputs[0], true));
+    OK(core_tensor_set_requires_grad(w.inputs[2], true));
+    return w;
+}
+
+START_TEST(numbers_are_put_by_masks_that_a_run_reads)
+{
+    core_compiled *compiled = compile_fully(put_by_masks, NULL);
+    core_tensor *out[5];
+    world w;
+
+    for (int i = 0; i < 4; i++) {
+        w = masks_world(i % 2);
+        same_results(put_by_masks, compiled, &w, 5);
+    }
+    EXPLAINS(compiled, "\"traces\": 1");
+    w = masks_world(2); /* six places for five numbers */
+    FAILS(core_compiled_call(compiled, w.inputs, 3, out, 5), CORE_ERROR_SHAPE,
+          "index_put: ", "values of sizes [5] do not broadcast");
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* What is taken from the third, and its gradient: as many as there are places. */
+COMPILED_FUNCTION(scattered_by_mask)
+{
+    core_scope scope = core_scope_begin();
+    bool before = core_grad_mode_set(true);
+    core_tensor *mask = core_x_gt_scalar(x[1], core_int(0));
+    core_tensor *y = core_x_masked_scatter(x[0], mask, x[2]);
+    core_tensor *ones = core_x_mul(y, y), *grad = NULL;
+
+    *noutputs = 1;
+    CORE_CHECK(core_grad(&y, 1, &ones, &x[2], 1, 0, &grad));
+    core_scope_output(grad, &out[0]);
+    core_tensor_release(grad);
+    core_grad_mode_set(before);
+    return core_scope_end(scope);
+}
+
+START_TEST(the_gradient_of_masked_scatter_depends_on_the_mask_of_the_run)
+{
+    core_compiled *compiled = compile_fully(scattered_by_mask, NULL);
+
+    for (int i = 0; i < 3; i++) {
+        world w = masks_world(i % 2);
+
+        w.inputs[2] = NUMBERS(&w, 9 + i, 2, 4);
+        OK(core_tensor_set_requires_grad(w.inputs[2], true));
+        same_results(scattered_by_mask, compiled, &w, 1);
+    }
+    EXPLAINS(compiled, "\"traces\": 1");
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* Temporal classification with lengths that are inputs, and its gradient. */
+COMPILED_FUNCTION(classified)
+{
+    core_scope scope = core_scope_begin();
+    bool before = core_grad_mode_set(true);
+    core_tensor *loss =
+        core_x_ctc_loss_tensor(core_x_log_softmax(x[0], -1), x[1], x[2], x[3],
+                               0, CORE_REDUCTION_MEAN, true);
+    core_tensor *grad = NULL;
+
+    *noutputs = 2;
+    core_scope_output(core_x_detach(loss), &out[0]);
+    CORE_CHECK(core_grad(&loss, 1, NULL, x, 1, 0, &grad));
+    core_scope_output(grad, &out[1]);
+    core_tensor_release(grad);
+    core_grad_mode_set(before);
+    return core_scope_end(scope);
+}
+
+static core_tensor *lengths(int64_t a, int64_t b)
+{
+    const int64_t size = 2, values[] = {a, b};
+
+    return CALL(tensor_from_data, values, CORE_I64, &size, 1, program_device);
+}
+
+START_TEST(lengths_of_ctc_loss_are_read_in_each_run)
+{
+    const int64_t labels[] = {1, 2, 1, 3, 3, 0}, sizes[] = {2, 3};
+    core_compiled *compiled = compile_fully(classified, NULL);
+    world w = {.device = program_device, .ninputs = 4};
+    core_tensor *out[2];
+
+    w.inputs[0] = NUMBERS(&w, 1, 6, 2, 4);
+    OK(core_tensor_set_requires_grad(w.inputs[0], true));
+    w.inputs[1] =
+        CALL(tensor_from_data, labels, CORE_I64, sizes, 2, program_device);
+    for (int i = 0; i < 3; i++) {
+        w.inputs[2] = lengths(6 - i, 4 + i);
+        w.inputs[3] = lengths(1 + i, 2);
+        same_results(classified, compiled, &w, 2);
+    }
+    EXPLAINS(compiled, "\"traces\": 1");
+    w.inputs[2] = lengths(6, 7);
+    FAILS(core_compiled_call(compiled, w.inputs, 4, out, 2), CORE_ERROR_SHAPE,
+          "ctc_loss", "7");
     core_compiled_release(compiled);
 }
 END_TEST
@@ -440,12 +592,14 @@ START_TEST(a_tensor_that_is_not_row_major_keeps_its_layout)
 }
 END_TEST
 
-SUITE_ON_CPU_AND_SIM("compile/content_checks",
-                     a_check_of_content_is_an_error_of_the_run,
-                     a_check_of_a_weight_is_an_error_of_the_forward,
-                     checks_keep_their_order_in_fused_programs,
-                     the_gradient_of_cumprod_depends_on_the_zeros_of_the_run,
-                     the_gradient_of_cumprod_has_one_layout,
-                     numbers_are_put_by_a_mask,
-                     values_that_do_not_fit_a_mask_are_refused,
-                     a_tensor_that_is_not_row_major_keeps_its_layout)
+SUITE_ON_CPU_AND_SIM(
+    "compile/content_checks", a_check_of_content_is_an_error_of_the_run,
+    a_check_of_a_weight_is_an_error_of_the_forward,
+    checks_keep_their_order_in_fused_programs,
+    the_gradient_of_cumprod_depends_on_the_zeros_of_the_run,
+    the_gradient_of_cumprod_has_one_layout, numbers_are_put_by_a_mask,
+    numbers_are_put_by_masks_that_a_run_reads,
+    lengths_of_ctc_loss_are_read_in_each_run,
+    the_gradient_of_masked_scatter_depends_on_the_mask_of_the_run,
+    values_that_do_not_fit_a_mask_are_refused,
+    a_tensor_that_is_not_row_major_keeps_its_layout)

@@ -695,6 +695,56 @@ COMPILED_FUNCTION(descends)
     return status;
 }
 
+/* One output depends on the input, one on nothing, and one on the input in one
+ * of the functions only. */
+COMPILED_FUNCTION(depends)
+{
+    *noutputs = 3;
+    CORE_TRY(core_exp(x[0], &out[0]));
+    CORE_TRY(core_ones_like(x[0], CORE_DTYPE_NONE, NULL, -1, &out[1]));
+    return core_sin(x[0], &out[2]);
+}
+
+COMPILED_FUNCTION(depends_less)
+{
+    *noutputs = 3;
+    CORE_TRY(core_sin(x[0], &out[0]));
+    CORE_TRY(core_zeros_like(x[0], CORE_DTYPE_NONE, NULL, -1, &out[1]));
+    return core_zeros_like(x[0], CORE_DTYPE_NONE, NULL, -1, &out[2]);
+}
+
+COMPILED_FUNCTION(three_outputs)
+{
+    core_tensor *predicate = NULL;
+    core_status status = positive(x[0], &predicate);
+
+    if (status == CORE_OK)
+        status = core_cond(predicate, depends, depends_less, w, x, 1, out, 3);
+    core_tensor_release(predicate);
+    *noutputs = 3;
+    return status;
+}
+
+START_TEST(outputs_of_branches_require_grad_if_they_depend_on_what_does)
+{
+    world w = differentiable_world();
+    core_compiled *compiled = compile_fully(three_outputs, &w);
+    core_tensor *out[3], *grads[2];
+
+    OK(core_compiled_call(compiled, w.inputs, 1, out, 3));
+    ck_assert(core_tensor_requires_grad(out[0]));
+    ck_assert(!core_tensor_requires_grad(out[1]));
+    ck_assert(core_tensor_requires_grad(out[2]));
+    gradients_of(out, &w, 3, grads);
+    ck_assert_ptr_nonnull(grads[0]);
+    ck_assert_ptr_null(grads[1]);
+    core_tensor_release(grads[0]);
+    for (int i = 0; i < 3; i++)
+        core_tensor_release(out[i]);
+    core_compiled_release(compiled);
+}
+END_TEST
+
 START_TEST(a_recorded_backward_decides_in_each_call)
 {
     world eager = differentiable_world(), traced = differentiable_world();
@@ -901,7 +951,9 @@ SUITE_ON_CPU_AND_SIM(
     a_program_runs_on_another_device,
     a_program_with_branches_becomes_a_part_of_another,
     what_cannot_be_recorded_is_refused_by_name,
-    recorded_branches_have_gradients, a_recorded_backward_decides_in_each_call,
+    recorded_branches_have_gradients,
+    outputs_of_branches_require_grad_if_they_depend_on_what_does,
+    a_recorded_backward_decides_in_each_call,
     gradients_that_cannot_be_recorded_are_refused_by_name,
     a_branch_outside_of_the_graph_is_a_part_of_training,
     regions_nest_only_so_deeply, arguments_are_checked,

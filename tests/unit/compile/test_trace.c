@@ -1018,7 +1018,15 @@ START_TEST(a_run_checks_its_inputs)
           CORE_ERROR_INVALID_ARGUMENT, "1 inputs");
     FAILS(core_program_run(program, w.inputs, 2, out, 2),
           CORE_ERROR_INVALID_ARGUMENT, "2 outputs");
+    ck_assert_ptr_null(core_program_hidden_input(program, 0));
+    ck_assert_ptr_null(core_program_hidden_input(NULL, 0));
     core_program_release(program);
+    FAILS(core_program_trace(NULL, NULL, NULL, 0, 1, &program),
+          CORE_ERROR_INVALID_ARGUMENT, "core_program_trace", "function");
+    FAILS(core_program_trace(arithmetic, NULL, NULL, 1, 1, &program),
+          CORE_ERROR_INVALID_ARGUMENT, "core_program_trace", "inputs");
+    FAILS(core_program_load("", NULL, &program), CORE_ERROR_INVALID_ARGUMENT,
+          "core_program_load", "empty");
 }
 END_TEST
 

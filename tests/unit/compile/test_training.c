@@ -348,6 +348,30 @@ START_TEST(hidden_inputs_may_depend_on_each_other)
 }
 END_TEST
 
+COMPILED_FUNCTION(doubles_its_input)
+{
+    *noutputs = 1;
+    CORE_TRY(core_mul_scalar_(x[0], core_float(2)));
+    return core_sin(x[0], &out[0]);
+}
+
+/* Of a result of an operator, which eager calls change. */
+START_TEST(a_change_of_an_input_that_requires_grad_is_a_break)
+{
+    world w = two_leaves();
+    core_compiled *compiled =
+        compile_with(doubles_its_input, &w, (core_compile_options){.mode = 0});
+    core_tensor *x, *out;
+
+    OK(core_exp(w.inputs[0], &x));
+    OK(core_compiled_call(compiled, &x, 1, &out, 1));
+    EXPLAINS(compiled, "an input that does of a function that is recorded");
+    core_tensor_release(out);
+    core_tensor_release(x);
+    core_compiled_release(compiled);
+}
+END_TEST
+
 /* An input that is needed, and one that is not. */
 START_TEST(inputs_that_are_changed_in_place_are_noticed)
 {
@@ -447,4 +471,5 @@ SUITE_ON_CPU_AND_SIM("compile/training",
                      gradients_reach_the_history_of_a_hidden_input,
                      hidden_inputs_may_depend_on_each_other,
                      inputs_that_are_changed_in_place_are_noticed,
+                     a_change_of_an_input_that_requires_grad_is_a_break,
                      inputs_that_no_gradient_needs_may_be_changed_in_place)

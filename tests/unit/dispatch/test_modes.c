@@ -693,7 +693,8 @@ START_TEST(wrong_pushes_are_refused)
           "function");
     FAILS(core_mode_push(0, note, NULL, NULL), CORE_ERROR_INVALID_ARGUMENT,
           "out_mode");
-    FAILS(core_mode_pop(NULL), CORE_ERROR_INVALID_ARGUMENT, "core_mode_pop");
+    FAILS(core_mode_pop(NULL), CORE_ERROR_INVALID_ARGUMENT,
+          "core_mode_pop: the argument mode is NULL");
 }
 END_TEST
 

@@ -268,10 +268,12 @@ static void run(const sample *s)
 static const sample power_of_zero = {"pow.Scalar", "f:0 t:5", .5, 2, 0, NULL};
 static const sample equal_neighbours = {"nextafter", "t:3 t:3", 1, 1, 0, NULL};
 
-/* Its formula holds for normalised probabilities only, so that it is in no
+/* Their formula holds for normalised probabilities only, so that they are in no
  * sample that finite differences check. */
 static const sample ctc_loss = {
     "_ctc_loss", "t:4,2,3 x:2,2/2 l:4,3 l:2,1 i:2 b:0", -2, 0, 0, NULL};
+static const sample ctc_loss_by_lengths = {
+    "_ctc_loss_by_lengths", "t:4,2,3 x:2,2/2 y:2 y:2 i:2 b:0", -2, 0, 0, NULL};
 
 START_TEST(every_saved_tensor_is_read_by_a_gradient)
 {
@@ -284,6 +286,7 @@ START_TEST(every_saved_tensor_is_read_by_a_gradient)
     run(&power_of_zero);
     run(&equal_neighbours);
     run(&ctc_loss);
+    run(&ctc_loss_by_lengths);
     for (uint32_t i = 0; i < core__operator_count; i++) {
         const core__operator_data *data = core__operators[i].data;
 
