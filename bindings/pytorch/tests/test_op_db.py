@@ -137,7 +137,7 @@ class OperatorSamples(TestCase):
             for index, (one, other) in enumerate(zip(*both)):
                 if one is not None:
                     judges.check(one, other, lambda: exact(part, index),
-                                 how_of(op))
+                                 how_of(op) == "largest", self.errors)
 
     def run_sample(self, op, sample, backward):
         arguments = ((sample.input,) + tuple(sample.args), dict(sample.kwargs))
@@ -172,6 +172,9 @@ class OperatorSamples(TestCase):
         """The number of samples."""
         backward = (op.supports_autograd
                     and dtype in op.supported_backward_dtypes("cpu"))
+        self.errors = judges.Errors() if (
+            how_of(op) in ("rounding", "dropout") and dtype.itemsize == 2) else (
+                None)
         torch.manual_seed(1)
         count = 0
         for sample in op.sample_inputs("cpu", dtype, requires_grad=backward):
@@ -179,6 +182,8 @@ class OperatorSamples(TestCase):
                 break
             self.run_sample(op, valid(sample), backward)
             count += 1
+        if self.errors:
+            self.errors.check()
         return count
 
     def outcome_of(self, op, dtype):
