@@ -22,6 +22,7 @@ _EXTENSION = 12  # all devices that DLPack does not know
 _tensor_dlpack = torch.Tensor.__dlpack__
 _tensor_dlpack_device = torch.Tensor.__dlpack_device__
 _torch_from_dlpack = torch.from_dlpack
+_torch_to_dlpack = torch.utils.dlpack.to_dlpack
 
 
 def _is_ours(value):
@@ -39,7 +40,8 @@ def _check_exportable(tensor, read_only):
 
 
 def _consumer_stream(stream, device):
-    """libcore's number of a stream that a consumer names."""
+    """libcore's number of a stream that a consumer names.  None, the default of the
+    protocol, is the default stream; torch's own default is -1, no stream."""
     if stream is None:
         return 1 if device[0] == _CUDA else 0
     if not isinstance(stream, int):
@@ -52,7 +54,7 @@ def _dlpack(self, **keywords):
     return (_export if _is_ours(self) else _tensor_dlpack)(self, **keywords)
 
 
-def _export(self, *, stream=-1, max_version=None, dl_device=None, copy=None,
+def _export(self, *, stream=None, max_version=None, dl_device=None, copy=None,
             read_only=False):
     _check_exportable(self, read_only)
     own = _shim.dlpack_device(self)
@@ -121,7 +123,10 @@ def from_dlpack(source, device=None):
     stream of the device comes after the exporter's."""
     index = _index_for(source, device)
     if hasattr(source, "__dlpack__"):
-        source = _capsule_of(source, _shim.dlpack_stream(index))
+        stream = _shim.dlpack_stream(index)
+        source = _capsule_of(source, stream)
+        if stream is None:  # the exporter used its default stream
+            _shim.synchronize(index)
     return _shim.import_dlpack(source, index)
 
 
@@ -144,6 +149,11 @@ def _from_dlpack(ext_tensor, *, device=None, copy=None):
     if wanted is not None:
         return result.to(wanted, copy=bool(copy))
     return result.clone() if copy else result
+
+
+@functools.wraps(_torch_to_dlpack)
+def _to_dlpack(tensor):
+    return (_export if _is_ours(tensor) else _torch_to_dlpack)(tensor)
 
 
 def _with_index(device):
@@ -183,3 +193,4 @@ def install():
     torch.Tensor.__dlpack_device__ = _dlpack_device
     torch.from_dlpack = _from_dlpack
     torch.utils.dlpack.from_dlpack = _from_dlpack
+    torch.to_dlpack = torch.utils.dlpack.to_dlpack = _to_dlpack

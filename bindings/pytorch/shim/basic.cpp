@@ -16,6 +16,7 @@
 #include <ATen/ops/view_as_real.h>
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
@@ -314,6 +315,14 @@ static at::Scalar local_scalar_dense(const at::Tensor &self)
     }
 }
 
+static void record_stream(at::Tensor &self, c10::Stream stream)
+{
+    TORCH_CHECK(stream.device() == self.device(), "record_stream: self is on ",
+                self.device(), " and the stream on ", stream.device());
+    static_cast<c10::DeviceAllocator *>(device_allocator())
+        ->recordStream(self.storage().data_ptr(), stream);
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m)
 {
     m.impl("empty.memory_format", empty_memory_format);
@@ -334,6 +343,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m)
     m.impl("_copy_from", copy_from);
     m.impl("_copy_from_and_resize", copy_from_and_resize);
     m.impl("_local_scalar_dense", local_scalar_dense);
+    m.impl("record_stream", record_stream);
 }
 
 /* copy_from sees conjugated and negated views itself: torch's function for them

@@ -231,6 +231,8 @@ static core_status call(const Plan &plan, torch::jit::Stack *stack)
     Arguments arguments = torch::jit::last(*stack, plan.arguments);
     core_status status;
 
+    if (plan.scaling != Scaling::none && scale(plan, stack))
+        return CORE_OK;
     if (plan.functional && (!plan.direct || !has_space(plan, arguments)))
         return call_functional(plan, stack);
     if (plan.with_number && is_number(arguments[plan.number]))

@@ -30,10 +30,9 @@ static void check_parts(const char *name, const at::Tensor &first,
                 out.scalar_type());
 }
 
-static at::Tensor &complex_out(const at::Tensor &real, const at::Tensor &imag,
-                               at::Tensor &out)
+static at::Tensor &set_parts(const at::Tensor &real, const at::Tensor &imag,
+                             at::Tensor &out)
 {
-    check_parts("complex", real, imag, out);
     at::native::resize_output(out, at::infer_size(real.sizes(), imag.sizes()));
     at::Tensor parts = at::view_as_real(out);
     parts.select(-1, 0).copy_(real);
@@ -41,12 +40,24 @@ static at::Tensor &complex_out(const at::Tensor &real, const at::Tensor &imag,
     return out;
 }
 
+static at::Tensor &complex_out(const at::Tensor &real, const at::Tensor &imag,
+                               at::Tensor &out)
+{
+    check_parts("complex", real, imag, out);
+    return set_parts(real, imag, out);
+}
+
 static at::Tensor &polar_out(const at::Tensor &abs, const at::Tensor &angle,
                              at::Tensor &out)
 {
     check_parts("polar", abs, angle, out);
-    return complex_out(at::mul(abs, at::cos(angle)),
-                       at::mul(abs, at::sin(angle)), out);
+    /* The factors of f16 are not rounded: what is copied to out is. */
+    c10::ScalarType type = abs.scalar_type() == c10::ScalarType::Half
+                               ? c10::ScalarType::Float
+                               : abs.scalar_type();
+    at::Tensor radius = abs.to(type), phase = angle.to(type);
+    return set_parts(at::mul(radius, at::cos(phase)),
+                     at::mul(radius, at::sin(phase)), out);
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m)

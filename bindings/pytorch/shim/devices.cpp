@@ -91,10 +91,11 @@ c10::DeviceIndex device_count() noexcept
 
 core_device *device_at(c10::DeviceIndex index)
 {
-    if (index < 0)
+    if (index == -1)
         index = current;
-    TORCH_CHECK(index < device_count(), "libcore:", static_cast<int>(index),
-                ": there are ", static_cast<int>(device_count()),
+    TORCH_CHECK(index >= 0 && index < device_count(),
+                "libcore:", static_cast<int>(index), ": there are ",
+                static_cast<int>(device_count()),
                 " devices; libcore_torch.devices() lists them");
     return devices[static_cast<size_t>(index)];
 }

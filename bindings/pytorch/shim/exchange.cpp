@@ -27,6 +27,18 @@ struct Release {
 
 using Owned = std::unique_ptr<core_tensor, Release>;
 
+c10::DeviceIndex index_argument(PyObject *object)
+{
+    long index = PyLong_AsLong(object);
+
+    if (index == -1 && PyErr_Occurred())
+        throw python_error();
+    TORCH_CHECK(index >= -1 && index < device_count(), "libcore:", index,
+                ": there are ", static_cast<int>(device_count()),
+                " devices; libcore_torch.devices() lists them");
+    return static_cast<c10::DeviceIndex>(index);
+}
+
 static const at::Tensor &tensor_argument(PyObject *object)
 {
     TORCH_CHECK_TYPE(THPVariable_Check(object), "libcore: expected a tensor");
@@ -164,12 +176,9 @@ PyObject *capsule_device(PyObject *, PyObject *capsule)
 PyObject *dlpack_stream(PyObject *, PyObject *index)
 {
     HANDLE_TH_ERRORS
-    long number = PyLong_AsLong(index);
     int64_t stream;
 
-    if (number == -1 && PyErr_Occurred())
-        return nullptr;
-    core_device *device = device_at(static_cast<c10::DeviceIndex>(number));
+    core_device *device = device_at(index_argument(index));
     core_status status = core_dlpack_stream(device, nullptr, &stream);
     if (status == CORE_ERROR_UNSUPPORTED ||
         (status == CORE_OK && stream == CORE_DLPACK_STREAM_NONE))
@@ -208,14 +217,12 @@ static core_status import_capsule(PyObject *capsule, core_device *device,
 PyObject *import_dlpack(PyObject *, PyObject *arguments)
 {
     HANDLE_TH_ERRORS
-    PyObject *capsule;
-    int index;
+    PyObject *capsule, *index;
     core_tensor *tensor;
 
-    if (!PyArg_ParseTuple(arguments, "Oi", &capsule, &index))
+    if (!PyArg_ParseTuple(arguments, "OO", &capsule, &index))
         return nullptr;
-    check(import_capsule(
-        capsule, device_at(static_cast<c10::DeviceIndex>(index)), &tensor));
+    check(import_capsule(capsule, device_at(index_argument(index)), &tensor));
     return THPVariable_Wrap(export_tensor(tensor));
     END_HANDLE_TH_ERRORS
 }

@@ -14,6 +14,8 @@
 namespace libcore_torch
 {
 
+/* The index of a device; -1: the current one.  Throws if there is none. */
+c10::DeviceIndex index_argument(PyObject *object);
 /* export_dlpack(tensor, stream, versioned, copied): a capsule. */
 PyObject *export_dlpack(PyObject *self, PyObject *arguments);
 /* dlpack_device(tensor): DLPack's numbers, (type, index). */

@@ -33,14 +33,20 @@ static core_stream *default_stream(c10::DeviceIndex index)
     return stream;
 }
 
+/* Throws if there is no such device. */
+static std::vector<core_stream *> &table_of(c10::Device device)
+{
+    return tables[static_cast<size_t>(index_of(device_at(device.index())))];
+}
+
 core_stream *stream_of(c10::Stream stream)
 {
-    std::lock_guard<std::mutex> guard(lock);
-    auto &table = tables[static_cast<size_t>(stream.device_index())];
     size_t id = static_cast<size_t>(stream.id());
 
     if (id == 0)
         return default_stream(stream.device_index());
+    auto &table = table_of(stream.device());
+    std::lock_guard<std::mutex> guard(lock);
     TORCH_CHECK(id <= table.size(), "libcore: there is no stream ", id);
     return table[id - 1];
 }
@@ -64,16 +70,16 @@ static c10::Stream wrap(core_stream *stream, c10::Device device)
 /* A device has a fixed number of streams, which are given out in turn. */
 static c10::Stream pooled(c10::Device device, int priority)
 {
-    size_t index = static_cast<size_t>(device.index());
+    auto &table = table_of(device);
     core_stream *stream = nullptr;
 
     if (priority == 0) {
         std::lock_guard<std::mutex> guard(lock);
+        size_t &turn = next[static_cast<size_t>(device.index())];
 
-        if (tables[index].size() >= POOL)
-            return c10::Stream(
-                c10::Stream::UNSAFE, device,
-                static_cast<c10::StreamId>(next[index]++ % POOL + 1));
+        if (table.size() >= POOL)
+            return c10::Stream(c10::Stream::UNSAFE, device,
+                               static_cast<c10::StreamId>(turn++ % POOL + 1));
     }
     check(core_stream_create_priority(device_at(device.index()), priority,
                                       &stream));
@@ -131,7 +137,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 
     void uncheckedSetDevice(c10::Device device) const noexcept override
     {
-        if (device.index() < device_count())
+        if (device.index() >= 0 && device.index() < device_count())
             set_current_index(device.index());
     }
 

@@ -41,8 +41,7 @@ static PyObject *count(PyObject *, PyObject *)
 static PyObject *describe(PyObject *, PyObject *index)
 {
     HANDLE_TH_ERRORS
-    core_device *device =
-        device_at(static_cast<c10::DeviceIndex>(PyLong_AsLong(index)));
+    core_device *device = device_at(index_argument(index));
     core_device_information information = {};
 
     information.struct_size = sizeof information;
@@ -61,7 +60,7 @@ static PyObject *get_device(PyObject *, PyObject *)
 static PyObject *set_device(PyObject *, PyObject *index)
 {
     HANDLE_TH_ERRORS
-    set_current_index(static_cast<c10::DeviceIndex>(PyLong_AsLong(index)));
+    set_current_index(index_argument(index));
     Py_RETURN_NONE;
     END_HANDLE_TH_ERRORS
 }
@@ -69,8 +68,7 @@ static PyObject *set_device(PyObject *, PyObject *index)
 static PyObject *synchronize(PyObject *, PyObject *index)
 {
     HANDLE_TH_ERRORS
-    core_device *device =
-        device_at(static_cast<c10::DeviceIndex>(PyLong_AsLong(index)));
+    core_device *device = device_at(index_argument(index));
     core_status status;
 
     Py_BEGIN_ALLOW_THREADS status = core_device_synchronize(device);
@@ -82,7 +80,11 @@ static PyObject *synchronize(PyObject *, PyObject *index)
 static PyObject *seed(PyObject *, PyObject *number)
 {
     HANDLE_TH_ERRORS
-    seed_all(PyLong_AsUnsignedLongLongMask(number));
+    unsigned long long value = PyLong_AsUnsignedLongLongMask(number);
+
+    if (PyErr_Occurred())
+        return nullptr;
+    seed_all(value);
     Py_RETURN_NONE;
     END_HANDLE_TH_ERRORS
 }
@@ -90,8 +92,7 @@ static PyObject *seed(PyObject *, PyObject *number)
 static PyObject *generator(PyObject *, PyObject *index)
 {
     HANDLE_TH_ERRORS
-    return THPGenerator_Wrap(
-        default_generator(static_cast<c10::DeviceIndex>(PyLong_AsLong(index))));
+    return THPGenerator_Wrap(default_generator(index_argument(index)));
     END_HANDLE_TH_ERRORS
 }
 

@@ -280,6 +280,7 @@ std::unique_ptr<Plan> plan_of(const c10::OperatorHandle &op)
     if (!plan->direct && !plan->functional)
         return nullptr;
     find_number(*plan, schema);
+    plan->scaling = scaling_of(schema);
     return plan;
 }
 

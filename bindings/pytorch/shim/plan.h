@@ -38,6 +38,9 @@ struct Form {
     uint32_t results;
 };
 
+/* What is computed without rounding a number to 16 bits. */
+enum class Scaling { none, product, quotient };
+
 struct Plan {
     std::string name; /* of torch's operator */
     size_t arguments;
@@ -53,11 +56,19 @@ struct Plan {
     /* The operator that takes the tensor at `number` as a number. */
     std::optional<Form> with_number;
     size_t number;
+    Scaling scaling;
 };
 
 /* The plan of torch's operator, or NULL: libcore does not have it, or torch
  * makes it of others. */
 std::unique_ptr<Plan> plan_of(const c10::OperatorHandle &op);
+
+/* -------------------------------------------------- scaling.cpp -- */
+
+Scaling scaling_of(const c10::FunctionSchema &schema);
+/* Replaces the arguments on the stack by the result, if this is a product or a
+ * quotient of a tensor of 16 bits and a number that has more. */
+bool scale(const Plan &plan, torch::jit::Stack *stack);
 
 } // namespace libcore_torch
 

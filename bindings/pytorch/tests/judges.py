@@ -13,8 +13,10 @@ import torch
 
 # How far results may be from torch's: relative, absolute.  Others are equal.
 TOLERANCES = {torch.float16: (5e-3, 1e-5), torch.bfloat16: (4e-2, 1e-5),
+              torch.complex32: (5e-3, 1e-5),
               torch.float32: (1e-4, 1e-4), torch.complex64: (1e-4, 1e-4),
               torch.float64: (1e-10, 1e-10), torch.complex128: (1e-10, 1e-10)}
+
 
 
 def lines_of(name):
@@ -36,24 +38,34 @@ def check_fallbacks(entry, counts):
 
 # ------------------------------------------------------------------ numbers --
 
-def check(have, expected, exact=lambda: None, by_largest=False):
+def check(have, expected, exact=lambda: None, by_largest=False, errors=None):
     """exact: a function that returns the result in f64, or None.  by_largest:
-    whether errors of one unit of rounding of the largest element are right."""
+    whether errors of one unit of rounding of the largest element are right.
+    errors: the Errors of the entry, if they are judged together."""
     rtol, atol = TOLERANCES.get(expected.dtype, (0, 0))
     if (have.dtype, have.shape) != (expected.dtype, expected.shape):
         raise AssertionError(f"{have.dtype}, {have.shape} instead of "
                              f"{expected.dtype}, {expected.shape}")
+    best = exact_like(have, exact) if errors else None
+    bounded = best is not None and errors.add(have, expected, best)
     try:
         torch.testing.assert_close(have, expected, rtol=rtol, atol=atol,
                                    equal_nan=True)
     except AssertionError:
         # torch's f32 may be the one that is less exact.
-        best = exact() if have.is_floating_point() else None
-        if best is None or best.shape != have.shape:
+        best = exact_like(have, exact) if best is None else best
+        if best is None:
             raise
-        right = near_exact(have, expected, best.detach().double(), by_largest)
-        if not right.all():
+        right = near_exact(have, expected, best, by_largest)
+        if not (bounded or right.all()):
             raise
+
+
+def exact_like(have, exact):
+    """The result in f64, or None."""
+    best = exact() if have.is_floating_point() else None
+    return None if best is None or best.shape != have.shape else (
+        best.detach().double())
 
 
 def near_exact(have, expected, best, by_largest):
@@ -71,6 +83,46 @@ def near_exact(have, expected, best, by_largest):
     if by_largest and finite.any():
         right |= finite & (error <= unit * best[finite].abs().max())
     return right
+
+
+class Errors:
+    """The errors of all results of an entry beside those of torch's, for dtypes of
+    16 bits.  Where results are sums of roundings, one is further from the exact
+    result in this element and the other in that one.
+
+    A result may have an error of BOUND times torch's largest, and the mean square
+    of the errors of all results, relative to the largest elements, may be SLACK
+    times torch's."""
+
+    BOUND, SLACK = 4, 1.25
+
+    def __init__(self):
+        self.squares = [0.0, 0.0]
+
+    def add(self, have, expected, best):
+        """Whether the errors of a result are bounded.  torch's infinities and NaNs
+        where the exact result is finite are errors as large as its largest
+        element."""
+        have, expected = have.double(), expected.double()
+        known = best.isfinite()
+        if not (known.any() and have[known].isfinite().all() and torch.allclose(
+                have[~known], best[~known], 0, 0, equal_nan=True)):
+            return False
+        largest = best[known].abs().max()
+        errors = (have - best)[known].abs()
+        others = (expected - best)[known].abs()
+        others = others.where(others.isfinite(), largest)
+        if largest > 0:
+            for i, one in enumerate((errors, others)):
+                self.squares[i] += float((one / largest).square().sum())
+        return bool(errors.max() <= self.BOUND * others.max())
+
+    def check(self):
+        have, expected = (square ** 0.5 for square in self.squares)
+        if have > self.SLACK * expected:
+            raise AssertionError("the errors of all results are "
+                                 f"{have / max(expected, 1e-300):.3g} times "
+                                 "torch's")
 
 
 # --------------------------------------------------------------------- ties --

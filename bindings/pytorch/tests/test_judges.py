@@ -33,8 +33,7 @@ class Numbers(unittest.TestCase):
     def test_infinities_do_not_excuse_other_elements(self):
         for largest in (False, True):
             self.refused([0, 12345], [-INF, 1], [-INF, 1], by_largest=largest)
-            self.refused([-INF, 12345], [-INF, 1], [-INF, 1],
-                         by_largest=largest)
+            self.refused([-INF, 12345], [-INF, 1], [-INF, 1], by_largest=largest)
             self.refused([INF, 1], [-INF, 1], [-INF, 1], by_largest=largest)
             self.refused([1, INF], [1, 2], [1, 3], by_largest=largest)
             self.refused([1, NAN], [1, 2], [1, 3], by_largest=largest)
@@ -67,6 +66,28 @@ class Numbers(unittest.TestCase):
         self.passed([1.01], [1.02], [1.0])
         self.refused([1.02], [1.01], [1.0])
         self.refused([1.01], [1.02])
+
+    def judged(self, *results):
+        errors = judges.Errors()
+        for have, expected, best in results:
+            self.passed(have, expected, best, BF16, errors=errors)
+        errors.check()
+
+    def test_results_of_16_bits_may_be_as_exact_as_torchs(self):
+        best, other = [100.0, 0.5, 2], [100.5, 0.75, 2]
+        self.judged(([100, 0.625, 2.125], other, best))
+        self.judged(([100.5, 0.75, 2.75], other, best), (best, other, best))
+        self.judged((best, [NAN] * 3, best))
+        for wrong in ([100.5, 0.75, 2.75], [102, 0.5, 2], [100, 1.5, 2]):
+            with self.assertRaisesRegex(AssertionError, "times torch's"):
+                self.judged((wrong, other, best))
+        for wrong in ([110, 0.5, 2], [100, 0.5, 5], [100, NAN, 2],
+                      [INF, 0.5, 2]):
+            self.refused(wrong, other, best, BF16, errors=judges.Errors())
+        for wrong in ([100, 0.5, INF], [1000, 0.5, 2]):
+            self.refused(wrong, [NAN] * 3, best, BF16, errors=judges.Errors())
+        self.refused([100, 0.625, 2.125], other, best)
+        self.refused([100, 0.625, 2.125], other, best, BF16)
 
     def test_results_of_another_size_or_dtype_are_refused(self):
         self.refused([1, 1], [1])
