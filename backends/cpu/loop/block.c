@@ -2,6 +2,7 @@
  * Copyright The libcore authors */
 
 #include "block.h"
+#include "block_table.h"
 
 #include <string.h>
 
@@ -401,6 +402,8 @@ uint64_t cpu_scalar_bits(const core_value *value, core_dtype dtype)
             every_##NAME(to, first, 3, n);                                 \
         else if (stride == 4 * (int64_t)sizeof(TYPE))                      \
             every_##NAME(to, first, 4, n);                                 \
+        else if (stride == -(int64_t)sizeof(TYPE))                         \
+            every_##NAME(to, first, -1, n);                                \
         else                                                               \
             gather_##NAME(to, from, stride, n);                            \
     }                                                                      \
@@ -538,3 +541,6 @@ void cpu_store(core_dtype dtype, char *to, int64_t stride, core_dtype type,
         cpu_scatter(to + k * stride, stride, dense, bytes, m);
     }
 }
+
+const cpu_block_functions CPU_NAME(cpu_block_functions) = {
+    cpu_gather, cpu_scatter, cpu_load, cpu_store};
