@@ -9,6 +9,7 @@
 
 #include "isa.h"
 #include "loop/block_table.h"
+#include "runtime/scratch.h"
 #include "runtime/thread_pool.h"
 
 /* ---------------------------------------------------------------- rows -- */
@@ -167,6 +168,13 @@ void cpu_view_fill(const core_view *to, const core_value *number)
 
 /* ------------------------------------------------------- dense buffers -- */
 
+static core_status no_memory(int64_t count, int64_t size)
+{
+    return cpu_error(CORE_ERROR_OUT_OF_MEMORY,
+                     "no host memory for %lld temporary elements of %lld bytes",
+                     (long long)count, (long long)size);
+}
+
 void *cpu_allocate(int64_t count, int64_t size)
 {
     void *memory = NULL;
@@ -174,10 +182,27 @@ void *cpu_allocate(int64_t count, int64_t size)
     if (count >= 0 && count <= INT64_MAX / 2 / (size > 0 ? size : 1))
         memory = aligned_alloc(64, ((size_t)(count * size) + 64) / 64 * 64);
     if (!memory)
-        cpu_error(CORE_ERROR_OUT_OF_MEMORY,
-                  "no host memory for %lld temporary elements of %lld bytes",
-                  (long long)count, (long long)size);
+        no_memory(count, size);
     return memory;
+}
+
+core_status cpu_rows_status(core_status status, int64_t n)
+{
+    if (status != CORE_OK)
+        cpu_error(status, "no host memory for rows of %lld elements",
+                  (long long)n);
+    return status;
+}
+
+/* Memory for `count` elements, in a block that is kept for later calls. */
+static core_status dense_allocate(cpu_dense *out, int64_t count)
+{
+    int64_t size = cpu_item_size(out->dtype);
+
+    if (count >= 0 && count <= INT64_MAX / 2 / size)
+        out->owned = cpu_scratch_take(count * size);
+    out->data = out->owned;
+    return out->owned ? CORE_OK : no_memory(count, size);
 }
 
 /* Row-major strides. */
@@ -202,12 +227,10 @@ core_status cpu_dense_open(const core_view *view, core_dtype dtype,
         out->view = NULL;
         return CORE_OK;
     }
-    out->owned = cpu_allocate(view->numel, cpu_item_size(dtype));
-    out->data = out->owned;
-    if (!out->owned) {
-        out->view = NULL;
+    out->view = NULL;
+    if (dense_allocate(out, view->numel) != CORE_OK)
         return CORE_ERROR_OUT_OF_MEMORY;
-    }
+    out->view = view;
     return CORE_OK;
 }
 
@@ -244,9 +267,7 @@ core_status cpu_dense_or(const core_view *view, core_dtype dtype, int64_t count,
     if (view)
         return cpu_dense_read(view, dtype, out);
     *out = (cpu_dense){.dtype = dtype};
-    out->owned = cpu_allocate(count, cpu_item_size(dtype));
-    out->data = out->owned;
-    if (!out->owned)
+    if (dense_allocate(out, count) != CORE_OK)
         return CORE_ERROR_OUT_OF_MEMORY;
     cpu_copy(dtype, out->data, &one, CORE_F64, &value, &none, 1, &count);
     return CORE_OK;
@@ -310,7 +331,7 @@ void cpu_dense_write(cpu_dense *dense)
 
 void cpu_dense_close(cpu_dense *dense)
 {
-    free(dense->owned);
+    cpu_scratch_give(dense->owned);
     *dense = (cpu_dense){0};
 }
 

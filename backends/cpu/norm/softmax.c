@@ -133,11 +133,7 @@ static core_status run_lines(line_job *job)
     job->n = cpu_line_size(job->to, job->dim);
     cpu_parallel_for(lines, cpu_grain(lines, 4 * job->n),
                      f64 ? line_task_f64 : line_task_f32, job);
-    if (job->status != CORE_OK) /* a worker's error message belongs to another
-                                 * thread */
-        cpu_error(job->status, "no host memory for rows of %lld elements",
-                  (long long)job->n);
-    return job->status;
+    return cpu_rows_status(job->status, job->n);
 }
 
 /* _softmax(self, dim, half_to_float) */
