@@ -57,6 +57,39 @@ static core_status index_read(const core_call *call, index_job *job,
 
 /* -------------------------------------------------------------- reading -- */
 
+/* Along the last dimension: single elements. */
+#define SELECT_ELEMENTS(SIZE, TYPE)                                   \
+    static void select_elements_##SIZE(void *context, int64_t begin,  \
+                                       int64_t end)                   \
+    {                                                                 \
+        index_job *job = context;                                     \
+        const int64_t *index = job->index.data;                       \
+        for (int64_t row = begin; row < end; row++) {                 \
+            const TYPE *from =                                        \
+                (const TYPE *)job->self.data + row * job->split.size; \
+            TYPE *to = (TYPE *)job->other.data + row * job->count;    \
+            for (int64_t i = 0; i < job->count; i++)                  \
+                to[i] = from[index[i]];                               \
+        }                                                             \
+    }
+SELECT_ELEMENTS(1, uint8_t)
+SELECT_ELEMENTS(2, uint16_t)
+SELECT_ELEMENTS(4, uint32_t)
+SELECT_ELEMENTS(8, uint64_t)
+
+static void select_elements(index_job *job)
+{
+    uint32_t size = cpu_item_size(job->dtype);
+    int64_t rows = job->split.outer;
+
+    cpu_parallel_for(rows, cpu_grain(rows, job->count),
+                     size == 1   ? select_elements_1
+                     : size == 2 ? select_elements_2
+                     : size == 4 ? select_elements_4
+                                 : select_elements_8,
+                     job);
+}
+
 static void select_task(void *context, int64_t begin, int64_t end)
 {
     index_job *job = context;
@@ -87,7 +120,9 @@ static core_status select_slices(core_call *call, const core_view *self,
         status = cpu_dense_open(result, job.dtype, &job.other);
     if (status != CORE_OK)
         goto done;
-    if (result->numel > 0)
+    if (result->numel > 0 && job.split.inner == 1 && job.split.outer > 1)
+        select_elements(&job);
+    else if (result->numel > 0)
         cpu_parallel_for(slices, cpu_grain(slices, job.split.inner + 2),
                          select_task, &job);
     cpu_dense_write(&job.other);
