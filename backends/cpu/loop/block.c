@@ -377,6 +377,21 @@ uint64_t cpu_scalar_bits(const core_value *value, core_dtype dtype)
 
 /* -------------------------------------------------------------- strides -- */
 
+/* Of a few kilobytes, the C library copies with an instruction that is slow
+ * where source and target are not aligned alike. */
+static void copy_dense(char *to, const char *from, int64_t size)
+{
+    enum { LINE = 64, LEAST = 1024, MOST = 65536 };
+    int64_t at = 0;
+
+    for (; size >= LEAST && size <= MOST && at + 2 * LINE <= size;
+         at += 2 * LINE) {
+        memcpy(to + at, from + at, LINE);
+        memcpy(to + at + LINE, from + at + LINE, LINE);
+    }
+    memcpy(to + at, from + at, (size_t)(size - at));
+}
+
 #define MOVE(NAME, TYPE)                                                   \
     static void gather_##NAME(TYPE *to, const char *from, int64_t stride,  \
                               int64_t n)                                   \
@@ -440,7 +455,7 @@ void cpu_gather(void *to, const char *from, int64_t stride, uint32_t bytes,
                 int64_t n)
 {
     if (stride == (int64_t)bytes) {
-        memcpy(to, from, (size_t)n * bytes);
+        copy_dense(to, from, n * bytes);
         return;
     }
     if (stride == 0) {
@@ -479,7 +494,7 @@ void cpu_scatter(char *to, int64_t stride, const void *from, uint32_t bytes,
                  int64_t n)
 {
     if (stride == (int64_t)bytes) {
-        memcpy(to, from, (size_t)n * bytes);
+        copy_dense(to, from, n * bytes);
         return;
     }
     switch (bytes) {

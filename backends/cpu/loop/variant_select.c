@@ -74,6 +74,9 @@ static int choose_power(const core_loop *loop)
     if (!(exponent->flags & CORE_OPERAND_IMMEDIATE))
         return 0;
     value = number_of(exponent);
+    /* Of halves only the square, which has the bits of the power. */
+    if (exponent->dtype != CORE_F64 && exponent->dtype != CORE_F32)
+        return value == 2;
     for (k = 0; k < 6; k++)
         if (value == common[k])
             return k + 1;
