@@ -194,15 +194,22 @@ core_status cpu_rows_status(core_status status, int64_t n)
     return status;
 }
 
-/* Memory for `count` elements, in a block that is kept for later calls. */
+void *cpu_scratch_elements(int64_t count, int64_t size)
+{
+    void *memory = NULL;
+
+    if (count >= 0 && count <= INT64_MAX / 2 / (size > 0 ? size : 1))
+        memory = cpu_scratch_take(count * size);
+    if (!memory)
+        no_memory(count, size);
+    return memory;
+}
+
 static core_status dense_allocate(cpu_dense *out, int64_t count)
 {
-    int64_t size = cpu_item_size(out->dtype);
-
-    if (count >= 0 && count <= INT64_MAX / 2 / size)
-        out->owned = cpu_scratch_take(count * size);
+    out->owned = cpu_scratch_elements(count, cpu_item_size(out->dtype));
     out->data = out->owned;
-    return out->owned ? CORE_OK : no_memory(count, size);
+    return out->owned ? CORE_OK : CORE_ERROR_OUT_OF_MEMORY;
 }
 
 /* Row-major strides. */

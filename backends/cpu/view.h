@@ -256,6 +256,9 @@ static inline void cpu_move(void *to, const void *from, int64_t n)
  * returns NULL. */
 void *cpu_allocate(int64_t count, int64_t size);
 
+/* The same for memory of scratch.h. */
+void *cpu_scratch_elements(int64_t count, int64_t size);
+
 /* Reports the status of tasks that needed memory for rows of n elements: a
  * worker's error message belongs to another thread. */
 core_status cpu_rows_status(core_status status, int64_t n);

@@ -8,8 +8,6 @@
  * is 1), and packed otherwise; f16 and bf16 are computed in f32 and rounded
  * once.  If the machine has bf16 instructions, bf16.h computes those. */
 
-#include <stdlib.h>
-
 #include "bf16/bf16.h"
 #include "bf16_rows.h"
 #include "blas.h"
@@ -117,7 +115,7 @@ static core_status operand_prepare(matrix *x, core_dtype dtype, int64_t batch,
         if (*out_transpose)
             return CORE_OK;
     }
-    *out_owned = cpu_allocate(copies * to[0], cpu_item_size(dtype));
+    *out_owned = cpu_scratch_elements(copies * to[0], cpu_item_size(dtype));
     if (!*out_owned)
         return CORE_ERROR_OUT_OF_MEMORY;
     cpu_copy(dtype, *out_owned, to, x->dtype, x->data, from, 3, sizes);
@@ -403,9 +401,9 @@ static core_status product_vector(const product *p)
 
     if (items == 0)
         return CORE_OK;
-    v.x = cpu_scratch_take(p->batch * p->k * (int64_t)sizeof *v.x);
+    v.x = cpu_scratch_elements(p->batch * p->k, (int64_t)sizeof *v.x);
     if (!v.x)
-        return cpu_rows_status(CORE_ERROR_OUT_OF_MEMORY, p->batch * p->k);
+        return CORE_ERROR_OUT_OF_MEMORY;
     for (int64_t i = 0; i < p->batch; i++)
         cpu_get_f32(v.x + i * p->k, p->b.dtype,
                     p->b.data +
@@ -432,7 +430,8 @@ static core_status product_run(product *p)
     int64_t strides[3] = {c.batch_stride, c.row_stride, c.column_stride};
 
     if (c.dtype != p->dtype || !row_major(&c, &p->c.row_stride)) {
-        owned_c = cpu_allocate(batches * dense[0], cpu_item_size(p->dtype));
+        owned_c =
+            cpu_scratch_elements(batches * dense[0], cpu_item_size(p->dtype));
         status = owned_c ? CORE_OK : CORE_ERROR_OUT_OF_MEMORY;
         if (status != CORE_OK)
             goto done;
@@ -451,9 +450,9 @@ static core_status product_run(product *p)
     if (owned_c)
         cpu_copy(c.dtype, c.data, strides, p->dtype, owned_c, dense, 3, sizes);
 done:
-    free(owned_a);
-    free(owned_b);
-    free(owned_c);
+    cpu_scratch_give(owned_a);
+    cpu_scratch_give(owned_b);
+    cpu_scratch_give(owned_c);
     return status;
 }
 
