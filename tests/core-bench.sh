@@ -41,6 +41,7 @@ autograd() {
 
 train() {
     quick train && has mlp_step_784-512-256-10_b128/t1 mlp_fwd/t1 mlp_bwd/t1 \
+        lstm_fwd+bwd_T100B1C128_3/t1 lstm_fwd_nograd_T100B8C128_3/t1 \
         mlp_sgd/t1 mlp_tiny_8-16-4_b1_step/t1 \
         xfmr_block_fwd+bwd_B8T128C256H8/t1
 }

@@ -9,7 +9,8 @@ backends/expressions.
     gen_kernels.py table FILE    the table that elementwise.c includes
 
 f16 and bf16 are computed in f32: in blocks, or where the operator is used much
-with bf16 (halves=True) in a row that converts each number as it comes."""
+with bf16 (halves) in a row that converts each number as it comes, or computes
+with its bits."""
 
 import os
 import sys
@@ -100,6 +101,9 @@ def row_text(operator, type_name, expression):
             "SCALAR", scalar)
     types = [C_TYPE[t] for t in operand_types(operator, type_name)]
     half = type_name == "bf16"
+    bits = half and isinstance(operator.halves, str)
+    if bits:
+        expression, half = operator.halves, False
     number = "f32" if half else type_name  # what is computed with
     suffix = "_" + number
     setup = operator.setup if used_setup(operator, expression) else ""

@@ -7,97 +7,40 @@
 
 #include <stdlib.h>
 
+#include "isa.h"
+#include "loop/block_table.h"
+#include "runtime/scratch.h"
 #include "runtime/thread_pool.h"
 
 /* ---------------------------------------------------------------- rows -- */
 
-#define PLAIN(value) (value)
-#define TRUTH(value) ((value) != 0)
-
-static inline int64_t itself(int64_t x)
+static const cpu_block_functions *blocks(void)
 {
-    return x;
+#ifdef CPU_X86_ISA
+    if (CPU_ISA_COMPILED(cpu_isa) == CPU_ISA_AVX512)
+        return &cpu_block_functions_avx512;
+    if (CPU_ISA_COMPILED(cpu_isa) == CPU_ISA_AVX2)
+        return &cpu_block_functions_avx2;
+#endif
+    return &cpu_block_functions_baseline;
 }
 
-/* The conversions of loop/block.c. */
-#define WHOLE(value)                    \
-    _Generic((value), float             \
-             : math_i64_of_f32, double  \
-             : math_i64_of_f64, default \
-             : itself)(value)
-#define TO_I64(value) WHOLE(value)
-#define TO_I32(value)                              \
-    ((int32_t) _Generic((value), float             \
-                        : math_i32_of_f32, double  \
-                        : math_i64_of_f64, default \
-                        : itself)(value))
-#define TO_I16(value) ((int16_t)WHOLE(value))
-#define TO_I8(value) ((int8_t)WHOLE(value))
-#define TO_U8(value) ((uint8_t)WHOLE(value))
-
-/* A number as the type of an element of a compute type. */
-#define INTO(element, value) \
-    _Generic((element), int64_t : WHOLE(value), default : (value))
-
-/* X(dtype, storage type, to number, from number as T) */
-#define DTYPES(X)                                               \
-    X(CORE_F64, double, PLAIN, (double))                        \
-    X(CORE_F32, float, PLAIN, (float))                          \
-    X(CORE_F16, uint16_t, math_f32_of_f16, math_f16_of_f32)     \
-    X(CORE_BF16, uint16_t, math_f32_of_bf16, math_bf16_of_f32)  \
-    X(CORE_F8E4M3, uint8_t, math_f32_of_e4m3, math_e4m3_of_f32) \
-    X(CORE_F8E5M2, uint8_t, math_f32_of_e5m2, math_e5m2_of_f32) \
-    X(CORE_I64, int64_t, PLAIN, TO_I64)                         \
-    X(CORE_I32, int32_t, PLAIN, TO_I32)                         \
-    X(CORE_I16, int16_t, PLAIN, TO_I16)                         \
-    X(CORE_I8, int8_t, PLAIN, TO_I8)                            \
-    X(CORE_U8, uint8_t, PLAIN, TO_U8)                           \
-    X(CORE_BOOL, uint8_t, TRUTH, TRUTH)
-
-#define GET_CASE(DTYPE, STORED, FROM, TO)                     \
-    case DTYPE: {                                             \
-        const STORED *source = from;                          \
-        if (stride == 1) {                                    \
-            MATH_LOOP for (int64_t i = 0; i < n; i++) to[i] = \
-                INTO(to[i], FROM(source[i]));                 \
-            break;                                            \
-        }                                                     \
-        for (int64_t i = 0; i < n; i++)                       \
-            to[i] = INTO(to[i], FROM(source[i * stride]));    \
-        break;                                                \
+#define ROWS(NAME, TYPE, DTYPE)                                               \
+    void cpu_get_##NAME(TYPE *to, core_dtype dtype, const void *from,         \
+                        int64_t stride, int64_t n)                            \
+    {                                                                         \
+        blocks()->load(DTYPE, to, dtype, from, stride *cpu_item_size(dtype),  \
+                       n);                                                    \
+    }                                                                         \
+    void cpu_put_##NAME(core_dtype dtype, void *to, int64_t stride,           \
+                        const TYPE *from, int64_t n)                          \
+    {                                                                         \
+        blocks()->store(dtype, to, stride *cpu_item_size(dtype), DTYPE, from, \
+                        n);                                                   \
     }
-#define PUT_CASE(DTYPE, STORED, FROM, TO)                                      \
-    case DTYPE: {                                                              \
-        STORED *target = to;                                                   \
-        if (stride == 1) {                                                     \
-            MATH_LOOP for (int64_t i = 0; i < n; i++) target[i] = TO(from[i]); \
-            break;                                                             \
-        }                                                                      \
-        for (int64_t i = 0; i < n; i++)                                        \
-            target[i * stride] = TO(from[i]);                                  \
-        break;                                                                 \
-    }
-
-#define ROWS(NAME, TYPE)                                              \
-    void cpu_get_##NAME(TYPE *to, core_dtype dtype, const void *from, \
-                        int64_t stride, int64_t n)                    \
-    {                                                                 \
-        switch (dtype) {                                              \
-            DTYPES(GET_CASE)                                          \
-        default:                                                      \
-            break;                                                    \
-        }                                                             \
-    }                                                                 \
-    void cpu_put_##NAME(core_dtype dtype, void *to, int64_t stride,   \
-                        const TYPE *from, int64_t n)                  \
-    {                                                                 \
-        switch (dtype) {                                              \
-            DTYPES(PUT_CASE)                                          \
-        default:                                                      \
-            break;                                                    \
-        }                                                             \
-    }
-CPU_COMPUTE_TYPES(ROWS)
+ROWS(f32, float, CORE_F32)
+ROWS(f64, double, CORE_F64)
+ROWS(i64, int64_t, CORE_I64)
 
 /* -------------------------------------------------------------- copies -- */
 
@@ -112,59 +55,34 @@ typedef struct copy {
     int64_t n, to_stride, from_stride; /* of a row */
 } copy;
 
-#define SAME_CASE(SIZE, TYPE)                                \
-    case SIZE: {                                             \
-        TYPE *target = (TYPE *)to;                           \
-        const TYPE *source = (const TYPE *)from;             \
-        for (int64_t i = 0; i < n; i++)                      \
-            target[i * to_stride] = source[i * from_stride]; \
-        break;                                               \
-    }
-
-static void copy_same(uint32_t size, char *to, int64_t to_stride,
-                      const char *from, int64_t from_stride, int64_t n)
-{
-    if (to_stride == 1 && from_stride == 1) {
-        memcpy(to, from, (size_t)n * size);
-        return;
-    }
-    switch (size) {
-        SAME_CASE(1, uint8_t)
-        SAME_CASE(2, uint16_t)
-        SAME_CASE(4, uint32_t)
-        SAME_CASE(8, uint64_t)
-    }
-}
-
-/* Converts through a small buffer of the wider of the two compute types. */
-static void copy_converted(const copy *c, char *to, const char *from)
+/* Both sides strided: in dense blocks. */
+static void copy_blocks(const copy *c, char *to, int64_t to_step,
+                        const char *from, int64_t from_step)
 {
     enum { STEP = 256 };
-    union {
-        float f32[STEP];
-        double f64[STEP];
-        int64_t i64[STEP];
-    } number;
-    core_dtype through = cpu_compute_dtype(c->from_dtype);
-    int64_t from_step = c->from_stride * cpu_item_size(c->from_dtype);
-    int64_t to_step = c->to_stride * cpu_item_size(c->to_dtype);
+    _Alignas(64) char block[STEP * 8];
 
     for (int64_t i = 0; i < c->n; i += STEP) {
         int64_t n = c->n - i < STEP ? c->n - i : STEP;
-        const char *source = from + i * from_step;
-        char *target = to + i * to_step;
 
-        if (through == CORE_F32) {
-            cpu_get_f32(number.f32, c->from_dtype, source, c->from_stride, n);
-            cpu_put_f32(c->to_dtype, target, c->to_stride, number.f32, n);
-        } else if (through == CORE_F64) {
-            cpu_get_f64(number.f64, c->from_dtype, source, c->from_stride, n);
-            cpu_put_f64(c->to_dtype, target, c->to_stride, number.f64, n);
-        } else {
-            cpu_get_i64(number.i64, c->from_dtype, source, c->from_stride, n);
-            cpu_put_i64(c->to_dtype, target, c->to_stride, number.i64, n);
-        }
+        blocks()->gather(block, from + i * from_step, from_step,
+                         cpu_item_size(c->from_dtype), n);
+        blocks()->store(c->to_dtype, to + i * to_step, to_step, c->from_dtype,
+                        block, n);
     }
+}
+
+static void copy_row(const copy *c, char *to, const char *from)
+{
+    int64_t from_step = c->from_stride * cpu_item_size(c->from_dtype);
+    int64_t to_step = c->to_stride * cpu_item_size(c->to_dtype);
+
+    if (c->to_stride == 1)
+        blocks()->load(c->to_dtype, to, c->from_dtype, from, from_step, c->n);
+    else if (c->from_stride == 1)
+        blocks()->store(c->to_dtype, to, to_step, c->from_dtype, from, c->n);
+    else
+        copy_blocks(c, to, to_step, from, from_step);
 }
 
 static void copy_rows(void *context, int64_t begin, int64_t end)
@@ -183,11 +101,7 @@ static void copy_rows(void *context, int64_t begin, int64_t end)
             to += index * c->to_strides[d];
             from += index * c->from_strides[d];
         }
-        if (c->to_dtype == c->from_dtype)
-            copy_same(to_size, c->to + to * to_size, c->to_stride,
-                      c->from + from * from_size, c->from_stride, c->n);
-        else
-            copy_converted(c, c->to + to * to_size, c->from + from * from_size);
+        copy_row(c, c->to + to * to_size, c->from + from * from_size);
     }
 }
 
@@ -254,6 +168,13 @@ void cpu_view_fill(const core_view *to, const core_value *number)
 
 /* ------------------------------------------------------- dense buffers -- */
 
+static core_status no_memory(int64_t count, int64_t size)
+{
+    return cpu_error(CORE_ERROR_OUT_OF_MEMORY,
+                     "no host memory for %lld temporary elements of %lld bytes",
+                     (long long)count, (long long)size);
+}
+
 void *cpu_allocate(int64_t count, int64_t size)
 {
     void *memory = NULL;
@@ -261,10 +182,34 @@ void *cpu_allocate(int64_t count, int64_t size)
     if (count >= 0 && count <= INT64_MAX / 2 / (size > 0 ? size : 1))
         memory = aligned_alloc(64, ((size_t)(count * size) + 64) / 64 * 64);
     if (!memory)
-        cpu_error(CORE_ERROR_OUT_OF_MEMORY,
-                  "no host memory for %lld temporary elements of %lld bytes",
-                  (long long)count, (long long)size);
+        no_memory(count, size);
     return memory;
+}
+
+core_status cpu_rows_status(core_status status, int64_t n)
+{
+    if (status != CORE_OK)
+        cpu_error(status, "no host memory for rows of %lld elements",
+                  (long long)n);
+    return status;
+}
+
+void *cpu_scratch_elements(int64_t count, int64_t size)
+{
+    void *memory = NULL;
+
+    if (count >= 0 && count <= INT64_MAX / 2 / (size > 0 ? size : 1))
+        memory = cpu_scratch_take(count * size);
+    if (!memory)
+        no_memory(count, size);
+    return memory;
+}
+
+static core_status dense_allocate(cpu_dense *out, int64_t count)
+{
+    out->owned = cpu_scratch_elements(count, cpu_item_size(out->dtype));
+    out->data = out->owned;
+    return out->owned ? CORE_OK : CORE_ERROR_OUT_OF_MEMORY;
 }
 
 /* Row-major strides. */
@@ -289,12 +234,10 @@ core_status cpu_dense_open(const core_view *view, core_dtype dtype,
         out->view = NULL;
         return CORE_OK;
     }
-    out->owned = cpu_allocate(view->numel, cpu_item_size(dtype));
-    out->data = out->owned;
-    if (!out->owned) {
-        out->view = NULL;
+    out->view = NULL;
+    if (dense_allocate(out, view->numel) != CORE_OK)
         return CORE_ERROR_OUT_OF_MEMORY;
-    }
+    out->view = view;
     return CORE_OK;
 }
 
@@ -331,9 +274,7 @@ core_status cpu_dense_or(const core_view *view, core_dtype dtype, int64_t count,
     if (view)
         return cpu_dense_read(view, dtype, out);
     *out = (cpu_dense){.dtype = dtype};
-    out->owned = cpu_allocate(count, cpu_item_size(dtype));
-    out->data = out->owned;
-    if (!out->owned)
+    if (dense_allocate(out, count) != CORE_OK)
         return CORE_ERROR_OUT_OF_MEMORY;
     cpu_copy(dtype, out->data, &one, CORE_F64, &value, &none, 1, &count);
     return CORE_OK;
@@ -397,7 +338,7 @@ void cpu_dense_write(cpu_dense *dense)
 
 void cpu_dense_close(cpu_dense *dense)
 {
-    free(dense->owned);
+    cpu_scratch_give(dense->owned);
     *dense = (cpu_dense){0};
 }
 

@@ -146,6 +146,14 @@ static inline core_dtype cpu_compute_dtype(core_dtype dtype)
                : CORE_I64;
 }
 
+/* Tests whether two views are dense f16 or bf16, of the same dtype: they can be
+ * converted in parts, where they are used. */
+static inline bool cpu_are_halves(const core_view *a, const core_view *b)
+{
+    return (a->dtype == CORE_F16 || a->dtype == CORE_BF16) &&
+           b->dtype == a->dtype && (a->flags & b->flags & CORE_VIEW_CONTIGUOUS);
+}
+
 /* Integers wrap around. */
 #define CPU_ARITHMETIC(NAME, TYPE, WORD)              \
     static inline TYPE cpu_add_##NAME(TYPE a, TYPE b) \
@@ -187,7 +195,7 @@ CPU_ARITHMETIC(i64, int64_t, uint64_t)
 
 typedef struct cpu_dense {
     void *data;            /* NULL if the view was */
-    void *owned;           /* to be freed, or NULL */
+    void *owned;           /* of scratch.h, or NULL */
     const core_view *view; /* to be written back to, or NULL */
     core_dtype dtype;
 } cpu_dense;
@@ -247,6 +255,13 @@ static inline void cpu_move(void *to, const void *from, int64_t n)
 /* Allocates count elements of size bytes, at least one; reports an error if it
  * returns NULL. */
 void *cpu_allocate(int64_t count, int64_t size);
+
+/* The same for memory of scratch.h. */
+void *cpu_scratch_elements(int64_t count, int64_t size);
+
+/* Reports the status of tasks that needed memory for rows of n elements: a
+ * worker's error message belongs to another thread. */
+core_status cpu_rows_status(core_status status, int64_t n);
 
 /* Copies and converts, strides in elements. */
 void cpu_copy(core_dtype to_dtype, void *to, const int64_t *to_strides,

@@ -16,7 +16,8 @@ class Operator:
     cost        0 for an addition to 6: how early a loop is split in threads
     setup       declarations before the loop, of names that expressions use
     wrap        the bits are right whether the type is signed or not
-    halves      so common with bf16 that it has separate code on the CPU
+    halves      so common with bf16 that it has separate code on the CPU; or
+                the expression of that code, from bits to bits
     beyond      (limit, expression): f32 elements beyond the limit take this
                 expression where the backend's own function ends there
     special     number of arguments of special(…)
@@ -60,8 +61,10 @@ def compare(name, operator):
 
 # ------------------------------------------------------------- arithmetic --
 
-op("abs", 1, {"F": "abs@(a)", "I": "(T)(a < 0 ? -a : a)"})
-op("neg", 1, {"F": "-a", "I": "(T)-a"}, wrap=True)
+op("abs", 1, {"F": "abs@(a)", "I": "(T)(a < 0 ? -a : a)"},
+   halves="a & 0x7fff")
+op("neg", 1, {"F": "-a", "I": "(T)-a"}, wrap=True,
+   halves="a ^ 0x8000")
 for name in "sign", "sgn":
     op(name, 1, {"F": "(T)((a > 0) - (a < 0))",
                  "I": "(T)((a > 0) - (a < 0))", "B": "a"})
@@ -76,8 +79,8 @@ op("round.decimals", 1,
          "const T scale = (T)math_power_of_ten(up ? q->i[0] : -q->i[0]);")
 unary("frac", "a - trunc@(a)")
 unary("reciprocal", "1 / a")
-unary("sqrt", "sqrt@(a)")
-unary("rsqrt", "1 / sqrt@(a)")
+unary("sqrt", "sqrt@(a)", halves=True)
+unary("rsqrt", "1 / sqrt@(a)", halves=True)
 unary("deg2rad", "a * (T)0.017453292519943295")
 unary("rad2deg", "a * (T)57.29577951308232")
 
@@ -94,7 +97,7 @@ op("rsub.Tensor", 2,
     "I": ["(T)(b - a)", "(T)(b - p0 * a)"]}, wrap=True, **ALPHA)
 op("mul.Tensor", 2, {"F": "a * b", "I": "(T)(a * b)", "B": "a & b"},
    wrap=True, halves=True)
-op("div.Tensor", 2, {"F": "a / b"})
+op("div.Tensor", 2, {"F": "a / b"}, halves=True)
 op("div.Tensor_mode", 2,
    {"f64": ["a / b", "trunc@(a / b)", "floor_divide@(a, b)"],
     "f32": ["a / b", "trunc@(a / b)", "floor_divide@(a, b)",
@@ -124,8 +127,10 @@ op("heaviside", 2, {"F": "a == 0 ? b : (T)(a > 0)",
                     "I": "a == 0 ? b : (T)(a > 0)", "B": "a | b"})
 MAXIMUM = "(a > b || a != a) ? a : b"
 MINIMUM = "(a < b || a != a) ? a : b"
-op("maximum", 2, {"F": MAXIMUM, "I": "a > b ? a : b", "B": "a | b"})
-op("minimum", 2, {"F": MINIMUM, "I": "a < b ? a : b", "B": "a & b"})
+op("maximum", 2, {"F": MAXIMUM, "I": "a > b ? a : b", "B": "a | b"},
+   halves=True)
+op("minimum", 2, {"F": MINIMUM, "I": "a < b ? a : b", "B": "a & b"},
+   halves=True)
 op("fmax", 2, {"F": "(a > b || b != b) ? a : b", "I": "a > b ? a : b",
                "B": "a | b"})
 op("fmin", 2, {"F": "(a < b || b != b) ? a : b", "I": "a < b ? a : b",
@@ -133,7 +138,7 @@ op("fmin", 2, {"F": "(a < b || b != b) ? a : b", "I": "a < b ? a : b",
 op("lerp.Scalar", 2, {"F": "lerp@(a, b, p0)"}, parameters=[(2, 0)])
 op("lerp.Tensor", 3, {"F": "lerp@(a, b, c)"})
 op("addcmul", 3, {"F": "FMA@(p0 * b, c, a)", "I": "(T)(a + p0 * b * c)"},
-   parameters=[(3, 1)])
+   parameters=[(3, 1)], halves=True)
 op("addcdiv", 3, {"F": "FMA@(p0, b / c, a)"}, parameters=[(3, 1)])
 op("gcd", 2, {"I": "(T)gcd_i64(a, b)"}, cost=4)
 op("lcm", 2, {"I": "(T)lcm_i64(a, b)"}, cost=4)
@@ -175,7 +180,7 @@ op("masked_fill.Scalar", 2, {"W": "b ? fill : a"}, types=["W", "W", "bool"],
 BOUNDS = {"parameters": [(1, -INFINITY), (2, INFINITY)]}
 CLAMP = {"F": "clamp@(a, p0, p1)", "I": "a < p0 ? (p0 < p1 ? p0 : p1) : "
                                         "a > p1 ? p1 : a"}
-op("clamp", 1, CLAMP, **BOUNDS)
+op("clamp", 1, CLAMP, halves=True, **BOUNDS)
 op("hardtanh", 1, CLAMP, parameters=[(1, -1), (2, 1)])
 op("clamp_min.Tensor", 2, {"F": MAXIMUM, "I": "a > b ? a : b", "B": "a | b"})
 op("clamp_max.Tensor", 2, {"F": MINIMUM, "I": "a < b ? a : b", "B": "a & b"})
@@ -245,7 +250,7 @@ op("polygamma", 1, {"F": "(T)special((double)p0, (double)a)"}, cost=6,
 
 # ------------------------------------------------------------- activations --
 
-op("relu", 1, {"F": "a <= 0 ? 0 : a", "I": "a < 0 ? 0 : a"})
+op("relu", 1, {"F": "a <= 0 ? 0 : a", "I": "a < 0 ? 0 : a"}, halves=True)
 op("gelu", 1, {"F": ["gelu@(a)", "gelu_tanh@(a)"]}, choice="TANH", cost=2)
 unary("silu", "a * sigmoid@(a)", 1)
 unary("mish", "a * tanh_of_softplus@(a)", 2)

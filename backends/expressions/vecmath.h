@@ -574,10 +574,43 @@ MATH_LIBM(asinh)
 MATH_LIBM(acosh)
 MATH_LIBM(atanh)
 MATH_LIBM_2(fmod)
-MATH_LIBM_2(pow)
 MATH_LIBM_2(atan2)
 MATH_LIBM_2(hypot)
 MATH_LIBM_2(nextafter)
+
+MATH_INLINE double pow_f64(double x, double y)
+{
+    return pow(x, y);
+}
+
+#if defined(MATH_VECTOR_F64)
+/* In f64, whose rounding errors are small beside that of the result.  A sign
+ * remains if y is odd; numbers from 2^24 on are even. */
+MATH_INLINE float pow_f32(float a, float b)
+{
+    double x = (double)a, y = (double)b, most = __builtin_fabs(x);
+    double near = __builtin_fabs(y) < 0x1p25 ? y : 0, half = near * 0.5;
+    double whole = (near + MATH_ROUNDER_F64) - MATH_ROUNDER_F64;
+    double halved = (half + MATH_ROUNDER_F64) - MATH_ROUNDER_F64;
+    double p = exp_f64(y * log_f64(most)), other;
+
+    other = y == y ? 1 : p;
+    p = most == 1 ? other : p;
+    p = x == 1 ? 1 : p;
+    p = y == 0 ? 1 : p;
+    other = halved != half ? __builtin_copysign(p, x) : p;
+    p = whole == near ? other : p;
+    other = whole != near ? __builtin_nan("") : p;
+    other = most < __builtin_inf() ? other : p;
+    p = x < 0 ? other : p;
+    return (float)p;
+}
+#else
+MATH_INLINE float pow_f32(float x, float y)
+{
+    return powf(x, y);
+}
+#endif
 
 /* The same among the values of a narrower type, such as a and b.  one: its
  * lowest bit in an f32; smallest: its spacing below `normal`. */

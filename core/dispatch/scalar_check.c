@@ -56,20 +56,26 @@ core_status core__number_check_whole(const core_operator *op, const char *name,
         number->u.f, core__dtype_name(dtype));
 }
 
-core_status core__numbers_check(const core_operator *op, const core_value *args,
-                                uint32_t nargs, core_device *device,
-                                core_dtype result, core_dtype compute)
+/* Apart from the caller, which rarely needs the large struct. */
+static core_status __attribute__((noinline))
+infer(const core_operator *op, const core_value *args, uint32_t nargs,
+      core_device *device, core_dtype result)
 {
     core__inference inference = {.op = (core_operator *)op,
                                  .args = args,
                                  .nargs = nargs,
                                  .device = device};
 
+    inference.results[0].dtype = result;
+    return op->data->infer(&inference);
+}
+
+core_status core__numbers_check(const core_operator *op, const core_value *args,
+                                uint32_t nargs, core_device *device,
+                                core_dtype result, core_dtype compute)
+{
     if (op->data->integral_alpha)
         CORE_TRY(core__number_check_whole(
             op, "alpha", &args[op->data->integral_alpha], compute));
-    if (!op->data->infer)
-        return CORE_OK;
-    inference.results[0].dtype = result;
-    return op->data->infer(&inference);
+    return op->data->infer ? infer(op, args, nargs, device, result) : CORE_OK;
 }

@@ -195,6 +195,7 @@ void bench_dispatch(void); /* a part of micro */
 void bench_tensors(void);  /* another part */
 void bench_autograd(void);
 void bench_train(void);
+void bench_recurrent(uint32_t threads); /* a part of train */
 void bench_amp(void);
 void bench_linear(void);
 void bench_compile(void);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Training steps: two perceptrons and a transformer block. */
+/* Training steps: two perceptrons, a transformer block and an LSTM. */
 
 #include "models.h"
 
@@ -94,6 +94,7 @@ void bench_train(void)
         mlp(threads);
         tiny(threads);
         transformer(threads);
+        bench_recurrent(threads);
     }
     must(core_threads_set(1));
 }

@@ -4,11 +4,11 @@
 /* The convolutions of conv.h in bf16, as products of bf16.h.  Columns are bf16,
  * or f32 if they are summed; every result is rounded once. */
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "bf16/bf16.h"
 #include "conv.h"
+#include "runtime/scratch.h"
 #include "runtime/thread_pool.h"
 
 #define T_PASTE(name, suffix) name##_##suffix
@@ -56,7 +56,7 @@ static void fail(job *j, core_status status)
 
 static void *scratch(job *j, int64_t count, int64_t size)
 {
-    void *memory = cpu_allocate(count, size);
+    void *memory = cpu_scratch_elements(count, size);
 
     if (!memory)
         fail(j, CORE_ERROR_OUT_OF_MEMORY);
@@ -113,7 +113,7 @@ static void forward_task(void *context, int64_t begin, int64_t end)
     for (int64_t item = begin; item < end && columns; item++)
         forward_tile(j, item / tiles / g->groups, item / tiles % g->groups,
                      item % tiles * g->tile, columns);
-    free(columns);
+    cpu_scratch_give(columns);
 }
 
 core_status conv_forward_bf16(const conv_geometry *g, const uint16_t *x,
@@ -191,7 +191,7 @@ static void input_task(void *context, int64_t begin, int64_t end)
         input_block(j, item / j->blocks / g->groups,
                     item / j->blocks % g->groups, item % j->blocks * j->block,
                     sums, sums + size);
-    free(sums);
+    cpu_scratch_give(sums);
 }
 
 core_status conv_input_bf16(const conv_geometry *g, const uint16_t *gy,
@@ -268,7 +268,7 @@ static void weight_task(void *context, int64_t begin, int64_t end)
         weight_block(j, item / j->blocks / g->groups,
                      item / j->blocks % g->groups, item % j->blocks * j->block,
                      columns);
-    free(columns);
+    cpu_scratch_give(columns);
 }
 
 core_status conv_weight_bf16(const conv_geometry *g, const uint16_t *x,
@@ -292,6 +292,6 @@ core_status conv_weight_bf16(const conv_geometry *g, const uint16_t *x,
         for (int64_t i = 0; i < size; i++)
             j.gw[i] += j.gw[part * size + i];
     to_bf16(gw, j.gw, size);
-    free(j.gw);
+    cpu_scratch_give(j.gw);
     return j.status;
 }

@@ -14,9 +14,8 @@
 
 #include "conv_direct.h"
 
-#include <stdlib.h>
-
 #include "isa.h"
+#include "runtime/scratch.h"
 #include "runtime/thread_pool.h"
 
 enum {
@@ -136,7 +135,7 @@ static void fail(job *j)
 
 static float *scratch(job *j, int64_t count)
 {
-    float *memory = cpu_allocate(count, sizeof *memory);
+    float *memory = cpu_scratch_elements(count, sizeof *memory);
 
     if (!memory)
         fail(j);
@@ -214,7 +213,7 @@ static void pack_channels(const job *j, int64_t item, int64_t begin,
 
 static bool take_weight_taps(job *j)
 {
-    j->weight_taps = cpu_allocate(j->taps, sizeof *j->weight_taps);
+    j->weight_taps = cpu_scratch_elements(j->taps, sizeof *j->weight_taps);
     if (!j->weight_taps) {
         fail(j);
         return false;
@@ -321,7 +320,7 @@ static void take_rows(const job *j, const tile *t, float *to)
 static int64_t *offsets_of(job *j, int64_t more)
 {
     const conv_geometry *g = &j->g;
-    int64_t *offsets = cpu_allocate(j->taps + more, sizeof *offsets);
+    int64_t *offsets = cpu_scratch_elements(j->taps + more, sizeof *offsets);
     int64_t plane = g->kernel[1] * g->kernel[2];
 
     if (!offsets)
@@ -422,8 +421,8 @@ static void forward_task(void *context, int64_t begin, int64_t end)
         take_rows(j, &t, rows);
         forward_tile(j, &t, rows, offsets, rows + rows_size(j));
     }
-    free(offsets);
-    free(rows);
+    cpu_scratch_give(offsets);
+    cpu_scratch_give(rows);
 }
 
 /* -------------------------------------------------------- few positions -- */
@@ -574,8 +573,8 @@ static core_status compute_few(job *j)
         cpu_epilogue_run(j->g.epilogue, image, 0, j->g.filters, 0,
                          j->g.out_size);
 done:
-    free(j->weight_taps);
-    free(j->packed);
+    cpu_scratch_give(j->weight_taps);
+    cpu_scratch_give(j->packed);
     return j->status;
 }
 
@@ -592,7 +591,7 @@ static core_status compute(job *j)
         return j->status;
     cpu_parallel_for(j->g.groups * j->blocks, 1, pack_weights, j);
     cpu_parallel_for(j->items, cpu_grain(j->items, work / 16), forward_task, j);
-    free(j->packed);
+    cpu_scratch_give(j->packed);
     return j->status;
 }
 
@@ -814,9 +813,9 @@ static void weight_task(void *context, int64_t begin, int64_t end)
             }
         }
     }
-    free(workspace.sums);
-    free(workspace.offsets);
-    free(workspace.rows);
+    cpu_scratch_give(workspace.sums);
+    cpu_scratch_give(workspace.offsets);
+    cpu_scratch_give(workspace.rows);
 }
 
 static void rows_task(void *context, int64_t begin, int64_t end)
@@ -836,7 +835,7 @@ static void take_all_rows(job *j)
     if (rows_size(j) > ROWS_MOST / j->items)
         return;
     j->rows_of_all =
-        cpu_allocate(j->items * rows_size(j), sizeof *j->rows_of_all);
+        cpu_scratch_elements(j->items * rows_size(j), sizeof *j->rows_of_all);
     if (j->rows_of_all)
         cpu_parallel_for(j->items, cpu_grain(j->items, rows_size(j)), rows_task,
                          j);
@@ -863,9 +862,9 @@ core_status conv_direct_weight(const conv_geometry *g, const conv_operand *x,
     if (j.status == CORE_OK && j.parts > 1)
         cpu_parallel_for(g->groups * j.blocks, 1, add_parts, &j);
 done:
-    free(j.weight_taps);
-    free(j.rows_of_all);
-    free(j.packed);
+    cpu_scratch_give(j.weight_taps);
+    cpu_scratch_give(j.rows_of_all);
+    cpu_scratch_give(j.packed);
     return j.status;
 }
 

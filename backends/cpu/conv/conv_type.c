@@ -6,9 +6,8 @@
 
 #include "conv.h"
 
-#include <stdlib.h>
-
 #include "gemm/blas.h"
+#include "runtime/scratch.h"
 #include "runtime/thread_pool.h"
 
 void conv_geometry_finish(conv_geometry *g)

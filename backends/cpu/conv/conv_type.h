@@ -19,7 +19,7 @@ typedef struct T(conv_job) {
 
 static TYPE *T(scratch)(T(conv_job) * job, int64_t count)
 {
-    TYPE *memory = cpu_allocate(count, sizeof(TYPE));
+    TYPE *memory = cpu_scratch_elements(count, sizeof(TYPE));
 
     if (!memory)
         __atomic_store_n(&job->status, CORE_ERROR_OUT_OF_MEMORY,
@@ -67,7 +67,7 @@ static void T(forward_task)(void *context, int64_t begin, int64_t end)
         T(forward_tile)
     (job, item / tiles / g->groups, item / tiles % g->groups,
      item % tiles * g->tile, columns);
-    free(columns);
+    cpu_scratch_give(columns);
 }
 
 core_status T(conv_forward)(const conv_geometry *g, const TYPE *x,
@@ -129,7 +129,7 @@ static void T(input_task)(void *context, int64_t begin, int64_t end)
         T(input_block)
     (job, item / job->blocks / g->groups, item / job->blocks % g->groups,
      item % job->blocks * job->block, columns);
-    free(columns);
+    cpu_scratch_give(columns);
 }
 
 core_status T(conv_input)(const conv_geometry *g, const TYPE *gy, const TYPE *w,
@@ -197,7 +197,7 @@ static void T(weight_task)(void *context, int64_t begin, int64_t end)
         T(weight_block)
     (job, item / job->blocks / g->groups, item / job->blocks % g->groups,
      item % job->blocks * job->block, columns);
-    free(columns);
+    cpu_scratch_give(columns);
 }
 
 core_status T(conv_weight)(const conv_geometry *g, const TYPE *x,
@@ -229,6 +229,6 @@ core_status T(conv_weight)(const conv_geometry *g, const TYPE *x,
     for (int64_t part = 1; part < job.parts; part++)
         for (int64_t i = 0; i < size; i++)
             gw[i] += sums[(part - 1) * size + i];
-    free(sums);
+    cpu_scratch_give(sums);
     return job.status;
 }

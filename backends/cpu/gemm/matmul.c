@@ -8,12 +8,13 @@
  * is 1), and packed otherwise; f16 and bf16 are computed in f32 and rounded
  * once.  If the machine has bf16 instructions, bf16.h computes those. */
 
-#include <stdlib.h>
-
 #include "bf16/bf16.h"
+#include "bf16_rows.h"
 #include "blas.h"
 #include "codegen/epilogue.h"
 #include "gemm.h"
+#include "isa.h"
+#include "runtime/scratch.h"
 #include "runtime/thread_pool.h"
 #include "tables.h"
 #include "view.h"
@@ -114,7 +115,7 @@ static core_status operand_prepare(matrix *x, core_dtype dtype, int64_t batch,
         if (*out_transpose)
             return CORE_OK;
     }
-    *out_owned = cpu_allocate(copies * to[0], cpu_item_size(dtype));
+    *out_owned = cpu_scratch_elements(copies * to[0], cpu_item_size(dtype));
     if (!*out_owned)
         return CORE_ERROR_OUT_OF_MEMORY;
     cpu_copy(dtype, *out_owned, to, x->dtype, x->data, from, 3, sizes);
@@ -313,6 +314,107 @@ static core_status product_bf16(const product *p)
     return p->batch > 0 ? cpu_bf16_multiply(&pairs) : CORE_OK;
 }
 
+/* --------------------------------------- of bf16 matrices and a vector -- */
+
+enum { VECTOR_ROWS = 64 /* of a task */ };
+
+typedef struct vector_product {
+    const product *p;
+    cpu_bf16_rows rows;
+    float *x; /* all of the batch */
+    int64_t blocks;
+} vector_product;
+
+static cpu_bf16_rows bf16_rows(void)
+{
+#ifdef CPU_X86_ISA
+    if (CPU_ISA_COMPILED(cpu_isa) == CPU_ISA_AVX512)
+        return cpu_bf16_rows_avx512;
+    if (CPU_ISA_COMPILED(cpu_isa) == CPU_ISA_AVX2)
+        return cpu_bf16_rows_avx2;
+#endif
+    return cpu_bf16_rows_baseline;
+}
+
+/* Makes B the vector; tests whether the rows of A are dense. */
+static bool product_is_vector(product *p)
+{
+    if (p->n != 1 && p->m == 1) {
+        matrix a = p->a;
+
+        p->a = transposed(p->b);
+        p->b = transposed(a);
+        p->c = transposed(p->c);
+        p->s = transposed(p->s);
+        p->m = p->n;
+        p->n = 1;
+    }
+    return p->n == 1 && p->a.dtype == CORE_BF16 && p->dtype == CORE_F32 &&
+           !p->sum_batches && p->a.column_stride == 1 && p->k > 0;
+}
+
+/* alpha y + beta S for some rows. */
+static void vector_finish(const product *p, int64_t batch, int64_t row,
+                          int64_t rows, float *y)
+{
+    const matrix *c = &p->c, *s = &p->s;
+    float sum[VECTOR_ROWS];
+
+    for (int64_t i = 0; i < rows; i++)
+        y[i] *= p->alpha.f32;
+    if (s->data)
+        cpu_get_f32(sum, s->dtype,
+                    s->data + (batch * s->batch_stride + row * s->row_stride) *
+                                  cpu_item_size(s->dtype),
+                    s->row_stride, rows);
+    for (int64_t i = 0; s->data && i < rows; i++)
+        y[i] += p->beta.f32 * sum[i];
+    cpu_put_f32(c->dtype,
+                c->data + (batch * c->batch_stride + row * c->row_stride) *
+                              cpu_item_size(c->dtype),
+                c->row_stride, y, rows);
+}
+
+static void vector_task(void *context, int64_t begin, int64_t end)
+{
+    const vector_product *v = context;
+    const product *p = v->p;
+
+    for (int64_t item = begin; item < end; item++) {
+        int64_t batch = item / v->blocks;
+        int64_t row = item % v->blocks * VECTOR_ROWS, rows = p->m - row;
+        const uint16_t *a = (const uint16_t *)p->a.data;
+        float y[VECTOR_ROWS];
+
+        rows = rows < VECTOR_ROWS ? rows : VECTOR_ROWS;
+        v->rows(a + batch * p->a.batch_stride + row * p->a.row_stride,
+                p->a.row_stride, v->x + batch * p->k, p->k, rows, y);
+        vector_finish(p, batch, row, rows, y);
+    }
+}
+
+static core_status product_vector(const product *p)
+{
+    vector_product v = {
+        .p = p, .rows = bf16_rows(), .blocks = divide_up(p->m, VECTOR_ROWS)};
+    int64_t items = p->batch * v.blocks;
+
+    if (items == 0)
+        return CORE_OK;
+    v.x = cpu_scratch_elements(p->batch * p->k, (int64_t)sizeof *v.x);
+    if (!v.x)
+        return CORE_ERROR_OUT_OF_MEMORY;
+    for (int64_t i = 0; i < p->batch; i++)
+        cpu_get_f32(v.x + i * p->k, p->b.dtype,
+                    p->b.data +
+                        i * p->b.batch_stride * cpu_item_size(p->b.dtype),
+                    p->b.row_stride, p->k);
+    cpu_parallel_for(items, cpu_grain(items, VECTOR_ROWS * p->k), vector_task,
+                     &v);
+    cpu_scratch_give(v.x);
+    return CORE_OK;
+}
+
 /* ----------------------------------------------------------- of others -- */
 
 /* Computes C in separate memory if it is not row-major in the compute type, and
@@ -328,7 +430,8 @@ static core_status product_run(product *p)
     int64_t strides[3] = {c.batch_stride, c.row_stride, c.column_stride};
 
     if (c.dtype != p->dtype || !row_major(&c, &p->c.row_stride)) {
-        owned_c = cpu_allocate(batches * dense[0], cpu_item_size(p->dtype));
+        owned_c =
+            cpu_scratch_elements(batches * dense[0], cpu_item_size(p->dtype));
         status = owned_c ? CORE_OK : CORE_ERROR_OUT_OF_MEMORY;
         if (status != CORE_OK)
             goto done;
@@ -347,9 +450,9 @@ static core_status product_run(product *p)
     if (owned_c)
         cpu_copy(c.dtype, c.data, strides, p->dtype, owned_c, dense, 3, sizes);
 done:
-    free(owned_a);
-    free(owned_b);
-    free(owned_c);
+    cpu_scratch_give(owned_a);
+    cpu_scratch_give(owned_b);
+    cpu_scratch_give(owned_c);
     return status;
 }
 
@@ -442,6 +545,8 @@ static core_status multiply(const core_call *call, const core_view *self,
         take_epilogue(&p);
         return product_bf16(&p);
     }
+    if (product_is_vector(&p))
+        return product_vector(&p);
     product_orient(&p);
     if (p.c.dtype == p.dtype)
         take_epilogue(&p);

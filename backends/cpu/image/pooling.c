@@ -189,6 +189,13 @@ static void pooling_close(pooling *job)
             return (WIDE)job->divisor;                                         \
         return (WIDE)(d->extent * h->extent * w->extent);                      \
     }                                                                          \
+    static TYPE average_##NAME(const pooling *job, const TYPE *x,              \
+                               const window *d, const window *h,               \
+                               const window *w)                                \
+    {                                                                          \
+        return (TYPE)(box_sum_##NAME(job, x, d, h, w) /                        \
+                      divisor_##NAME(job, d, h, w));                           \
+    }                                                                          \
     static void max_task_##NAME(void *context, int64_t begin, int64_t end)     \
     {                                                                          \
         const pooling *job = context;                                          \
@@ -206,20 +213,15 @@ static void pooling_close(pooling *job)
     static void average_task_##NAME(void *context, int64_t begin, int64_t end) \
     {                                                                          \
         const pooling *job = context;                                          \
-        TYPE *y = job->y.data;                                                 \
-        for (int64_t at = begin * job->out_size; at < end * job->out_size;     \
-             at++) {                                                           \
-            int64_t o = at % job->out_size, plane = at / job->out_size;        \
-            int64_t w = o % job->out[2], h = o / job->out[2] % job->out[1];    \
-            const window *d = &job->windows[0][o / job->out[2] / job->out[1]]; \
-            y[at] =                                                            \
-                (TYPE)(box_sum_##NAME(                                         \
-                           job,                                                \
-                           (const TYPE *)job->x.data + plane * job->in_size,   \
-                           d, &job->windows[1][h], &job->windows[2][w]) /      \
-                       divisor_##NAME(job, d, &job->windows[1][h],             \
-                                      &job->windows[2][w]));                   \
-        }                                                                      \
+        TYPE *y = (TYPE *)job->y.data + begin * job->out_size;                 \
+        const TYPE *x = (const TYPE *)job->x.data + begin * job->in_size;      \
+        for (int64_t n = begin; n < end; n++, x += job->in_size)               \
+            for (int64_t d = 0; d < job->out[0]; d++)                          \
+                for (int64_t h = 0; h < job->out[1]; h++)                      \
+                    for (int64_t w = 0; w < job->out[2]; w++)                  \
+                        *y++ = average_##NAME(job, x, &job->windows[0][d],     \
+                                              &job->windows[1][h],             \
+                                              &job->windows[2][w]);            \
     }                                                                          \
     static void max_gradient_##NAME(void *context, int64_t begin, int64_t end) \
     {                                                                          \

@@ -57,6 +57,39 @@ static core_status index_read(const core_call *call, index_job *job,
 
 /* -------------------------------------------------------------- reading -- */
 
+/* Along the last dimension: single elements. */
+#define SELECT_ELEMENTS(SIZE, TYPE)                                   \
+    static void select_elements_##SIZE(void *context, int64_t begin,  \
+                                       int64_t end)                   \
+    {                                                                 \
+        index_job *job = context;                                     \
+        const int64_t *index = job->index.data;                       \
+        for (int64_t row = begin; row < end; row++) {                 \
+            const TYPE *from =                                        \
+                (const TYPE *)job->self.data + row * job->split.size; \
+            TYPE *to = (TYPE *)job->other.data + row * job->count;    \
+            for (int64_t i = 0; i < job->count; i++)                  \
+                to[i] = from[index[i]];                               \
+        }                                                             \
+    }
+SELECT_ELEMENTS(1, uint8_t)
+SELECT_ELEMENTS(2, uint16_t)
+SELECT_ELEMENTS(4, uint32_t)
+SELECT_ELEMENTS(8, uint64_t)
+
+static void select_elements(index_job *job)
+{
+    uint32_t size = cpu_item_size(job->dtype);
+    int64_t rows = job->split.outer;
+
+    cpu_parallel_for(rows, cpu_grain(rows, job->count),
+                     size == 1   ? select_elements_1
+                     : size == 2 ? select_elements_2
+                     : size == 4 ? select_elements_4
+                                 : select_elements_8,
+                     job);
+}
+
 static void select_task(void *context, int64_t begin, int64_t end)
 {
     index_job *job = context;
@@ -87,7 +120,9 @@ static core_status select_slices(core_call *call, const core_view *self,
         status = cpu_dense_open(result, job.dtype, &job.other);
     if (status != CORE_OK)
         goto done;
-    if (result->numel > 0)
+    if (result->numel > 0 && job.split.inner == 1 && job.split.outer > 1)
+        select_elements(&job);
+    else if (result->numel > 0)
         cpu_parallel_for(slices, cpu_grain(slices, job.split.inner + 2),
                          select_task, &job);
     cpu_dense_write(&job.other);
@@ -220,10 +255,6 @@ static void write_task(void *context, int64_t begin, int64_t end)
             for (int64_t i = 0; i < job->count; i++, from += inner) {        \
                 TYPE *row = to + index[i] * inner;                           \
                 TYPE alpha = job->alpha.NAME;                                \
-                if (index[i] == job->ignored)                                \
-                    continue;                                                \
-                if (job->scale)                                              \
-                    alpha = (TYPE)job->scale[index[i]];                      \
                 for (int64_t j = 0; j < at.width; j++)                       \
                     row[j] = cpu_add_##NAME(row[j],                          \
                                             cpu_mul_##NAME(alpha, from[j])); \
@@ -363,6 +394,94 @@ static core_status frequencies(const index_job *job, double **out)
     return CORE_OK;
 }
 
+/* embedding's gradient: the sum of the rows of each index, in their order. */
+typedef struct row_sums {
+    const index_job *job;
+    const int64_t *first; /* per index, where its rows begin in `rows` */
+    const int64_t *rows;
+} row_sums;
+
+enum { PART = 1024 /* elements of a row that are summed at once */ };
+
+#define ROW_SUMS(NAME, TYPE, DTYPE)                                           \
+    static void sum_part_##NAME(const row_sums *s, int64_t index, int64_t at, \
+                                int64_t width, TYPE *sums)                    \
+    {                                                                         \
+        const index_job *job = s->job;                                        \
+        int64_t inner = job->split.inner, size = cpu_item_size(job->dtype);   \
+        TYPE scale = job->scale ? (TYPE)job->scale[index] : 1, row[PART];     \
+        memset(sums, 0, (size_t)width * sizeof *sums);                        \
+        for (int64_t q = s->first[index]; q < s->first[index + 1]; q++) {     \
+            const char *from = (const char *)job->other.data +                \
+                               (s->rows[q] * inner + at) * size;              \
+            const TYPE *x = (const TYPE *)(const void *)from;                 \
+            if (job->dtype != DTYPE) {                                        \
+                cpu_get_##NAME(row, job->dtype, from, 1, width);              \
+                x = row;                                                      \
+            }                                                                 \
+            for (int64_t j = 0; j < width; j++)                               \
+                sums[j] += scale * x[j];                                      \
+        }                                                                     \
+    }                                                                         \
+    static void sum_rows_##NAME(void *context, int64_t begin, int64_t end)    \
+    {                                                                         \
+        const row_sums *s = context;                                          \
+        const index_job *job = s->job;                                        \
+        int64_t inner = job->split.inner, size = cpu_item_size(job->dtype);   \
+        TYPE sums[PART];                                                      \
+        for (int64_t index = begin; index < end; index++) {                   \
+            char *to = (char *)job->self.data + index * inner * size;         \
+            bool empty = index == job->ignored ||                             \
+                         s->first[index] == s->first[index + 1];              \
+            if (empty)                                                        \
+                memset(to, 0, (size_t)(inner * size));                        \
+            for (int64_t at = 0; !empty && at < inner; at += PART) {          \
+                int64_t width = inner - at < PART ? inner - at : PART;        \
+                sum_part_##NAME(s, index, at, width, sums);                   \
+                cpu_put_##NAME(job->dtype, to + at * size, 1, sums, width);   \
+            }                                                                 \
+        }                                                                     \
+    }
+ROW_SUMS(f32, float, CORE_F32)
+ROW_SUMS(f64, double, CORE_F64)
+
+/* Sorts the rows of a gradient by their indices. */
+static void sort_rows(const index_job *job, int64_t *first, int64_t *rows)
+{
+    const int64_t *index = job->index.data;
+    int64_t size = job->split.size, sum = 0;
+
+    memset(first, 0, (size_t)(size + 1) * sizeof *first);
+    for (int64_t i = 0; i < job->count; i++)
+        first[index[i]]++;
+    for (int64_t k = 0; k <= size; k++) {
+        sum += first[k];
+        first[k] = sum;
+    }
+    for (int64_t i = job->count; i-- > 0;)
+        rows[--first[index[i]]] = i;
+}
+
+static core_status sum_rows(const index_job *job)
+{
+    int64_t size = job->split.size, inner = job->split.inner;
+    int64_t cost = inner * (job->count + size);
+    int64_t *first = cpu_allocate(size + 1 + job->count, sizeof *first);
+    row_sums sums = {job, first, first + size + 1};
+
+    if (!first)
+        return CORE_ERROR_OUT_OF_MEMORY;
+    sort_rows(job, first, first + size + 1);
+    if (cost > 0)
+        cpu_parallel_for(size, cpu_grain(size, cost / size),
+                         cpu_compute_dtype(job->dtype) == CORE_F32
+                             ? sum_rows_f32
+                             : sum_rows_f64,
+                         &sums);
+    free(first);
+    return CORE_OK;
+}
+
 /* embedding_dense_backward(grad_output, indices, num_weights, padding_idx,
  * scale_grad_by_freq) */
 static core_status launch_gradient(core_call *call, const core_value *args,
@@ -382,6 +501,8 @@ static core_status launch_gradient(core_call *call, const core_value *args,
     job.ignored = cpu_int(&args[3]);
     if (status == CORE_OK && cpu_int(&args[4]))
         status = frequencies(&job, &scale);
+    if (grad->dtype == result->dtype)
+        job.dtype = grad->dtype;
     if (status == CORE_OK)
         status = cpu_dense_read(grad, job.dtype, &job.other);
     if (status == CORE_OK)
@@ -389,13 +510,9 @@ static core_status launch_gradient(core_call *call, const core_value *args,
     if (status != CORE_OK)
         goto done;
     job.scale = scale;
-    if (job.dtype == CORE_F32)
-        job.alpha.f32 = 1;
-    else
-        job.alpha.f64 = 1;
-    memset(job.self.data, 0, (size_t)result->numel * cpu_item_size(job.dtype));
-    run_columns(&job, add_task(job.dtype));
-    cpu_dense_write(&job.self);
+    status = sum_rows(&job);
+    if (status == CORE_OK)
+        cpu_dense_write(&job.self);
 done:
     free(scale);
     index_close(&job);

@@ -51,15 +51,16 @@ static const int64_t *indices_at(gather_job *job, const char *from,
 {
     int64_t size = cpu_line_size(job->full, job->dim);
     const int64_t *index = (const int64_t *)(const void *)from;
-    bool wrong = false;
+    uint64_t signs = 0; /* of what is negative for an index out of range */
 
     if (job->index->dtype != CORE_I64 || stride != 1) {
         cpu_get_i64(memory, job->index->dtype, from, stride, n);
         index = memory;
     }
     for (int64_t i = 0; i < n; i++)
-        wrong |= (uint64_t)index[i] >= (uint64_t)size;
-    for (int64_t i = 0; wrong && i < n; i++)
+        signs |=
+            (uint64_t)index[i] | ((uint64_t)(size - 1) - (uint64_t)index[i]);
+    for (int64_t i = 0; signs >> 63 && i < n; i++)
         if ((uint64_t)index[i] >= (uint64_t)size) {
             bad_index(job, index[i]);
             return NULL;
@@ -105,7 +106,10 @@ static const int64_t *indices_read(gather_job *job, const void *line,
                 index = indices_read(job, indices, i, m, memory);         \
                 if (!index)                                               \
                     return;                                               \
-                for (int64_t k = 0; k < m; k++)                           \
+                bool dense = full_stride == 1 && indexed_stride == 1;     \
+                for (int64_t k = 0; dense && k < m; k++)                  \
+                    to[i + k] = from[index[k]];                           \
+                for (int64_t k = 0; !dense && k < m; k++)                 \
                     to[(i + k) * indexed_stride] =                        \
                         from[index[k] * full_stride];                     \
             }                                                             \
@@ -196,7 +200,10 @@ static inline float number_f32(const core_value *value)
                                int32_t *count, const int64_t *index,         \
                                const TYPE *source, int64_t n)                \
     {                                                                        \
-        for (int64_t k = 0; k < n; k++) {                                    \
+        bool adds = job->reduction == REDUCE_SUM && job->include_self;       \
+        for (int64_t k = 0; adds && k < n; k++)                              \
+            row[index[k]] = cpu_add_##NAME(row[index[k]], source[k]);        \
+        for (int64_t k = 0; !adds && k < n; k++) {                           \
             TYPE *to = row + index[k], from = source[k];                     \
             if (count[index[k]]++ == 0 && !job->include_self)                \
                 *to = from;                                                  \
@@ -381,7 +388,10 @@ static bool adds_in_place(const gather_job *job)
                     indices_read(job, indices, i, m, memory);                  \
                 if (!index)                                                    \
                     return;                                                    \
-                for (int64_t k = 0; k < m; k++) {                              \
+                bool dense = full_stride == 1 && indexed_stride == 1;          \
+                for (int64_t k = 0; dense && k < m; k++)                       \
+                    to[index[k]] = cpu_add_##NAME(to[index[k]], from[i + k]);  \
+                for (int64_t k = 0; !dense && k < m; k++) {                    \
                     TYPE *at = to + index[k] * full_stride;                    \
                     *at = cpu_add_##NAME(*at, from[(i + k) * indexed_stride]); \
                 }                                                              \

@@ -2,6 +2,7 @@
  * Copyright The libcore authors */
 
 #include "block.h"
+#include "block_table.h"
 
 #include <string.h>
 
@@ -376,6 +377,21 @@ uint64_t cpu_scalar_bits(const core_value *value, core_dtype dtype)
 
 /* -------------------------------------------------------------- strides -- */
 
+/* Of a few kilobytes, the C library copies with an instruction that is slow
+ * where source and target are not aligned alike. */
+static void copy_dense(char *to, const char *from, int64_t size)
+{
+    enum { LINE = 64, LEAST = 1024, MOST = 65536 };
+    int64_t at = 0;
+
+    for (; size >= LEAST && size <= MOST && at + 2 * LINE <= size;
+         at += 2 * LINE) {
+        memcpy(to + at, from + at, LINE);
+        memcpy(to + at + LINE, from + at + LINE, LINE);
+    }
+    memcpy(to + at, from + at, (size_t)(size - at));
+}
+
 #define MOVE(NAME, TYPE)                                                   \
     static void gather_##NAME(TYPE *to, const char *from, int64_t stride,  \
                               int64_t n)                                   \
@@ -401,6 +417,8 @@ uint64_t cpu_scalar_bits(const core_value *value, core_dtype dtype)
             every_##NAME(to, first, 3, n);                                 \
         else if (stride == 4 * (int64_t)sizeof(TYPE))                      \
             every_##NAME(to, first, 4, n);                                 \
+        else if (stride == -(int64_t)sizeof(TYPE))                         \
+            every_##NAME(to, first, -1, n);                                \
         else                                                               \
             gather_##NAME(to, from, stride, n);                            \
     }                                                                      \
@@ -437,7 +455,7 @@ void cpu_gather(void *to, const char *from, int64_t stride, uint32_t bytes,
                 int64_t n)
 {
     if (stride == (int64_t)bytes) {
-        memcpy(to, from, (size_t)n * bytes);
+        copy_dense(to, from, n * bytes);
         return;
     }
     if (stride == 0) {
@@ -476,7 +494,7 @@ void cpu_scatter(char *to, int64_t stride, const void *from, uint32_t bytes,
                  int64_t n)
 {
     if (stride == (int64_t)bytes) {
-        memcpy(to, from, (size_t)n * bytes);
+        copy_dense(to, from, n * bytes);
         return;
     }
     switch (bytes) {
@@ -538,3 +556,6 @@ void cpu_store(core_dtype dtype, char *to, int64_t stride, core_dtype type,
         cpu_scatter(to + k * stride, stride, dense, bytes, m);
     }
 }
+
+const cpu_block_functions CPU_NAME(cpu_block_functions) = {
+    cpu_gather, cpu_scatter, cpu_load, cpu_store};

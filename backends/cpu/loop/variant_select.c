@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include <expressions/number.h>
 #include <libcore/sdk.h>
 
 #include "elementwise.h"
@@ -38,25 +39,44 @@ static int choose_tanh(const core_value *args, uint32_t nargs)
     return 0;
 }
 
+/* An operand of floats that is one number. */
+static double number_of(const core_operand *operand)
+{
+    double value;
+    float single;
+    uint16_t half;
+
+    memcpy(&value, &operand->immediate, sizeof value);
+    memcpy(&single, &operand->immediate, sizeof single);
+    memcpy(&half, &operand->immediate, sizeof half);
+    switch (operand->dtype) {
+    case CORE_F64:
+        return value;
+    case CORE_F32:
+        return (double)single;
+    case CORE_F16:
+        return (double)math_f32_of_f16(half);
+    case CORE_BF16:
+        return (double)math_f32_of_bf16(half);
+    default:
+        return 0; /* no operator has these rows for integers */
+    }
+}
+
 /* For an exponent that is the same for all elements. */
 static int choose_power(const core_loop *loop)
 {
     static const double common[] = {2, 3, 0.5, -1, -2, -0.5};
     const core_operand *exponent = &loop->operands[2];
     double value;
-    float single;
     int k;
 
     if (!(exponent->flags & CORE_OPERAND_IMMEDIATE))
         return 0;
-    if (exponent->dtype == CORE_F64) {
-        memcpy(&value, &exponent->immediate, 8);
-    } else if (exponent->dtype == CORE_F32) {
-        memcpy(&single, &exponent->immediate, 4);
-        value = (double)single;
-    } else {
-        return 0;
-    }
+    value = number_of(exponent);
+    /* Of halves only the square, which has the bits of the power. */
+    if (exponent->dtype != CORE_F64 && exponent->dtype != CORE_F32)
+        return value == 2;
     for (k = 0; k < 6; k++)
         if (value == common[k])
             return k + 1;

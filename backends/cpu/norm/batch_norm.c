@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 
+#include "loop/block.h"
 #include "math/lanes.h"
 #include "runtime/thread_pool.h"
 #include "tables.h"
@@ -14,6 +15,7 @@
 
 typedef struct batch_norm {
     core_dtype dtype;
+    core_dtype half; /* of x and y, which are converted by channel; or 0 */
     bool training;
     double eps, momentum;
     int64_t images, channels, inner;
@@ -31,11 +33,29 @@ typedef struct runs {
 /* If runs are shorter than this, a channel is gathered first. */
 enum { SHORT = 16 };
 
+/* Converts a channel of x to a row, or a row to a channel of y. */
+static void half_channel(const batch_norm *job, int64_t c, float *row, bool out)
+{
+    int64_t step = job->channels * job->inner;
+
+    for (int64_t i = 0; i < job->images; i++) {
+        int64_t at = 2 * (i * step + c * job->inner);
+
+        if (out)
+            cpu_store(job->half, (char *)job->y.data + at, 2, CORE_F32,
+                      row + i * job->inner, job->inner);
+        else
+            cpu_load(CORE_F32, row + i * job->inner, job->half,
+                     (const char *)job->x.data + at, 2, job->inner);
+    }
+}
+
 static runs runs_of(const batch_norm *job)
 {
     if (job->inner < SHORT)
         return (runs){1, job->images * job->inner, 0};
-    return (runs){job->images, job->inner, job->channels * job->inner};
+    return (runs){job->images, job->inner,
+                  job->half ? job->inner : job->channels * job->inner};
 }
 
 /* -------------------------------------------------------------- forward -- */
@@ -46,7 +66,8 @@ static runs runs_of(const batch_norm *job)
     /* Memory for `rows` gathered channels. */                                 \
     static TYPE *together_##NAME(batch_norm *job, int64_t rows)                \
     {                                                                          \
-        int64_t size = job->inner < SHORT ? job->images * job->inner : 0;      \
+        int64_t size =                                                         \
+            job->inner < SHORT || job->half ? job->images * job->inner : 0;    \
         TYPE *memory = cpu_allocate(rows * size, sizeof(TYPE));                \
         if (!memory)                                                           \
             __atomic_store_n(&job->status, CORE_ERROR_OUT_OF_MEMORY,           \
@@ -133,6 +154,26 @@ static runs runs_of(const batch_norm *job)
     }
 CPU_COMPUTE_FLOATS(BATCH_FORWARD)
 
+static void batch_task_half(void *context, int64_t begin, int64_t end)
+{
+    batch_norm *job = context;
+    float *row = together_f32(job, 1);
+
+    for (int64_t c = begin; row && c < end; c++) {
+        half_channel(job, c, row, false);
+        batch_channel_f32(job, row, row, c);
+        half_channel(job, c, row, true);
+    }
+    free(row);
+}
+
+static cpu_task batch_task(const batch_norm *job)
+{
+    if (job->half)
+        return batch_task_half;
+    return job->dtype == CORE_F32 ? batch_task_f32 : batch_task_f64;
+}
+
 static void batch_close(batch_norm *job)
 {
     cpu_dense *all[] = {
@@ -166,9 +207,13 @@ static core_status open_statistic(const core_view *view, batch_norm *job,
 static core_status batch_open(batch_norm *job, const core_value *args,
                               const core_value *results)
 {
-    core_dtype dtype = job->dtype;
-    core_status status = cpu_dense_read(cpu_view(&args[0]), dtype, &job->x);
+    const core_view *x = cpu_view(&args[0]), *y = cpu_view(&results[0]);
+    core_dtype dtype = job->dtype, given = dtype;
+    core_status status;
 
+    if (job->inner >= SHORT && cpu_are_halves(x, y))
+        given = job->half = x->dtype;
+    status = cpu_dense_read(x, given, &job->x);
     if (status == CORE_OK)
         status = cpu_dense_or(cpu_view(&args[1]), dtype, job->channels, 1,
                               &job->weight);
@@ -181,7 +226,7 @@ static core_status batch_open(batch_norm *job, const core_value *args,
     if (status == CORE_OK)
         status = cpu_dense_update(cpu_view(&args[4]), dtype, &job->running_var);
     if (status == CORE_OK)
-        status = cpu_dense_open(cpu_view(&results[0]), dtype, &job->y);
+        status = cpu_dense_open(y, given, &job->y);
     if (status == CORE_OK)
         status = open_statistic(cpu_view(&results[1]), job, &job->mean);
     if (status == CORE_OK)
@@ -222,9 +267,9 @@ static core_status launch_forward(core_call *call, const core_value *args,
                            "required without training");
         goto done;
     }
-    cpu_parallel_for(
-        job.channels, cpu_grain(job.channels, 3 * job.images * job.inner),
-        job.dtype == CORE_F32 ? batch_task_f32 : batch_task_f64, &job);
+    cpu_parallel_for(job.channels,
+                     cpu_grain(job.channels, 3 * job.images * job.inner),
+                     batch_task(&job), &job);
     status = batch_done(&job);
     if (status != CORE_OK)
         goto done;

@@ -11,7 +11,9 @@
 
 #include <stdlib.h>
 
+#include "loop/block.h"
 #include "math/lanes.h"
+#include "runtime/scratch.h"
 #include "runtime/thread_pool.h"
 #include "tables.h"
 #include "view.h"
@@ -21,6 +23,8 @@
  * consecutive rows have different weights. */
 typedef struct norm {
     core_dtype dtype;
+    core_dtype half; /* of x and y, which are converted row by row; or 0 */
+    core_status status;
     double eps;
     int64_t rows, groups, channels, inner, size;
     cpu_dense x, weight, bias, y, mean, rstd;       /* forward */
@@ -53,28 +57,62 @@ static inline void fetch_row(const void *row, int64_t bytes)
                 y[i] = (x[i] - mean) * scale + shift;                          \
         }                                                                      \
     }                                                                          \
+    static void forward_row_##NAME(norm *job, int64_t row, const TYPE *x,      \
+                                   TYPE *y)                                    \
+    {                                                                          \
+        int64_t first = row % job->groups * job->channels;                     \
+        TYPE mean = (TYPE)(lanes_sum_##NAME(x, NULL, 0, job->size) /           \
+                           (double)job->size);                                 \
+        double var;                                                            \
+        fetch_row(x + job->size, job->size * (int64_t)sizeof(TYPE));           \
+        var =                                                                  \
+            lanes_square_##NAME(x, NULL, mean, job->size) / (double)job->size; \
+        TYPE rstd = (TYPE)(1 / sqrt(var + job->eps));                          \
+        ((TYPE *)job->mean.data)[row] = mean;                                  \
+        ((TYPE *)job->rstd.data)[row] = rstd;                                  \
+        affine_##NAME(                                                         \
+            y, x, mean, rstd, (const TYPE *)job->weight.data + first,          \
+            (const TYPE *)job->bias.data + first, job->channels, job->inner);  \
+    }                                                                          \
     static void forward_task_##NAME(void *context, int64_t begin, int64_t end) \
     {                                                                          \
         norm *job = context;                                                   \
-        for (int64_t row = begin; row < end; row++) {                          \
-            int64_t first = row % job->groups * job->channels;                 \
-            const TYPE *x = (const TYPE *)job->x.data + row * job->size;       \
-            TYPE mean = (TYPE)(lanes_sum_##NAME(x, NULL, 0, job->size) /       \
-                               (double)job->size);                             \
-            double var;                                                        \
-            fetch_row(x + job->size, job->size * (int64_t)sizeof(TYPE));       \
-            var = lanes_square_##NAME(x, NULL, mean, job->size) /              \
-                  (double)job->size;                                           \
-            TYPE rstd = (TYPE)(1 / sqrt(var + job->eps));                      \
-            ((TYPE *)job->mean.data)[row] = mean;                              \
-            ((TYPE *)job->rstd.data)[row] = rstd;                              \
-            affine_##NAME((TYPE *)job->y.data + row * job->size, x, mean,      \
-                          rstd, (const TYPE *)job->weight.data + first,        \
-                          (const TYPE *)job->bias.data + first, job->channels, \
-                          job->inner);                                         \
-        }                                                                      \
+        for (int64_t row = begin; row < end; row++)                            \
+            forward_row_##NAME(job, row,                                       \
+                               (const TYPE *)job->x.data + row * job->size,    \
+                               (TYPE *)job->y.data + row * job->size);         \
     }
 CPU_COMPUTE_FLOATS(NORM_FORWARD)
+
+/* Rows of f16 or bf16. */
+static void forward_task_half(void *context, int64_t begin, int64_t end)
+{
+    norm *job = context;
+    float *row = cpu_scratch_take(job->size * (int64_t)sizeof *row);
+
+    if (!row) {
+        __atomic_store_n(&job->status, CORE_ERROR_OUT_OF_MEMORY,
+                         __ATOMIC_RELAXED);
+        return;
+    }
+    for (int64_t r = begin; r < end; r++) {
+        int64_t at = r * job->size * 2;
+
+        cpu_load(CORE_F32, row, job->half, (char *)job->x.data + at, 2,
+                 job->size);
+        forward_row_f32(job, r, row, row);
+        cpu_store(job->half, (char *)job->y.data + at, 2, CORE_F32, row,
+                  job->size);
+    }
+    cpu_scratch_give(row);
+}
+
+static cpu_task forward_task(const norm *job)
+{
+    if (job->half)
+        return forward_task_half;
+    return job->dtype == CORE_F32 ? forward_task_f32 : forward_task_f64;
+}
 
 static void norm_close(norm *job)
 {
@@ -95,25 +133,29 @@ static core_status norm_forward(norm *job, const core_view *input,
                                 const core_value *bias, core_value *results)
 {
     int64_t count = job->groups * job->channels;
-    core_status status = cpu_dense_read(input, job->dtype, &job->x);
+    core_dtype dtype = job->dtype;
+    core_status status;
 
     job->size = job->channels * job->inner;
+    if (cpu_are_halves(input, cpu_view(&results[0])))
+        dtype = job->half = input->dtype;
+    status = cpu_dense_read(input, dtype, &job->x);
     if (status == CORE_OK)
         status =
             cpu_dense_or(cpu_view(weight), job->dtype, count, 1, &job->weight);
     if (status == CORE_OK)
         status = cpu_dense_or(cpu_view(bias), job->dtype, count, 0, &job->bias);
     if (status == CORE_OK)
-        status = cpu_dense_open(cpu_view(&results[0]), job->dtype, &job->y);
+        status = cpu_dense_open(cpu_view(&results[0]), dtype, &job->y);
     if (status == CORE_OK)
         status = cpu_dense_open(cpu_view(&results[1]), job->dtype, &job->mean);
     if (status == CORE_OK)
         status = cpu_dense_open(cpu_view(&results[2]), job->dtype, &job->rstd);
     if (status != CORE_OK)
         goto done;
-    cpu_parallel_for(
-        job->rows, cpu_grain(job->rows, 3 * job->size),
-        job->dtype == CORE_F32 ? forward_task_f32 : forward_task_f64, job);
+    cpu_parallel_for(job->rows, cpu_grain(job->rows, 3 * job->size),
+                     forward_task(job), job);
+    status = cpu_rows_status(job->status, job->size);
     cpu_dense_write(&job->y);
     cpu_dense_write(&job->mean);
     cpu_dense_write(&job->rstd);

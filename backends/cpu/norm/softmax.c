@@ -6,9 +6,11 @@
  * (in place if possible), and a row function computes.  Compiled per
  * instruction set. */
 
-#include <stdlib.h>
-
+#include "isa.h"
+#include "loop/block.h"
 #include "math/lanes.h"
+#include "move/transpose_lines.h"
+#include "runtime/scratch.h"
 #include "runtime/thread_pool.h"
 #include "tables.h"
 #include "view.h"
@@ -97,7 +99,7 @@ typedef struct line_job {
         const core_view *to = job->to;                                         \
         int64_t n = job->n, stride = cpu_line_stride(to, job->dim);            \
         bool direct = to->dtype == DTYPE && stride == 1;                       \
-        TYPE *scratch = cpu_allocate(3 * n, sizeof(TYPE));                     \
+        TYPE *scratch = cpu_scratch_take(3 * n * (int64_t)sizeof(TYPE));       \
         if (!scratch) {                                                        \
             __atomic_store_n(&job->status, CORE_ERROR_OUT_OF_MEMORY,           \
                              __ATOMIC_RELAXED);                                \
@@ -118,10 +120,115 @@ typedef struct line_job {
             if (!direct)                                                       \
                 cpu_put_##NAME(to->dtype, out, stride, row, n);                \
         }                                                                      \
-        free(scratch);                                                         \
+        cpu_scratch_give(scratch);                                             \
     }
 LINE_TASK(f32, float, CORE_F32)
 LINE_TASK(f64, double, CORE_F64)
+
+/* -------------------------------------------------------------- strips -- */
+
+/* Along another dimension than the last, the lines of a strip are neighbours in
+ * memory: they are turned into rows together, while their cache lines are
+ * used. */
+enum { STRIP = 16, STRIP_ELEMENTS = 16384 /* of a line */ };
+
+static bool dense_across(const core_view *view)
+{
+    return !view || view->strides[view->ndim - 1] == 1;
+}
+
+static bool has_strips(const line_job *job)
+{
+    return job->to->ndim > 1 && job->dim < job->to->ndim - 1 &&
+           job->n <= STRIP_ELEMENTS && dense_across(job->to) &&
+           dense_across(job->a) && dense_across(job->b);
+}
+
+static int64_t strips_across(const line_job *job)
+{
+    return (job->to->sizes[job->to->ndim - 1] + STRIP - 1) / STRIP;
+}
+
+/* The lines of a strip, from one on. */
+typedef struct strip {
+    const line_job *job;
+    int64_t line, width;
+} strip;
+
+static strip strip_at(const line_job *job, int64_t number)
+{
+    int64_t inner = job->to->sizes[job->to->ndim - 1];
+    int64_t first = number % strips_across(job) * STRIP;
+
+    return (strip){job, number / strips_across(job) * inner + first,
+                   inner - first < STRIP ? inner - first : STRIP};
+}
+
+/* To or from dense rows of the view's dtype. */
+static void strip_turn(const strip *s, const core_view *view, char *rows,
+                       bool out)
+{
+    int64_t n = s->job->n, size = cpu_item_size(view->dtype);
+    int64_t stride = cpu_line_stride(view, s->job->dim) * size;
+    char *at = cpu_line_address(view, s->job->dim, s->line);
+
+    if (out)
+        CPU_NAME(cpu_transpose_lines)
+    ((uint32_t)size, at, stride, rows, n * size, s->width, n);
+    else CPU_NAME(cpu_transpose_lines)((uint32_t)size, rows, n * size, at,
+                                       stride, n, s->width);
+}
+
+#define STRIP_TASK(NAME, TYPE, DTYPE)                                          \
+    /* Row k of some dense ones: in place, or converted. */                    \
+    static const TYPE *strip_row_##NAME(const core_view *view, const char *in, \
+                                        int64_t k, int64_t n, TYPE *row)       \
+    {                                                                          \
+        int64_t size = cpu_item_size(view->dtype);                             \
+        if (view->dtype == DTYPE)                                              \
+            return (const TYPE *)(const void *)in + k * n;                     \
+        cpu_load(DTYPE, row, view->dtype, in + k * n * size, size, n);         \
+        return row;                                                            \
+    }                                                                          \
+    static void strip_run_##NAME(const strip *s, TYPE *memory)                 \
+    {                                                                          \
+        const line_job *job = s->job;                                          \
+        int64_t n = job->n, size = cpu_item_size(job->to->dtype);              \
+        TYPE *rows = memory + 3 * n;                                           \
+        char *a = (char *)rows, *b = (char *)(rows + STRIP * n);               \
+        char *to = (char *)(rows + 2 * STRIP * n);                             \
+        strip_turn(s, job->a, a, false);                                       \
+        if (job->b)                                                            \
+            strip_turn(s, job->b, b, false);                                   \
+        for (int64_t k = 0; k < s->width; k++) {                               \
+            bool same = job->to->dtype == DTYPE;                               \
+            TYPE *row = same ? (TYPE *)(void *)to + k * n : memory;            \
+            const TYPE *y =                                                    \
+                job->b ? strip_row_##NAME(job->b, b, k, n, memory + n) : NULL; \
+            job->functions->NAME(                                              \
+                row, strip_row_##NAME(job->a, a, k, n, memory + 2 * n), y, n); \
+            if (!same)                                                         \
+                cpu_store(job->to->dtype, to + k * n * size, size, DTYPE, row, \
+                          n);                                                  \
+        }                                                                      \
+        strip_turn(s, job->to, to, true);                                      \
+    }                                                                          \
+    static void strip_task_##NAME(void *context, int64_t begin, int64_t end)   \
+    {                                                                          \
+        line_job *job = context;                                               \
+        TYPE *memory = cpu_scratch_take(3 * (STRIP + 1) * job->n *             \
+                                        (int64_t)sizeof(TYPE));                \
+        if (!memory)                                                           \
+            __atomic_store_n(&job->status, CORE_ERROR_OUT_OF_MEMORY,           \
+                             __ATOMIC_RELAXED);                                \
+        for (int64_t number = begin; memory && number < end; number++) {       \
+            strip s = strip_at(job, number);                                   \
+            strip_run_##NAME(&s, memory);                                      \
+        }                                                                      \
+        cpu_scratch_give(memory);                                              \
+    }
+STRIP_TASK(f32, float, CORE_F32)
+STRIP_TASK(f64, double, CORE_F64)
 
 static core_status run_lines(line_job *job)
 {
@@ -131,13 +238,17 @@ static core_status run_lines(line_job *job)
     if (job->to->numel == 0)
         return CORE_OK;
     job->n = cpu_line_size(job->to, job->dim);
-    cpu_parallel_for(lines, cpu_grain(lines, 4 * job->n),
-                     f64 ? line_task_f64 : line_task_f32, job);
-    if (job->status != CORE_OK) /* a worker's error message belongs to another
-                                 * thread */
-        cpu_error(job->status, "no host memory for rows of %lld elements",
-                  (long long)job->n);
-    return job->status;
+    if (has_strips(job)) {
+        int64_t inner = job->to->sizes[job->to->ndim - 1];
+
+        lines = lines / inner * strips_across(job);
+        cpu_parallel_for(lines, cpu_grain(lines, 4 * STRIP * job->n),
+                         f64 ? strip_task_f64 : strip_task_f32, job);
+    } else {
+        cpu_parallel_for(lines, cpu_grain(lines, 4 * job->n),
+                         f64 ? line_task_f64 : line_task_f32, job);
+    }
+    return cpu_rows_status(job->status, job->n);
 }
 
 /* _softmax(self, dim, half_to_float) */

@@ -13,8 +13,8 @@
  *     bernoulli    32 bits / 2^32 < p
  *     random_      from + the high half of bits * range; 64 bits if the
  *                  range is above 2^32, else 32
- *     normal_      the Box-Muller transform of a pair of elements, with the
- *                  C library's logarithm, cosine and sine of doubles */
+ *     normal_      the Box-Muller transform of a pair of elements, computed in
+ *                  doubles and rounded once */
 
 #include <float.h>
 #include <math.h>
@@ -24,25 +24,49 @@
 #include <expressions/philox.h>
 
 #include "draw.h"
+#include "draw_kernel.h"
+#include "isa.h"
 #include "tables.h"
 
 /* --------------------------------------------------------------- uniform -- */
 
-static void uniform_f32(void *context, int64_t begin, int64_t end)
+static int64_t group_size(int64_t i, int64_t end)
+{
+    return end - i < CPU_DRAW_GROUP ? end - i : CPU_DRAW_GROUP;
+}
+
+static const cpu_draw_functions *functions(void)
+{
+#ifdef CPU_X86_ISA
+    if (CPU_ISA_COMPILED(cpu_isa) == CPU_ISA_AVX512)
+        return &cpu_draw_functions_avx512;
+    if (CPU_ISA_COMPILED(cpu_isa) == CPU_ISA_AVX2)
+        return &cpu_draw_functions_avx2;
+#endif
+    return &cpu_draw_functions_baseline;
+}
+
+/* Writes n numbers from i on as the result's dtype. */
+static void put_floats(const draw *job, int64_t i, const float *from, int64_t n)
+{
+    cpu_put_f32(job->dtype,
+                (char *)job->out.data + i * cpu_item_size(job->dtype), 1, from,
+                n);
+}
+
+static void uniform_floats(void *context, int64_t begin, int64_t end)
 {
     const draw *job = context;
-    float *to = job->out.data, from = (float)job->a;
-    float width = (float)job->b - from;
+    float from = (float)job->a, width = (float)job->b - from;
     uint32_t kept = job->dtype == CORE_F16    ? 11
                     : job->dtype == CORE_BF16 ? 8
                                               : 24;
-    uint32_t mask = ~UINT32_C(0) << (32 - kept);
-    uint32_t block[4];
+    float group[CPU_DRAW_GROUP];
 
-    for (int64_t i = begin; i < end; i++) {
-        if (i % 4 == 0 || i == begin)
-            philox_block(job->seed, job->offset + (uint64_t)i / 4, block);
-        to[i] = from + philox_unit_f32(block[i % 4] & mask) * width;
+    for (int64_t i = begin; i < end; i += CPU_DRAW_GROUP) {
+        functions()->uniform(group, job->seed, job->offset, i,
+                             ~UINT32_C(0) << (32 - kept), from, width);
+        put_floats(job, i, group, group_size(i, end));
     }
 }
 
@@ -72,8 +96,8 @@ static core_status launch_uniform(core_call *call, const core_value *args,
     if (!(job.a <= job.b))
         return cpu_error(CORE_ERROR_INVALID_ARGUMENT,
                          "uniform_: from is %g, to is %g", job.a, job.b);
-    return draw_run(&job, results, dtype,
-                    dtype == CORE_F64 ? uniform_f64 : uniform_f32);
+    return draw_run(&job, results, job.dtype,
+                    dtype == CORE_F64 ? uniform_f64 : uniform_floats);
 }
 
 /* ---------------------------------------------------------------- normal -- */
@@ -86,21 +110,14 @@ static inline double normal_of(double u, double v, bool second)
     return radius * (second ? sin(angle) : cos(angle));
 }
 
-static void normal_f32(void *context, int64_t begin, int64_t end)
+static void normal_floats(void *context, int64_t begin, int64_t end)
 {
     const draw *job = context;
-    float *to = job->out.data;
-    uint32_t block[4];
+    float group[CPU_DRAW_GROUP];
 
-    for (int64_t i = begin; i < end; i++) {
-        uint32_t pair = i % 4 & 2;
-
-        if (i % 4 == 0 || i == begin)
-            philox_block(job->seed, job->offset + (uint64_t)i / 4, block);
-        to[i] = (float)(job->a +
-                        job->b * normal_of(philox_unit_f32(block[pair]),
-                                           philox_unit_f32(block[pair + 1]),
-                                           i % 2 == 1));
+    for (int64_t i = begin; i < end; i += CPU_DRAW_GROUP) {
+        functions()->normal(group, job->seed, job->offset, i, job->a, job->b);
+        put_floats(job, i, group, group_size(i, end));
     }
 }
 
@@ -134,8 +151,8 @@ static core_status launch_normal(core_call *call, const core_value *args,
     if (!(job.b >= 0))
         return cpu_error(CORE_ERROR_INVALID_ARGUMENT, "normal_: std is %g",
                          job.b);
-    return draw_run(&job, results, dtype,
-                    dtype == CORE_F64 ? normal_f64 : normal_f32);
+    return draw_run(&job, results, job.dtype,
+                    dtype == CORE_F64 ? normal_f64 : normal_floats);
 }
 
 /* -------------------------------------------------------------- integers -- */
@@ -210,55 +227,17 @@ static void bernoulli_task(void *context, int64_t begin, int64_t end)
     }
 }
 
-enum { SIDE_BY_SIDE = 16 }; /* blocks that are drawn at once */
-
-/* philox_block of consecutive blocks, word by word: they do not depend on one
- * another, as the rounds of one block do. */
-static void draw_blocks(uint64_t seed, uint64_t first,
-                        uint32_t out[4][SIDE_BY_SIDE])
-{
-    uint32_t *a = out[0], *b = out[1], *c = out[2], *d = out[3];
-    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-
-    for (int i = 0; i < SIDE_BY_SIDE; i++) {
-        a[i] = (uint32_t)(first + (uint64_t)i);
-        b[i] = (uint32_t)((first + (uint64_t)i) >> 32);
-        c[i] = d[i] = 0;
-    }
-    for (int round = 0; round < 10; round++) {
-        for (int i = 0; i < SIDE_BY_SIDE; i++) {
-            uint64_t p = (uint64_t)a[i] * UINT32_C(0xd2511f53);
-            uint64_t q = (uint64_t)c[i] * UINT32_C(0xcd9e8d57);
-
-            a[i] = (uint32_t)(q >> 32) ^ b[i] ^ k0;
-            b[i] = (uint32_t)q;
-            c[i] = (uint32_t)(p >> 32) ^ d[i] ^ k1;
-            d[i] = (uint32_t)p;
-        }
-        k0 += UINT32_C(0x9e3779b9);
-        k1 += UINT32_C(0xbb67ae85);
-    }
-}
-
 /* The same for a mask with one probability: 32 bits / 2^32 < p where the bits
  * are less than 2^32 p, rounded up. */
 static void bernoulli_mask(void *context, int64_t begin, int64_t end)
 {
     const draw *job = context;
     uint64_t limit = (uint64_t)ceil(job->a * 0x1p32);
-    uint32_t most = (uint32_t)(limit - 1);
-    uint32_t words[4][SIDE_BY_SIDE];
-    uint8_t *to = job->out.data, mask[SIDE_BY_SIDE][4];
+    uint8_t *to = job->out.data, mask[CPU_DRAW_GROUP];
 
-    for (int64_t i = begin; i < end; i += (int64_t)sizeof mask) {
-        int64_t n =
-            end - i < (int64_t)sizeof mask ? end - i : (int64_t)sizeof mask;
-
-        draw_blocks(job->seed, job->offset + (uint64_t)i / 4, words);
-        for (int k = 0; k < SIDE_BY_SIDE; k++)
-            for (int w = 0; w < 4; w++)
-                mask[k][w] = limit > 0 && words[w][k] <= most;
-        memcpy(to + i, mask, (size_t)n);
+    for (int64_t i = begin; i < end; i += CPU_DRAW_GROUP) {
+        functions()->less(mask, job->seed, job->offset, i, limit);
+        memcpy(to + i, mask, (size_t)group_size(i, end));
     }
 }
 

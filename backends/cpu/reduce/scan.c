@@ -13,6 +13,9 @@
 
 enum { SUM, PROD, LOGSUMEXP, MAX, MIN };
 
+/* Lines that are summed at once, in steps of some elements. */
+enum { ABREAST = 4, STEP = 256 };
+
 typedef struct scan_job {
     const core_view *from, *to, *index; /* index: MAX and MIN only */
     uint32_t dim;
@@ -31,67 +34,122 @@ static double log_add(double a, double b)
     return most + log1p(exp((a > b ? b : a) - most));
 }
 
-#define ACCUMULATE(NAME, TYPE, WIDE, WIDE_NAME)                             \
-    static void accumulate_##NAME(uintptr_t what, TYPE *row, int64_t n)     \
-    {                                                                       \
-        WIDE sum = what == PROD ? 1 : 0;                                    \
-        if (what == LOGSUMEXP) {                                            \
-            double total = -INFINITY;                                       \
-            for (int64_t i = 0; i < n; i++)                                 \
-                row[i] = (TYPE)(total = log_add(total, (double)row[i]));    \
-        } else if (what == SUM) {                                           \
-            for (int64_t i = 0; i < n; i++)                                 \
-                row[i] = (TYPE)(sum = cpu_add_##WIDE_NAME(sum, row[i]));    \
-        } else {                                                            \
-            for (int64_t i = 0; i < n; i++)                                 \
-                row[i] = (TYPE)(sum = cpu_mul_##WIDE_NAME(sum, row[i]));    \
-        }                                                                   \
-    }                                                                       \
-    /* The last of equal elements; NaN from its first occurrence on. */     \
-    static void extremes_##NAME(uintptr_t what, TYPE *row, int64_t *index,  \
-                                int64_t n)                                  \
-    {                                                                       \
-        TYPE best = row[0];                                                 \
-        int64_t at = 0;                                                     \
-        for (int64_t i = 0; i < n; i++) {                                   \
-            if (row[i] != row[i] ||                                         \
-                (best == best &&                                            \
-                 (what == MAX ? row[i] >= best : row[i] <= best))) {        \
-                best = row[i];                                              \
-                at = i;                                                     \
-            }                                                               \
-            row[i] = best;                                                  \
-            index[i] = at;                                                  \
-        }                                                                   \
-    }                                                                       \
-    static void scan_task_##NAME(void *context, int64_t begin, int64_t end) \
-    {                                                                       \
-        scan_job *job = context;                                            \
-        const core_view *from = job->from, *to = job->to, *at = job->index; \
-        uint32_t dim = job->dim;                                            \
-        int64_t n = cpu_line_size(from, dim);                               \
-        TYPE *row = cpu_allocate(n, sizeof(TYPE));                          \
-        int64_t *index = at ? cpu_allocate(n, sizeof(int64_t)) : NULL;      \
-        if (!row || (at && !index))                                         \
-            __atomic_store_n(&job->status, CORE_ERROR_OUT_OF_MEMORY,        \
-                             __ATOMIC_RELAXED);                             \
-        for (int64_t line = begin; line < end && row && (!at || index);     \
-             line++) {                                                      \
-            cpu_get_##NAME(row, from->dtype,                                \
-                           cpu_line_address(from, dim, line),               \
-                           cpu_line_stride(from, dim), n);                  \
-            if (at) {                                                       \
-                extremes_##NAME(job->what, row, index, n);                  \
-                cpu_put_i64(at->dtype, cpu_line_address(at, dim, line),     \
-                            cpu_line_stride(at, dim), index, n);            \
-            } else {                                                        \
-                accumulate_##NAME(job->what, row, n);                       \
-            }                                                               \
-            cpu_put_##NAME(to->dtype, cpu_line_address(to, dim, line),      \
-                           cpu_line_stride(to, dim), row, n);               \
-        }                                                                   \
-        free(row);                                                          \
-        free(index);                                                        \
+#define ACCUMULATE(NAME, TYPE, WIDE, WIDE_NAME)                                \
+    static void accumulate_##NAME(uintptr_t what, TYPE *row, int64_t n)        \
+    {                                                                          \
+        WIDE sum = what == PROD ? 1 : 0;                                       \
+        if (what == LOGSUMEXP) {                                               \
+            double total = -INFINITY;                                          \
+            for (int64_t i = 0; i < n; i++)                                    \
+                row[i] = (TYPE)(total = log_add(total, (double)row[i]));       \
+        } else if (what == SUM) {                                              \
+            for (int64_t i = 0; i < n; i++)                                    \
+                row[i] = (TYPE)(sum = cpu_add_##WIDE_NAME(sum, row[i]));       \
+        } else {                                                               \
+            for (int64_t i = 0; i < n; i++)                                    \
+                row[i] = (TYPE)(sum = cpu_mul_##WIDE_NAME(sum, row[i]));       \
+        }                                                                      \
+    }                                                                          \
+    /* Sums of ABREAST rows: an addition waits for the last one of its row. */ \
+    static void sums_##NAME(WIDE *sum, TYPE rows[ABREAST][STEP], int64_t n)    \
+    {                                                                          \
+        WIDE a = sum[0], b = sum[1], c = sum[2], d = sum[3];                   \
+        for (int64_t i = 0; i < n; i++) {                                      \
+            rows[0][i] = (TYPE)(a = cpu_add_##WIDE_NAME(a, rows[0][i]));       \
+            rows[1][i] = (TYPE)(b = cpu_add_##WIDE_NAME(b, rows[1][i]));       \
+            rows[2][i] = (TYPE)(c = cpu_add_##WIDE_NAME(c, rows[2][i]));       \
+            rows[3][i] = (TYPE)(d = cpu_add_##WIDE_NAME(d, rows[3][i]));       \
+        }                                                                      \
+        sum[0] = a;                                                            \
+        sum[1] = b;                                                            \
+        sum[2] = c;                                                            \
+        sum[3] = d;                                                            \
+    }                                                                          \
+    /* The last of equal elements; NaN from its first occurrence on. */        \
+    static void extremes_##NAME(uintptr_t what, TYPE *row, int64_t *index,     \
+                                int64_t n)                                     \
+    {                                                                          \
+        TYPE best = row[0];                                                    \
+        int64_t at = 0;                                                        \
+        for (int64_t i = 0; i < n; i++) {                                      \
+            if (row[i] != row[i] ||                                            \
+                (best == best &&                                               \
+                 (what == MAX ? row[i] >= best : row[i] <= best))) {           \
+                best = row[i];                                                 \
+                at = i;                                                        \
+            }                                                                  \
+            row[i] = best;                                                     \
+            index[i] = at;                                                     \
+        }                                                                      \
+    }                                                                          \
+    static void sum_lines_##NAME(const scan_job *job, int64_t line,            \
+                                 int64_t count)                                \
+    {                                                                          \
+        const core_view *from = job->from, *to = job->to;                      \
+        int64_t n = cpu_line_size(from, job->dim), m;                          \
+        int64_t from_stride = cpu_line_stride(from, job->dim),                 \
+                to_stride = cpu_line_stride(to, job->dim);                     \
+        const char *x[ABREAST];                                                \
+        char *y[ABREAST];                                                      \
+        WIDE sum[ABREAST] = {0};                                               \
+        TYPE rows[ABREAST][STEP];                                              \
+        for (int64_t r = 0; r < ABREAST; r++) {                                \
+            int64_t at = line + (r < count ? r : 0);                           \
+            x[r] = cpu_line_address(from, job->dim, at);                       \
+            y[r] = cpu_line_address(to, job->dim, at);                         \
+        }                                                                      \
+        for (int64_t i = 0; i < n; i += m) {                                   \
+            m = n - i < STEP ? n - i : STEP;                                   \
+            for (int64_t r = 0; r < ABREAST; r++)                              \
+                cpu_get_##NAME(rows[r], from->dtype,                           \
+                               x[r] + i * from_stride *                        \
+                                          cpu_item_size(from->dtype),          \
+                               from_stride, m);                                \
+            sums_##NAME(sum, rows, m);                                         \
+            for (int64_t r = 0; r < count; r++)                                \
+                cpu_put_##NAME(to->dtype,                                      \
+                               y[r] +                                          \
+                                   i * to_stride * cpu_item_size(to->dtype),   \
+                               to_stride, rows[r], m);                         \
+        }                                                                      \
+    }                                                                          \
+    static void sum_task_##NAME(void *context, int64_t begin, int64_t end)     \
+    {                                                                          \
+        scan_job *job = context;                                               \
+        int64_t lines = cpu_line_count(job->from, job->dim);                   \
+        for (int64_t line = begin * ABREAST; line < end * ABREAST;             \
+             line += ABREAST)                                                  \
+            sum_lines_##NAME(job, line,                                        \
+                             lines - line < ABREAST ? lines - line : ABREAST); \
+    }                                                                          \
+    static void scan_task_##NAME(void *context, int64_t begin, int64_t end)    \
+    {                                                                          \
+        scan_job *job = context;                                               \
+        const core_view *from = job->from, *to = job->to, *at = job->index;    \
+        uint32_t dim = job->dim;                                               \
+        int64_t n = cpu_line_size(from, dim);                                  \
+        TYPE *row = cpu_allocate(n, sizeof(TYPE));                             \
+        int64_t *index = at ? cpu_allocate(n, sizeof(int64_t)) : NULL;         \
+        if (!row || (at && !index))                                            \
+            __atomic_store_n(&job->status, CORE_ERROR_OUT_OF_MEMORY,           \
+                             __ATOMIC_RELAXED);                                \
+        for (int64_t line = begin; line < end && row && (!at || index);        \
+             line++) {                                                         \
+            cpu_get_##NAME(row, from->dtype,                                   \
+                           cpu_line_address(from, dim, line),                  \
+                           cpu_line_stride(from, dim), n);                     \
+            if (at) {                                                          \
+                extremes_##NAME(job->what, row, index, n);                     \
+                cpu_put_i64(at->dtype, cpu_line_address(at, dim, line),        \
+                            cpu_line_stride(at, dim), index, n);               \
+            } else {                                                           \
+                accumulate_##NAME(job->what, row, n);                          \
+            }                                                                  \
+            cpu_put_##NAME(to->dtype, cpu_line_address(to, dim, line),         \
+                           cpu_line_stride(to, dim), row, n);                  \
+        }                                                                      \
+        free(row);                                                             \
+        free(index);                                                           \
     }
 ACCUMULATE(f32, float, double, f64)
 ACCUMULATE(f64, double, double, f64)
@@ -173,6 +231,15 @@ static void scan_together(scan_job *job, core_dtype dtype)
                      job);
 }
 
+static void scan_abreast(scan_job *job, core_dtype dtype, int64_t groups)
+{
+    cpu_parallel_for(groups, cpu_grain(groups, 4 * job->to->numel / groups),
+                     dtype == CORE_F32   ? sum_task_f32
+                     : dtype == CORE_F64 ? sum_task_f64
+                                         : sum_task_i64,
+                     job);
+}
+
 /* cumsum(self, dim, *, dtype), cumprod, logcumsumexp(self, dim);
  * cummax(self, dim) -> (values, indices), cummin */
 static core_status launch_scan(core_call *call, const core_value *args,
@@ -196,11 +263,14 @@ static core_status launch_scan(core_call *call, const core_value *args,
         return CORE_OK;
     }
     lines = cpu_line_count(job.from, job.dim);
-    cpu_parallel_for(lines, cpu_grain(lines, 4 * job.to->numel / lines),
-                     dtype == CORE_F32   ? scan_task_f32
-                     : dtype == CORE_F64 ? scan_task_f64
-                                         : scan_task_i64,
-                     &job);
+    if (job.what == SUM && lines >= ABREAST)
+        scan_abreast(&job, dtype, (lines + ABREAST - 1) / ABREAST);
+    else
+        cpu_parallel_for(lines, cpu_grain(lines, 4 * job.to->numel / lines),
+                         dtype == CORE_F32   ? scan_task_f32
+                         : dtype == CORE_F64 ? scan_task_f64
+                                             : scan_task_i64,
+                         &job);
     if (job.status != CORE_OK)
         cpu_error(job.status, "no host memory for a line of a scan");
     return job.status;

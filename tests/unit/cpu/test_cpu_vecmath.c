@@ -141,6 +141,66 @@ START_TEST(f32_gelu_meets_its_error_bound)
 }
 END_TEST
 
+START_TEST(f32_powers_are_rounded_once)
+{
+    static const float special[] = {0,
+                                    -0.f,
+                                    1,
+                                    -1,
+                                    2,
+                                    -2,
+                                    .5f,
+                                    -.5f,
+                                    3,
+                                    -3,
+                                    NAN,
+                                    INFINITY,
+                                    -INFINITY,
+                                    0x1p-149f,
+                                    -0x1p-140f,
+                                    0x1p127f,
+                                    16777215,
+                                    16777216,
+                                    33554434,
+                                    -16777215,
+                                    1.5f,
+                                    0x1.fffffep-1f,
+                                    0x1.000002p0f};
+    enum { SPECIAL = sizeof special / sizeof *special };
+    static float x[N], y[N], out[N];
+    uint32_t state = 7;
+    test_loop t;
+
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
+    for (int k = 0; k < N; k++) {
+        float wide = k % 3 == 0 ? 30 : 2;
+
+        x[k] = k < SPECIAL * SPECIAL ? special[k % SPECIAL]
+                                     : expf(wide * random_float(&state));
+        y[k] = k < SPECIAL * SPECIAL ? special[k / SPECIAL]
+                                     : wide * random_float(&state);
+    }
+    loop_dense(&t, 1, N);
+    loop_dense_operand(&t, out, CORE_F32);
+    loop_dense_operand(&t, x, CORE_F32);
+    loop_dense_operand(&t, y, CORE_F32);
+    ck_assert_int_eq(cpu_launch("pow.Tensor_Tensor", &t.loop, NULL, 0),
+                     CORE_OK);
+    for (int k = 0; k < N; k++) {
+        double want = pow((double)x[k], (double)y[k]);
+        float nearest = (float)want;
+
+        if (isnan(nearest) ? !isnan(out[k])
+            : nearest == 0 || isinf(nearest)
+                ? memcmp(&nearest, &out[k], 4) != 0
+                : !(distance(out[k], want) <= 0.53))
+            ck_abort_msg("pow(%a, %a) is %a, not %a", (double)x[k],
+                         (double)y[k], (double)out[k], want);
+    }
+    cpu_close();
+}
+END_TEST
 START_TEST(f32_special_values_match_libm)
 {
     static const float special[] = {
@@ -178,6 +238,7 @@ int main(void)
         {f32_functions_meet_their_error_bounds, 0, 3},
         {sines_of_small_remainders_meet_their_error_bounds, 0, 3},
         {f32_gelu_meets_its_error_bound, 0, 3},
+        {f32_powers_are_rounded_once, 0, 3},
         {f32_special_values_match_libm, 0, 3},
     };
     const test_suite suite = {

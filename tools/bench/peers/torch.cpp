@@ -758,6 +758,35 @@ static void train()
                     med([&] { Tensor y = fwd(); }, 0.1) * 1e3, "ms");
             }
         }
+        for (int64_t B : {1, 8}) { // an LSTM of three layers
+            const int64_t T = 100, C = 128, L = 3;
+            std::vector<Tensor> w;
+            for (int64_t i = 0; i < 4 * L; i++)
+                w.push_back((i % 4 < 2 ? at::randn({4 * C, C}) * .05
+                                       : at::randn({4 * C}) * .05)
+                                .detach()
+                                .set_requires_grad(true));
+            Tensor x = at::randn({T, B, C}), gy = at::randn({T, B, C});
+            Tensor h = at::zeros({L, B, C});
+            auto fwd = [&] {
+                return std::get<0>(at::lstm(x, {h, h}, w, true, L, 0., true,
+                                            false, false));
+            };
+            std::string shape = "_T100B" + std::to_string(B) + "C128_3";
+            out("lstm_fwd+bwd" + shape + sfx(t),
+                med(
+                    [&] {
+                        fwd().backward(gy);
+                        for (auto &q : w)
+                            q.mutable_grad().reset();
+                    },
+                    0.1) *
+                    1e3,
+                "ms");
+            at::NoGradGuard g;
+            out("lstm_fwd_nograd" + shape + sfx(t),
+                med([&] { Tensor y = fwd(); }, 0.1) * 1e3, "ms");
+        }
     }
     threads(1);
 }

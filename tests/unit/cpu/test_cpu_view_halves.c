@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Kernels that convert f16 and bf16 where they use them give the rounded
+ * results of f32; each loop runs once per instruction set. */
+
+#include "support/cpu_view.h"
+
+#include <expressions/number.h>
+#include <expressions/philox.h>
+
+static const core_dtype halves[] = {CORE_F16, CORE_BF16};
+
+static uint16_t half_of(core_dtype dtype, float x)
+{
+    return dtype == CORE_F16 ? math_f16_of_f32(x) : math_bf16_of_f32(x);
+}
+
+static float float_of(core_dtype dtype, uint16_t x)
+{
+    return dtype == CORE_F16 ? math_f32_of_f16(x) : math_f32_of_bf16(x);
+}
+
+/* A dense copy in a half-precision dtype; `from` is rounded to the same
+ * numbers. */
+static tensor *half_copy(tensor *from, core_dtype dtype)
+{
+    tensor *to = tensor_new(dtype, from->view.ndim, from->sizes);
+
+    for (int64_t i = 0; i < from->view.numel; i++) {
+        uint16_t half = half_of(dtype, (float)tensor_get(from, i));
+
+        ((uint16_t *)to->data)[i] = half;
+        tensor_set(from, i, (double)float_of(dtype, half));
+    }
+    return to;
+}
+
+/* Calls with argument `at` and result 0 in f32, and in a half-precision
+ * dtype. */
+static void check_rounded(test_call call, uint32_t at, tensor *in,
+                          core_dtype dtype)
+{
+    tensor *narrow = half_copy(in, dtype), *want = call.results[0];
+    tensor *out = tensor_new(dtype, want->view.ndim, want->sizes);
+
+    call.args[at] = value_view(in);
+    ck_assert_int_eq(run_call(&call), CORE_OK);
+    call.args[at] = value_view(narrow);
+    call.results[0] = out;
+    for (uint32_t threads = 1; threads < 4; threads += 2) {
+        cpu_threads(threads);
+        memset(out->data, 0xff, (size_t)out->view.numel * 2);
+        ck_assert_int_eq(run_call(&call), CORE_OK);
+        for (int64_t i = 0; i < want->view.numel; i++) {
+            uint16_t half = half_of(dtype, (float)tensor_get(want, i));
+
+            if (((uint16_t *)out->data)[i] != half)
+                ck_abort_msg(
+                    "%s of dtype %u: element %lld is %g, not %g", call.name,
+                    dtype, (long long)i,
+                    (double)float_of(dtype, ((uint16_t *)out->data)[i]),
+                    (double)float_of(dtype, half));
+        }
+    }
+    tensor_free(narrow);
+    tensor_free(out);
+}
+
+START_TEST(norms_of_halves_are_rounded_once)
+{
+    tensor *x = tensor_random(F32(6, 12, 3, 7), 1), *y = F32(6, 12, 3, 7);
+    tensor *weight = tensor_random(F32(12), 2), *more = F32(252);
+    tensor *mean = F32(36), *rstd = F32(36);
+    core_value none = {0}, eps = value_float(1e-5);
+    const test_call calls[] = {
+        {"native_layer_norm",
+         {none, INTS(12, 3, 7), value_view(more), none, eps},
+         5,
+         {y, mean, rstd},
+         3},
+        {"native_group_norm",
+         {none, value_view(weight), none, value_int(6), value_int(12),
+          value_int(21), value_int(3), eps},
+         8,
+         {y, mean, rstd},
+         3},
+        {"native_batch_norm",
+         {none, value_view(weight), none, none, none, value_bool(1),
+          value_float(.1), eps},
+         8,
+         {y, mean, rstd},
+         3},
+    };
+
+    if (cpu_open_isa(cpu_isas[_i])) {
+        tensor_random(more, 3);
+        for (int d = 0; d < 2; d++)
+            for (int k = 0; k < 3; k++) {
+                const int64_t rows = k == 0 ? 6 : k == 1 ? 18 : 12;
+
+                mean->sizes[0] = rstd->sizes[0] = rows;
+                mean->view.numel = rstd->view.numel = rows;
+                check_rounded(calls[k], 0, x, halves[d]);
+            }
+        cpu_close();
+    }
+    tensor_free(x);
+    tensor_free(y);
+    tensor_free(weight);
+    tensor_free(more);
+    tensor_free(mean);
+    tensor_free(rstd);
+}
+END_TEST
+
+START_TEST(softmax_along_an_outer_dimension_is_that_of_rows)
+{
+    enum { N = 75, LINES = 37 };
+    static const char *const names[] = {"_softmax", "_log_softmax"};
+    tensor *x = tensor_random(F32(2, N, LINES), 4), *y = F32(2, N, LINES);
+    tensor *rows = F32(2, LINES, N), *want = F32(2, LINES, N);
+
+    if (cpu_open_isa(cpu_isas[_i])) {
+        for (int k = 0; k < 2; k++) {
+            test_call call = {names[k],
+                              {value_view(x), value_int(1), value_bool(0)},
+                              3,
+                              {y},
+                              1};
+
+            tensor_set(x, 5, NAN);
+            tensor_set(x, 9, -INFINITY);
+            for (int64_t i = 0; i < 2 * N * LINES; i++)
+                tensor_set(rows, i,
+                           tensor_get(x, (i / (LINES * N) * N + i % N) * LINES +
+                                             i / N % LINES));
+            for (uint32_t threads = 1; threads < 4; threads += 2) {
+                cpu_threads(threads);
+                call.args[0] = value_view(x);
+                call.args[1] = value_int(1);
+                call.results[0] = y;
+                ck_assert_int_eq(run_call(&call), CORE_OK);
+                call.args[0] = value_view(rows);
+                call.args[1] = value_int(2);
+                call.results[0] = want;
+                ck_assert_int_eq(run_call(&call), CORE_OK);
+                for (int64_t i = 0; i < 2 * N * LINES; i++) {
+                    int64_t at =
+                        (i / (LINES * N) * N + i % N) * LINES + i / N % LINES;
+                    const float *a = (float *)want->data + i;
+                    const float *b = (float *)y->data + at;
+
+                    ck_assert(memcmp(a, b, sizeof *a) == 0 ||
+                              (isnan(*a) && isnan(*b)));
+                }
+            }
+            call.results[0] = y;
+            call.args[1] = value_int(1);
+            tensor_set(x, 5, 1);
+            for (int d = 0; d < 2; d++)
+                check_rounded(call, 0, x, halves[d]);
+        }
+        cpu_close();
+    }
+    tensor_free(x);
+    tensor_free(y);
+    tensor_free(rows);
+    tensor_free(want);
+}
+END_TEST
+
+/* Integers, whose sums are exact. */
+START_TEST(products_of_bf16_matrices_with_a_vector_add_all_elements)
+{
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
+    for (int64_t m = 1; m < 140; m = m < 6 ? m + 1 : 2 * m + 1)
+        for (int64_t k = 1; k < 300; k = k < 34 ? k + 3 : 3 * k) {
+            tensor *a = tensor_below(F32(m, k), 5, 6), *y = F32(m);
+            tensor *x = tensor_below(F32(k), 3, 7), *s = F32(m);
+            tensor *narrow = half_copy(x, CORE_BF16);
+            test_call call = {"addmv",
+                              {value_view(s), value_view(a), value_view(narrow),
+                               value_float(2), value_float(-1)},
+                              5,
+                              {y},
+                              1};
+
+            tensor_below(s, 9, 8);
+            for (int64_t i = 0; i < m; i++) {
+                double sum = 2 * tensor_get(s, i);
+
+                for (int64_t p = 0; p < k; p++)
+                    sum -= tensor_get(a, i * k + p) * tensor_get(x, p);
+                tensor_set(y, i, sum);
+            }
+            {
+                tensor *matrix = half_copy(a, CORE_BF16);
+                tensor *want = y, *out = F32(m);
+
+                call.args[1] = value_view(matrix);
+                call.results[0] = out;
+                ck_assert_int_eq(run_call(&call), CORE_OK);
+                ck_assert_msg(memcmp(out->data, want->data, (size_t)m * 4) == 0,
+                              "%lld x %lld", (long long)m, (long long)k);
+                tensor_free(matrix);
+                tensor_free(out);
+            }
+            tensor_free(a);
+            tensor_free(y);
+            tensor_free(x);
+            tensor_free(s);
+            tensor_free(narrow);
+        }
+    cpu_close();
+}
+END_TEST
+
+START_TEST(gradients_of_embeddings_skip_and_scale)
+{
+    tensor *grad = tensor_random(F32(40, 1100), 9), *out = F32(9, 1100);
+    tensor *index = tensor_below(I64(40), 8, 10);
+    core_value none = {0};
+
+    if (cpu_open_isa(cpu_isas[_i])) {
+        for (int scaled = 0; scaled < 2; scaled++) {
+            const test_call call = {"embedding_dense_backward",
+                                    {none, value_view(index), value_int(9),
+                                     value_int(3), value_bool(scaled)},
+                                    5,
+                                    {out},
+                                    1};
+
+            for (int d = 0; d < 2; d++)
+                check_rounded(call, 0, grad, halves[d]);
+            for (int64_t at = 0; at < 9 * 1100; at += 37) {
+                double sum = 0, count = 0;
+
+                for (int64_t i = 0; i < 40; i++)
+                    if (tensor_get(index, i) == (double)(at / 1100)) {
+                        sum += tensor_get(grad, i * 1100 + at % 1100);
+                        count++;
+                    }
+                sum = scaled && count > 0 ? sum / count : sum;
+                if (at / 1100 == 3)
+                    sum = 0;
+                ck_assert(fabs(tensor_get(out, at) - sum) < 1e-4);
+            }
+        }
+        cpu_close();
+    }
+    tensor_free(grad);
+    tensor_free(out);
+    tensor_free(index);
+}
+END_TEST
+
+START_TEST(cumulative_sums_of_any_number_of_lines_keep_their_order)
+{
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
+    for (int64_t lines = 1; lines < 10; lines++) {
+        tensor *x = tensor_random(F32(lines, 300), 11), *y = F32(lines, 300);
+        core_value none = {0};
+        const test_call call = {
+            "cumsum", {value_view(x), value_int(1), none}, 3, {y}, 1};
+
+        ck_assert_int_eq(run_call(&call), CORE_OK);
+        for (int64_t i = 0; i < lines; i++) {
+            double sum = 0;
+
+            for (int64_t k = 0; k < 300; k++) {
+                sum += tensor_get(x, i * 300 + k);
+                ck_assert(tensor_get(y, i * 300 + k) == (double)(float)sum);
+            }
+        }
+        for (int d = 0; d < 2; d++)
+            check_rounded(call, 0, x, halves[d]);
+        tensor_free(x);
+        tensor_free(y);
+    }
+    cpu_close();
+}
+END_TEST
+
+START_TEST(sign_bits_of_all_bf16_numbers_change)
+{
+    static uint16_t in[65536], out[65536];
+    static const char *const names[] = {"neg", "abs"};
+    test_loop t;
+
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
+    for (int k = 0; k < 65536; k++)
+        in[k] = (uint16_t)k;
+    for (int op = 0; op < 2; op++) {
+        loop_dense(&t, 1, 65536);
+        loop_dense_operand(&t, out, CORE_BF16);
+        loop_dense_operand(&t, in, CORE_BF16);
+        ck_assert_int_eq(cpu_launch(names[op], &t.loop, NULL, 0), CORE_OK);
+        for (int k = 0; k < 65536; k++)
+            ck_assert_uint_eq(out[k], op == 0 ? (k ^ 0x8000) : (k & 0x7fff));
+    }
+    cpu_close();
+}
+END_TEST
+
+/* Numbers are those of the formula in doubles, rounded once; lengths that are
+ * no multiple of a group. */
+START_TEST(normals_are_the_rounded_transform)
+{
+    enum { N = 1003 };
+    tensor *x = F32(N);
+    core_value none = {0};
+    const test_call call = {"normal_",
+                            {value_view(x), value_float(0), value_float(1),
+                             none, value_int(5), value_int(77)},
+                            6,
+                            {x},
+                            1};
+
+    if (cpu_open_isa(cpu_isas[_i])) {
+        ck_assert_int_eq(run_call(&call), CORE_OK);
+        for (int64_t i = 0; i < N; i++) {
+            int64_t pair = i & ~INT64_C(1);
+            double u =
+                (double)(philox_32(5, 77, (uint64_t)pair) >> 8) * 0x1p-24;
+            double v =
+                (double)(philox_32(5, 77, (uint64_t)pair + 1) >> 8) * 0x1p-24;
+            double angle = 0x1.921fb54442d18p+2 * v;
+            double want =
+                sqrt(-2 * log(1 - u)) * (i % 2 == 1 ? sin(angle) : cos(angle));
+
+            ck_assert_msg(fabs(tensor_get(x, i) - want) <=
+                              0x1.01p-24 * fabs(want) + 1e-15,
+                          "element %lld: %.9g, not %.12g", (long long)i,
+                          tensor_get(x, i), want);
+        }
+        cpu_close();
+    }
+    tensor_free(x);
+}
+END_TEST
+
+int main(void)
+{
+    const suite_loop loops[] = {
+        {norms_of_halves_are_rounded_once, 0, 3},
+        {softmax_along_an_outer_dimension_is_that_of_rows, 0, 3},
+        {products_of_bf16_matrices_with_a_vector_add_all_elements, 0, 3},
+        {gradients_of_embeddings_skip_and_scale, 0, 3},
+        {cumulative_sums_of_any_number_of_lines_keep_their_order, 0, 3},
+        {sign_bits_of_all_bf16_numbers_change, 0, 3},
+        {normals_are_the_rounded_transform, 0, 3},
+    };
+    const test_suite suite = {
+        .name = "cpu/cpu_view_halves",
+        SUITE_LOOPS(loops),
+    };
+
+    return suite_run(&suite, 1);
+}
