@@ -94,8 +94,8 @@ core_status core__comm_run(core_comm *comm, const core_collective *call);
 
 /* For a job on the stream, which must not end the communicator: that waits for
  * the stream. */
-void core__comm_hold(core_comm *comm);
-void core__comm_let_go(core_comm *comm);
+void core__comm_add_job_reference(core_comm *comm);
+void core__comm_drop_job_reference(core_comm *comm);
 
 /* The name of the public function of a kind of collective, "core_all_reduce"; it
  * begins with "core_" for an unknown kind, too.  Static. */

@@ -244,12 +244,12 @@ static core_status comm_new(core_device *device, core__comm_engine *engine,
     return CORE_OK;
 }
 
-void core__comm_hold(core_comm *comm)
+void core__comm_add_job_reference(core_comm *comm)
 {
     atomic_fetch_add_explicit(&comm->holds, 1, memory_order_relaxed);
 }
 
-void core__comm_let_go(core_comm *comm)
+void core__comm_drop_job_reference(core_comm *comm)
 {
     if (atomic_fetch_sub(&comm->holds, 1) != 1)
         return;
@@ -275,7 +275,7 @@ static void comm_destroy(core_comm *comm)
         core_stream_release(comm->stream);
     atomic_fetch_sub(&comm->engine->comms, 1);
     core_device_release(comm->device);
-    core__comm_let_go(comm);
+    core__comm_drop_job_reference(comm);
 }
 
 static core_status check_options(const core_comm_options *options)

@@ -338,7 +338,7 @@ static void staged_free(staged *job)
 {
     core__tensor_release(job->input);
     core__tensor_release(job->output);
-    core__comm_let_go(job->comm);
+    core__comm_drop_job_reference(job->comm);
     core__free(job->counts);
     core__free(job);
 }
@@ -382,7 +382,7 @@ static core_status staged_new(core_comm *comm, const core_collective *call,
     if (!job)
         return core__error_memory(sizeof *job);
     job->comm = comm;
-    core__comm_hold(comm);
+    core__comm_add_job_reference(comm);
     job->call = *call;
     status = keep_counts(job);
     if (status == CORE_OK && input)

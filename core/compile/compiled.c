@@ -7,7 +7,7 @@
 #include "codegen/kernel_cache.h"
 #include "compile/fusion.h"
 #include "compile/trace.h"
-#include "compile/varying_sizes.h"
+#include "compile/dynamic_shapes.h"
 
 #include "autograd/graph/callback.h"
 #include "base/log.h"
@@ -713,7 +713,7 @@ static core_status after_failure(call *c, uint64_t ns)
     return full ? failure : CORE_OK;
 }
 
-/* --------------------------------------------------------- varying sizes -- */
+/* -------------------------------------------------------- dynamic shapes -- */
 
 static bool joins_sizes(const core_compiled *compiled)
 {

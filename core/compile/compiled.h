@@ -130,7 +130,7 @@ typedef struct core__compiled_entry {
     uint32_t hooks_removed; /* core__hooks_removed before it was recorded */
     char *why;              /* why it was recorded */
     uint64_t recording;     /* its number */
-    /* It can be made again from programs of other sizes (varying_sizes.h), so
+    /* It can be made again from programs of other sizes (dynamic_shapes.h), so
      * it makes room for others. */
     _Atomic bool replaceable;
     uint64_t trace_ns;
@@ -184,7 +184,7 @@ struct core_compiled {
      * removed or not added, those of no entry, and what happens rarely. */
     _Atomic uint64_t past_programs, past_breaks, limit_calls, inlined_calls,
         failed_calls, traces, trace_ns, invalidated, checks, resized;
-    struct core__size_patterns *patterns; /* varying_sizes.h */
+    struct core__size_patterns *patterns; /* dynamic_shapes.h */
     core__replays *replays;               /* NULL: no program is captured */
     core_compiled *next, *previous;       /* list of all, under the lock */
     core__refused_calls refused[CORE__REFUSED_KINDS];

@@ -8,7 +8,7 @@
 #include "compile/freeze.h"
 #include "compile/prepared.h"
 #include "compile/replay.h"
-#include "compile/varying_sizes.h"
+#include "compile/dynamic_shapes.h"
 
 #include "base/growing_text.h"
 #include "base/memory.h"
@@ -166,7 +166,7 @@ static void write_prepared(core_program *program, core__json *json)
     core__json_object(json, "prepared");
     core__json_unsigned(json, "operators", facts ? facts->nodes : 0);
     core__json_unsigned(json, "of", program->nnodes);
-    core__json_unsigned(json, "computed_again", facts ? facts->recomputed : 0);
+    core__json_unsigned(json, "recomputed", facts ? facts->recomputed : 0);
     core__json_unsigned(json, "kernels", facts ? facts->launches : 0);
     core__json_unsigned(json, "arena_bytes", facts ? facts->arena_size : 0);
     if (!facts)

@@ -322,7 +322,7 @@ static const char *unprepared_reason(const core__prepared_facts *facts,
     return NULL;
 }
 
-static const core__program_number *varying_number(
+static const core__program_number *dynamic_number(
     const core_program *program, const replay *r,
     const core__program_node *node)
 {
@@ -360,7 +360,7 @@ static uint32_t find_end(const core_program *program, replay *r,
         const core__program_number *number =
             core__replay_numbers_has(r->device_numbers, node_at(r, i))
                 ? NULL
-                : varying_number(program, r, node);
+                : dynamic_number(program, r, node);
         const char *reason = unprepared_reason(facts, node);
         const core__fused_group *group;
 

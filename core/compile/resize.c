@@ -14,7 +14,7 @@
 
 /* Numbers for the visits of a new program. */
 typedef struct filling {
-    const core__varying_number *varying;
+    const core__dynamic_number *numbers;
     uint32_t count;
     const int64_t *symbols;
     uint32_t next;
@@ -28,9 +28,9 @@ static void fill_number(void *context, uint32_t place, bool is_float,
     int64_t value;
 
     (void)is_float;
-    if (f->next == f->count || f->varying[f->next].place != place)
+    if (f->next == f->count || f->numbers[f->next].place != place)
         return;
-    if (core__varying_value(&f->varying[f->next++], f->symbols, &value))
+    if (core__dynamic_value(&f->numbers[f->next++], f->symbols, &value))
         memcpy(slot, &value, sizeof value);
     else
         f->known = false;
@@ -357,12 +357,12 @@ static core_status fill(core_program *program, filling *f,
 }
 
 core_status core__program_resize(const core__recorded_call *r,
-                                 const core__varying_number *varying,
-                                 uint32_t nvarying, core_tensor *const *inputs,
+                                 const core__dynamic_number *numbers,
+                                 uint32_t ndynamic, core_tensor *const *inputs,
                                  const int64_t *symbols, core__joint *joint,
                                  core_program **out)
 {
-    filling f = {varying, nvarying, symbols, 0, true};
+    filling f = {numbers, ndynamic, symbols, 0, true};
     core__joint *own = r->joint ? joint : NULL;
     core__extraction e;
     core_status status =

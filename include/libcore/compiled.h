@@ -33,7 +33,11 @@
  * besides tensors.  A number that changes from call to call, or a pointer to a
  * tensor that is replaced while the old one stays in use, belongs in the key.
  * The setting LIBCORE_COMPILE_CHECK=N records every Nth call again, and the
- * call fails if the program differs. */
+ * call fails if the program differs.
+ *
+ * Threads.  Any thread may call any function here, and several may call the same
+ * compiled function at once.  The function that was compiled runs in the thread
+ * of the call. */
 
 #ifndef LIBCORE_COMPILED_H
 #define LIBCORE_COMPILED_H

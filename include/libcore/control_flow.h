@@ -17,7 +17,10 @@
  * a branch or loop that draws and needs a gradient runs, or while that gradient
  * does, no other thread may draw from the same generators or seed them; those are
  * the default generators of the devices in use and those that operators are
- * given.  The run or the gradient fails with REFUSED if another thread did. */
+ * given.  The run or the gradient fails with REFUSED if another thread did.
+ *
+ * Threads.  Any thread may call these functions.  What they are given runs in the
+ * thread of the call; for a gradient, in the thread that runs the backward. */
 
 #ifndef LIBCORE_CONTROL_FLOW_H
 #define LIBCORE_CONTROL_FLOW_H

@@ -4,7 +4,7 @@
 #include "number_case.h"
 
 #include "element_value.h"
-#include "left_out.h"
+#include "skipped_calls.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -190,7 +190,7 @@ done:
 void number_cases_check(suite *self, const number_case *cases, size_t count,
                         outcome *out)
 {
-    left_out left = {.length = 0};
+    skipped_calls left = {.length = 0};
     bool ran;
 
     if (!suite_device(self, out) ||
@@ -201,7 +201,7 @@ void number_cases_check(suite *self, const number_case *cases, size_t count,
         if (!call(self, &cases[i], &ran, out))
             return;
         if (!ran)
-            left_out_add(&left, cases[i].name, cases[i].dtype);
+            skipped_calls_add(&left, cases[i].name, cases[i].dtype);
     }
-    left_out_report(&left, count - left.count, out);
+    skipped_calls_report(&left, count - left.count, out);
 }

@@ -9,7 +9,7 @@
 #include "claims.h"
 #include "plugin_tables.h"
 #include "alloc_failure.h"
-#include "left_out.h"
+#include "skipped_calls.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -225,7 +225,7 @@ static void kernels_without_memory(suite *self, outcome *out, const test *one)
                                      {"mm", "t:3,4 t:4,5", .5, 2},
                                      {"cat", "[ t:2,6 t:2,6 ] i:0", .5, 2}};
     static sample_call call;
-    left_out left = {.length = 0};
+    skipped_calls left = {.length = 0};
     size_t ran = 0;
 
     (void)one;
@@ -245,11 +245,11 @@ static void kernels_without_memory(suite *self, outcome *out, const test *one)
             allowed = bounds_of(self, call.op);
             fail_each_allocation(self, out, samples[i].op, use_kernel, &with);
         } else {
-            left_out_add(&left, samples[i].op, CORE_DTYPE_NONE);
+            skipped_calls_add(&left, samples[i].op, CORE_DTYPE_NONE);
         }
         reference_free(&wanted);
     }
-    left_out_report(&left, ran, out);
+    skipped_calls_report(&left, ran, out);
 }
 
 bool suite_add_alloc_failure(suite *self)

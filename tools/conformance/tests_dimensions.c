@@ -4,7 +4,7 @@
 /* Level ops: more dimensions than a fixed array of four holds, and more tensors
  * in a list than the arguments of one launch hold. */
 
-#include "left_out.h"
+#include "skipped_calls.h"
 #include "sample_check.h"
 
 #include <stdlib.h>
@@ -43,7 +43,7 @@ static const sample samples[] = {
 
 static void more_than_four(suite *self, outcome *out, const test *one)
 {
-    left_out left = {.length = 0};
+    skipped_calls left = {.length = 0};
     size_t ran = 0;
 
     (void)one;
@@ -63,9 +63,9 @@ static void more_than_four(suite *self, outcome *out, const test *one)
         if (out->verdict != VERDICT_PASS)
             return;
         if (!claims)
-            left_out_add(&left, samples[i].op, CORE_DTYPE_NONE);
+            skipped_calls_add(&left, samples[i].op, CORE_DTYPE_NONE);
     }
-    left_out_report(&left, ran, out);
+    skipped_calls_report(&left, ran, out);
 }
 
 /* ------------------------------------------------------------ many tensors -- */

@@ -6,7 +6,7 @@
  * once. */
 
 #include "element_value.h"
-#include "left_out.h"
+#include "skipped_calls.h"
 #include "suite.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ typedef struct equals {
     bool nans;
     double numbers[ROWS * MOST];
     core_tensor *tensor;
-    left_out left;
+    skipped_calls left;
     size_t ran;
 } equals;
 
@@ -128,7 +128,7 @@ static bool reduce(equals *e, size_t which, int dim)
     if (status == CORE_OK)
         status = suite_op_call(op, args, 3, got, results);
     if (status == CORE_ERROR_NO_KERNEL) {
-        left_out_add(&e->left, operations[which].op, e->dtype);
+        skipped_calls_add(&e->left, operations[which].op, e->dtype);
         core_error_clear();
     } else if (expect_ok(e->out, status, operations[which].op)) {
         e->ran++;
@@ -196,7 +196,7 @@ static bool order(equals *e, const char *name)
     if (status == CORE_OK)
         status = suite_op_call(op, args, top ? 5 : 3, got, 2);
     if (status == CORE_ERROR_NO_KERNEL) {
-        left_out_add(&e->left, name, e->dtype);
+        skipped_calls_add(&e->left, name, e->dtype);
         core_error_clear();
     } else if (expect_ok(e->out, status, name)) {
         e->ran++;
@@ -246,7 +246,7 @@ static void equal_elements(suite *self, outcome *out, const test *one)
             if (out->verdict != VERDICT_PASS)
                 return;
         }
-    left_out_report(&e.left, e.ran, out);
+    skipped_calls_report(&e.left, e.ran, out);
 }
 
 bool suite_add_equal_elements(suite *self)

@@ -4,7 +4,7 @@
 /* Level ops: more rows, columns or batches than the second and third dimension
  * of a launch have groups, 65,535 on most devices; all other sizes are small. */
 
-#include "left_out.h"
+#include "skipped_calls.h"
 #include "sample_check.h"
 
 enum { FEW = 6 }; /* --quick: every sixth */
@@ -73,7 +73,7 @@ static const sample samples[] = {
 
 static void grid_limits(suite *self, outcome *out, const test *one)
 {
-    left_out left = {.length = 0};
+    skipped_calls left = {.length = 0};
     size_t ran = 0;
 
     (void)one;
@@ -90,9 +90,9 @@ static void grid_limits(suite *self, outcome *out, const test *one)
         if (out->verdict != VERDICT_PASS)
             return;
         if (!claims)
-            left_out_add(&left, samples[i].op, CORE_DTYPE_NONE);
+            skipped_calls_add(&left, samples[i].op, CORE_DTYPE_NONE);
     }
-    left_out_report(&left, ran, out);
+    skipped_calls_report(&left, ran, out);
 }
 
 bool suite_add_grid_limits(suite *self)

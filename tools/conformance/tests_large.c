@@ -5,7 +5,7 @@
  * kernel with 32-bit offsets declares that (CORE_REQUIRE_INDEX32) or fails
  * here. */
 
-#include "left_out.h"
+#include "skipped_calls.h"
 #include "suite.h"
 
 #include <stdarg.h>
@@ -36,7 +36,7 @@ typedef struct coverage {
     bool read[READS], wrote; /* with any dtype */
     bool again;              /* what has no kernel is known */
     uint32_t ran;
-    left_out left;
+    skipped_calls left;
 } coverage;
 
 /* A tensor of one element alone, which is read and written by plain copies. */
@@ -173,7 +173,7 @@ static void read_far(large *l, outcome *out, coverage *of)
         status = suite_call(reads[i].name, args, reads[i].tensors, &got);
         if (status == CORE_ERROR_NO_KERNEL) {
             if (!of->again)
-                left_out_add(&of->left, reads[i].name, l->dtype);
+                skipped_calls_add(&of->left, reads[i].name, l->dtype);
             continue;
         }
         of->read[i] = true;
@@ -215,7 +215,7 @@ static void write_far(suite *self, large *l, outcome *out, coverage *of)
         core_tensor_release(one);
     }
     if (status == CORE_ERROR_NO_KERNEL && !of->again)
-        left_out_add(&of->left, "neg.out", l->dtype);
+        skipped_calls_add(&of->left, "neg.out", l->dtype);
     else if (status != CORE_ERROR_NO_KERNEL &&
              expect_ok(out, status, "neg.out")) {
         of->wrote = true;
@@ -266,7 +266,7 @@ static void far_elements(suite *self, outcome *out, const test *one)
     if (of.ran == 0 && out->verdict == VERDICT_PASS)
         not_supported(out, "2 GiB cannot be allocated in one piece, or none of "
                            "the operators that this needs is claimed");
-    left_out_report(&of.left, of.ran, out);
+    skipped_calls_report(&of.left, of.ran, out);
 }
 
 /* --------------------------------------------------------- many elements -- */
@@ -336,7 +336,7 @@ typedef struct counting {
     suite *self;
     outcome *out;
     uint32_t ran;
-    left_out left;
+    skipped_calls left;
     char slow[120]; /* "sum of f32 would take 90 seconds" */
 } counting;
 
@@ -358,7 +358,7 @@ static bool count_many(counting *c, const char *name, core_dtype dtype)
         status = total(c->self, name, dtype, repeats, &found);
     }
     if (status == CORE_ERROR_NO_KERNEL) {
-        left_out_add(&c->left, name, dtype);
+        skipped_calls_add(&c->left, name, dtype);
         return false;
     }
     if (!expect_ok(c->out, status, name))
@@ -374,7 +374,7 @@ static void report_count(counting *c)
 {
     if (c->ran == 0 && c->slow[0] && c->out->verdict == VERDICT_PASS)
         not_supported(c->out, "%s", c->slow);
-    left_out_report(&c->left, c->ran, c->out);
+    skipped_calls_report(&c->left, c->ran, c->out);
     if (c->slow[0])
         add_detail(c->out, "%s, and was not tested", c->slow);
 }
@@ -410,7 +410,7 @@ enum { LONG = (1 << 20) + 1027, LONGEST = 3 * (1 << 24) + 5 };
 
 /* Sums 1, 2, 3, 1, 2, …, which is exact in any order.  dtype: f32 or f64. */
 static void sum_exactly(suite *self, outcome *out, core_dtype dtype,
-                        left_out *left, uint32_t *ran)
+                        skipped_calls *left, uint32_t *ran)
 {
     const int64_t count = LONG;
     double *data = malloc(LONG * sizeof *data), sum = 0, wanted = 0;
@@ -439,7 +439,7 @@ static void sum_exactly(suite *self, outcome *out, core_dtype dtype,
         args[0] = suite_tensor_value(all);
         status = suite_call("sum", args, 1, &got);
         if (status == CORE_ERROR_NO_KERNEL)
-            left_out_add(left, "sum", dtype);
+            skipped_calls_add(left, "sum", dtype);
         else if (expect_ok(out, status, "sum") &&
                  expect_ok(out,
                            core_tensor_read(got,
@@ -491,7 +491,7 @@ static void sum_of_ones(suite *self, outcome *out)
 static void long_sums(suite *self, outcome *out, const test *one)
 {
     static const core_dtype dtypes[] = {CORE_F32, CORE_F64};
-    left_out left = {.count = 0};
+    skipped_calls left = {.count = 0};
     bool f32 = false;
     uint32_t ran = 0;
 
@@ -504,7 +504,7 @@ static void long_sums(suite *self, outcome *out, const test *one)
         sum_exactly(self, out, dtypes[d], &left, &ran);
         f32 = f32 || (dtypes[d] == CORE_F32 && ran > 0);
     }
-    left_out_report(&left, ran, out);
+    skipped_calls_report(&left, ran, out);
     if (f32 && out->verdict == VERDICT_PASS)
         sum_of_ones(self, out);
 }

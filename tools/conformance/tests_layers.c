@@ -6,7 +6,7 @@
  * its results. */
 
 #include "element_value.h"
-#include "left_out.h"
+#include "skipped_calls.h"
 #include "sample_check.h"
 
 #include <math.h>
@@ -56,7 +56,7 @@ static bool begin(suite *self, outcome *out)
 
 static void all_convolutions(suite *self, outcome *out, const test *one)
 {
-    left_out left = {.length = 0};
+    skipped_calls left = {.length = 0};
     size_t ran = 0;
 
     (void)one;
@@ -70,9 +70,9 @@ static void all_convolutions(suite *self, outcome *out, const test *one)
         if (out->verdict != VERDICT_PASS)
             return;
         if (!claims)
-            left_out_add(&left, convolutions[i].op, CORE_DTYPE_NONE);
+            skipped_calls_add(&left, convolutions[i].op, CORE_DTYPE_NONE);
     }
-    left_out_report(&left, ran, out);
+    skipped_calls_report(&left, ran, out);
 }
 
 /* ------------------------------------------------------- running statistics -- */

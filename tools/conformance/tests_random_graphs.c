@@ -5,7 +5,7 @@
  * that an eager call would draw next. */
 
 #include "claims.h"
-#include "left_out.h"
+#include "skipped_calls.h"
 
 #include <libcore/capture.h>
 #include <libcore/random.h>

@@ -9,7 +9,7 @@
 #include "element_value.h"
 #include "operators.h"
 #include "alloc_failure.h"
-#include "left_out.h"
+#include "skipped_calls.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -513,7 +513,7 @@ static void moves_preserve_bits(suite *self, outcome *out, const test *one)
     static const core_dtype dtypes[] = {CORE_F64, CORE_F32, CORE_F16,
                                         CORE_BF16};
     unsigned char got[1024], want[1024];
-    left_out left = {.length = 0};
+    skipped_calls left = {.length = 0};
     size_t ran = 0;
 
     (void)one;
@@ -525,7 +525,7 @@ static void moves_preserve_bits(suite *self, outcome *out, const test *one)
             size_t bytes, wanted;
 
             if (!claims_move(self, &from, dtypes[d])) {
-                left_out_add(&left, from.op, dtypes[d]);
+                skipped_calls_add(&left, from.op, dtypes[d]);
                 continue;
             }
             ran++;
@@ -540,7 +540,7 @@ static void moves_preserve_bits(suite *self, outcome *out, const test *one)
         }
     if (ran == 0)
         not_supported(out, "no operator that moves elements is claimed");
-    left_out_report(&left, ran, out);
+    skipped_calls_report(&left, ran, out);
 }
 
 bool suite_add_rules(suite *self)

@@ -6,7 +6,7 @@
  * indices, scalars as operands, and operands that change between two calls.
  * Operands are small integers, so that all results are exact. */
 
-#include "left_out.h"
+#include "skipped_calls.h"
 #include "operators.h"
 #include "suite.h"
 
@@ -20,7 +20,7 @@ typedef struct shaped {
     suite *self;
     outcome *out;
     uint32_t ran;
-    left_out left;
+    skipped_calls left;
 } shaped;
 
 static const struct {
@@ -67,7 +67,7 @@ static float second_value(int64_t i)
 static bool done(shaped *test, core_status status, const char *name)
 {
     if (status == CORE_ERROR_NO_KERNEL)
-        left_out_add(&test->left, name, CORE_DTYPE_NONE);
+        skipped_calls_add(&test->left, name, CORE_DTYPE_NONE);
     if (status == CORE_ERROR_NO_KERNEL || status == CORE_ERROR_OUT_OF_MEMORY)
         return false;
     return expect_ok(test->out, status, name);
@@ -88,7 +88,7 @@ static void end(const shaped *test, const char *reason)
                       "%s, or none of the operators that this "
                       "needs is claimed",
                       reason);
-    left_out_report(&test->left, test->ran, test->out);
+    skipped_calls_report(&test->left, test->ran, test->out);
 }
 
 /* ------------------------------------------------------------------ many -- */

@@ -8,7 +8,7 @@
 
 #include "call_gate.h"
 #include "claims.h"
-#include "left_out.h"
+#include "skipped_calls.h"
 #include "operators.h"
 
 #include <libcore/capture.h>
@@ -27,7 +27,7 @@ typedef struct bench {
     outcome *out;
     core_stream *streams[STREAMS];
     uint32_t ran;
-    left_out left; /* no kernel computes these */
+    skipped_calls left; /* no kernel computes these */
 } bench;
 
 /* A call with its operands and its reference. */
@@ -62,7 +62,7 @@ static bool prepare(bench *b, const sample *from, double low, double high,
     if (!parse(b, one, &call) ||
         reference_shapes(call, &one->wanted) != CORE_OK ||
         !claim_holds(b->self, call, &one->wanted)) {
-        left_out_add(&b->left, from->op, CORE_DTYPE_NONE);
+        skipped_calls_add(&b->left, from->op, CORE_DTYPE_NONE);
         core_error_clear();
         return false;
     }
@@ -165,7 +165,7 @@ static bool begin(bench *b, suite *self, outcome *out)
 
 static void end(bench *b)
 {
-    left_out_report(&b->left, b->ran, b->out);
+    skipped_calls_report(&b->left, b->ran, b->out);
     for (int i = 0; i < STREAMS; i++)
         core_stream_release(b->streams[i]);
 }

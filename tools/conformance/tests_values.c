@@ -6,7 +6,7 @@
  * need more bits than f16 or bf16 has, a beta of 0, equal elements to sort. */
 
 #include "element_value.h"
-#include "left_out.h"
+#include "skipped_calls.h"
 #include "suite.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ typedef struct values {
     suite *self;
     outcome *out;
     uint32_t ran;
-    left_out left;
+    skipped_calls left;
 } values;
 
 static bool begin(values *v, suite *self, outcome *out)
@@ -33,7 +33,7 @@ static void end(const values *v, const char *what)
 {
     if (v->ran == 0 && v->out->verdict == VERDICT_PASS)
         not_supported(v->out, "no kernel of %s is claimed", what);
-    left_out_report(&v->left, v->ran, v->out);
+    skipped_calls_report(&v->left, v->ran, v->out);
 }
 
 /* Tests whether `supports` of a kernel may refuse a call with UNSUPPORTED, which
@@ -56,7 +56,7 @@ static bool done(values *v, core_status status, const char *name)
 {
     if (status == CORE_ERROR_NO_KERNEL ||
         (status == CORE_ERROR_UNSUPPORTED && may_refuse(v->self, name))) {
-        left_out_add(&v->left, name, CORE_DTYPE_NONE);
+        skipped_calls_add(&v->left, name, CORE_DTYPE_NONE);
         return false;
     }
     return expect_ok(v->out, status, name);

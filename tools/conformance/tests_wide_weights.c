@@ -5,7 +5,7 @@
  * mixed precision has them.  Expected is what the CPU computes in f64. */
 
 #include "element_value.h"
-#include "left_out.h"
+#include "skipped_calls.h"
 #include "suite.h"
 
 #include <math.h>
@@ -183,7 +183,7 @@ static bool check(const wide *w)
 static void wide_weights(suite *self, outcome *out, const test *one)
 {
     static const core_dtype dtypes[] = {CORE_F16, CORE_BF16};
-    left_out left = {.length = 0};
+    skipped_calls left = {.length = 0};
     size_t ran = 0;
 
     (void)one;
@@ -200,9 +200,9 @@ static void wide_weights(suite *self, outcome *out, const test *one)
                 return;
             ran += claims;
             if (!claims)
-                left_out_add(&left, norms[i].op, dtypes[d]);
+                skipped_calls_add(&left, norms[i].op, dtypes[d]);
         }
-    left_out_report(&left, ran, out);
+    skipped_calls_report(&left, ran, out);
 }
 
 bool suite_add_wide_weights(suite *self)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* varying_sizes.h: programs for sizes with which a function was not recorded.
+/* dynamic_shapes.h: programs for sizes with which a function was not recorded.
  *
  * Sizes are numbers to a C function, so a recording contains numbers only.
  * From two recordings with different sizes follows what depends on sizes: the
@@ -24,8 +24,8 @@
  * (joint_trace.h), and the joint program for other sizes is split again: which
  * values are saved may depend on sizes. */
 
-#ifndef CORE_COMPILE_VARYING_SIZES_H
-#define CORE_COMPILE_VARYING_SIZES_H
+#ifndef CORE_COMPILE_DYNAMIC_SHAPES_H
+#define CORE_COMPILE_DYNAMIC_SHAPES_H
 
 #include "compile/compiled.h"
 

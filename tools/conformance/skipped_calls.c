@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-#include "left_out.h"
+#include "skipped_calls.h"
 
 #include <stdio.h>
 #include <string.h>
 
-void left_out_add(left_out *self, const char *op, core_dtype dtype)
+void skipped_calls_add(skipped_calls *self, const char *op, core_dtype dtype)
 {
     size_t capacity = sizeof self->list - self->length;
     char name[TEST_NAME];
@@ -29,7 +29,7 @@ void left_out_add(left_out *self, const char *op, core_dtype dtype)
     self->unlisted++;
 }
 
-void left_out_report(const left_out *self, size_t ran, outcome *out)
+void skipped_calls_report(const skipped_calls *self, size_t ran, outcome *out)
 {
     if (out->verdict != VERDICT_PASS)
         return;

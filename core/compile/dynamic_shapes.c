@@ -3,13 +3,13 @@
 
 /* Patterns of programs that differ in sizes. */
 
-#include "compile/varying_sizes.h"
+#include "compile/dynamic_shapes.h"
 
 #include "base/memory.h"
 #include "base/text.h"
 #include "compile/recorded_call.h"
 #include "compile/resize.h"
-#include "compile/size_form.h"
+#include "compile/symbolic_size.h"
 
 #include <string.h>
 
@@ -30,12 +30,12 @@ enum {
 
 struct core__size_pattern {
     core__compiled_entry *base; /* of the first recording, with a reference */
-    uint32_t ninputs, nsizes, nsymbols, nvarying, failures;
+    uint32_t ninputs, nsizes, nsymbols, ndynamic, failures;
     uint64_t programs; /* made from it */
     core__size_symbol symbols[CORE__PATTERN_SYMBOLS];
     /* By pairs: the relations that are the same in all recordings. */
     uint8_t related[CORE__PATTERN_SYMBOLS][CORE__PATTERN_SYMBOLS];
-    core__varying_number *varying;
+    core__dynamic_number *numbers;
     input_size sizes[]; /* of all inputs */
 };
 
@@ -59,7 +59,7 @@ static void pattern_free(core__size_pattern *p)
     if (!p)
         return;
     core__entry_release(p->base);
-    core__free(p->varying);
+    core__free(p->numbers);
     core__free(p);
 }
 
@@ -104,23 +104,23 @@ static bool find_symbols(core__size_pattern *p, const core_program *a,
     return p->nsymbols > 0;
 }
 
-static bool find_varying(core__size_pattern *p, const core_program *program,
+static bool find_dynamic(core__size_pattern *p, const core_program *program,
                          const core__recorded_number *a,
                          const core__recorded_number *b, uint32_t count,
                          char *text, size_t size)
 {
     const core__sizes_seen sizes = {p->symbols, p->nsymbols};
 
-    p->varying = core__alloc_zero((count + 1) * sizeof *p->varying);
-    if (!p->varying)
+    p->numbers = core__alloc_zero((count + 1) * sizeof *p->numbers);
+    if (!p->numbers)
         return differs(text, size, "out of memory");
     for (uint32_t i = 0; i < count; i++) {
-        core__varying_number *v = &p->varying[p->nvarying];
+        core__dynamic_number *v = &p->numbers[p->ndynamic];
 
         if (a[i].value == b[i].value)
             continue;
         v->place = i;
-        if (!core__varying_explain(&sizes, &a[i], &b[i], v)) {
+        if (!core__dynamic_explain(&sizes, &a[i], &b[i], v)) {
             core__format(text, size,
                          "a number is %lld in one and %lld in the other, which "
                          "follows from no sizes (%u operators)",
@@ -128,7 +128,7 @@ static bool find_varying(core__size_pattern *p, const core_program *program,
                          program->nnodes);
             return false;
         }
-        p->nvarying++;
+        p->ndynamic++;
     }
     return true;
 }
@@ -221,7 +221,7 @@ static core__size_pattern *pattern_new(core__compiled_entry *base,
         core__format(text, size, "out of memory");
     }
     good = good && count_a == count_b &&
-           find_varying(p, now->program, a, b, count_a, text, size);
+           find_dynamic(p, now->program, a, b, count_a, text, size);
     core__free(a);
     core__free(b);
     if (good && core__entry_retain(base)) {
@@ -314,7 +314,7 @@ static core_status make_for(core__size_patterns *patterns,
             made->budget = p->base->training->budget;
         recorded = recording_of_entry(p->base);
         status =
-            core__program_resize(&recorded, p->varying, p->nvarying, inputs,
+            core__program_resize(&recorded, p->numbers, p->ndynamic, inputs,
                                  symbols, &made->joint, &made->program);
         p->programs += made->program != NULL;
     }
@@ -364,8 +364,8 @@ static bool extend(core__size_pattern *p, const core__recorded_call *now,
     b = core__recorded_call_numbers(now, &count_b);
     good = a && b && count_a == count_b;
     for (uint32_t i = 0; i < count_a && good; i++) {
-        if (next < p->nvarying && p->varying[next].place == i)
-            good = core__varying_keep(&p->varying[next++], symbols, &b[i]);
+        if (next < p->ndynamic && p->numbers[next].place == i)
+            good = core__dynamic_keep(&p->numbers[next++], symbols, &b[i]);
         else
             good = a[i].value == b[i].value;
     }
@@ -461,7 +461,7 @@ bool core__size_patterns_learn(core__size_patterns *patterns,
 void core__size_patterns_write(const core__size_patterns *patterns,
                                core__json *json)
 {
-    core__json_array(json, "varying_sizes");
+    core__json_array(json, "dynamic_shapes");
     for (uint32_t i = 0; i < patterns->count; i++) {
         const core__size_pattern *p = patterns->patterns[i];
 
@@ -474,7 +474,7 @@ void core__size_patterns_write(const core__size_patterns *patterns,
             core__json_end(json);
         }
         core__json_end(json);
-        core__json_unsigned(json, "numbers", p->nvarying);
+        core__json_unsigned(json, "numbers", p->ndynamic);
         core__json_unsigned(json, "programs", p->programs);
         core__json_end(json);
     }

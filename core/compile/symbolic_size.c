@@ -3,12 +3,12 @@
 
 /* Forms of numbers. */
 
-#include "compile/size_form.h"
+#include "compile/symbolic_size.h"
 
 #include <string.h>
 
 /* False: it is too large, or there is a remainder. */
-static bool evaluate(const core__size_form *f, const int64_t *symbols,
+static bool evaluate(const core__symbolic_size *f, const int64_t *symbols,
                      int64_t *out)
 {
     int64_t product = 1;
@@ -25,7 +25,7 @@ static bool evaluate(const core__size_form *f, const int64_t *symbols,
 }
 
 /* False: there are too many. */
-static bool add_form(core__varying_number *v, core__size_form f,
+static bool add_form(core__dynamic_number *v, core__symbolic_size f,
                      int64_t constant, int64_t divisor)
 {
     if (v->nforms == CORE__NUMBER_FORMS)
@@ -50,10 +50,10 @@ static int64_t common_divisor(int64_t a, int64_t b)
 /* Adds the forms with these factors that give a and b. */
 static bool add_forms(const core__sizes_seen *sizes, const uint32_t *factors,
                       uint32_t count, int64_t a, int64_t b,
-                      core__varying_number *v)
+                      core__dynamic_number *v)
 {
     int64_t x = 1, y = 1, common, to, from;
-    core__size_form f = {.nfactors = (uint8_t)count};
+    core__symbolic_size f = {.nfactors = (uint8_t)count};
 
     for (uint32_t i = 0; i < count; i++) {
         f.factors[i] = (uint8_t)factors[i];
@@ -70,7 +70,7 @@ static bool add_forms(const core__sizes_seen *sizes, const uint32_t *factors,
 
 /* All forms that explain an integer; false: none, or too many. */
 static bool find_forms(const core__sizes_seen *sizes, int64_t a, int64_t b,
-                       core__varying_number *v)
+                       core__dynamic_number *v)
 {
     uint32_t n = sizes->count, f[CORE__FORM_FACTORS];
     bool good = true;
@@ -106,10 +106,10 @@ static bool as_integer(double value, bool reciprocal, int64_t *out)
                       : (double)*out == value;
 }
 
-bool core__varying_explain(const core__sizes_seen *sizes,
+bool core__dynamic_explain(const core__sizes_seen *sizes,
                            const core__recorded_number *a,
                            const core__recorded_number *b,
-                           core__varying_number *v)
+                           core__dynamic_number *v)
 {
     int64_t x, y;
 
@@ -126,7 +126,7 @@ bool core__varying_explain(const core__sizes_seen *sizes,
     return false;
 }
 
-bool core__varying_value(const core__varying_number *v, const int64_t *symbols,
+bool core__dynamic_value(const core__dynamic_number *v, const int64_t *symbols,
                          int64_t *out)
 {
     double value;
@@ -144,7 +144,7 @@ bool core__varying_value(const core__varying_number *v, const int64_t *symbols,
     return true;
 }
 
-bool core__varying_keep(core__varying_number *v, const int64_t *symbols,
+bool core__dynamic_keep(core__dynamic_number *v, const int64_t *symbols,
                         const core__recorded_number *found)
 {
     int64_t wanted = found->value, value;

@@ -468,7 +468,7 @@ START_TEST(many_sizes_take_no_more_memory)
 }
 END_TEST
 
-SUITE_ON_CPU_AND_SIM("compile/varying_sizes",
+SUITE_ON_CPU_AND_SIM("compile/dynamic_shapes",
                      two_recordings_serve_the_sizes_between,
                      programs_are_those_that_would_be_recorded,
                      sizes_beyond_those_that_were_recorded_are_recorded,
