@@ -771,29 +771,53 @@ static bool is_same_break(const core__compiled_entry *a,
                 : a->operator_name == b->operator_name);
 }
 
+/* Whether one of the first `count` entries is the same break of other sizes. */
+static bool has_same_break(core_compiled *compiled,
+                           const core__compiled_entry *entry, uint32_t count,
+                           const core__guard *guard)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const core__compiled_entry *other = atomic_load(&compiled->entries[i]);
+
+        if (is_break_of_other_sizes(other, guard) &&
+            is_same_break(other, entry))
+            return true;
+    }
+    return false;
+}
+
+/* Of so many calls whose break was expected, one is recorded. */
+enum { RECORD_AGAIN = 64 };
+
 /* A break that two sizes have had: others are expected to have it, too.  With a
  * reference.  NULL: the call must be recorded. */
 static core__compiled_entry *break_of_all_sizes(core_compiled *compiled,
                                                 const core__guard *guard)
 {
     core__thread *self = core__thread_self();
-    core__compiled_entry *first = NULL, *found = NULL;
+    core__compiled_entry *found = NULL;
 
     if (!joins_sizes(compiled) ||
         compiled->options.flags & CORE_COMPILE_FULLGRAPH)
         return NULL;
     core__thread_enter(self);
-    for (uint32_t i = 0; i < compiled->limit && !found; i++) {
+    for (uint32_t i = 1; i < compiled->limit && !found; i++) {
         core__compiled_entry *entry = atomic_load(&compiled->entries[i]);
 
-        if (!is_break_of_other_sizes(entry, guard))
-            continue;
-        if (!first)
-            first = entry;
-        else if (is_same_break(first, entry) && core__entry_retain(entry))
+        if (is_break_of_other_sizes(entry, guard) &&
+            has_same_break(compiled, entry, i, guard) &&
+            core__entry_retain(entry))
             found = entry;
     }
     core__thread_leave(self);
+    /* What caused the breaks may be over, such as gradients that did not exist. */
+    if (found && atomic_fetch_add_explicit(&compiled->expected_breaks, 1,
+                                           memory_order_relaxed) %
+                         RECORD_AGAIN ==
+                     RECORD_AGAIN - 1) {
+        core__entry_release(found);
+        return NULL;
+    }
     return found;
 }
 
@@ -807,6 +831,9 @@ static core_status learn_sizes(const call *c, const core_program *program,
     bool fails;
 
     *out_joined = false;
+    /* Breaks that were expected may be over: the next one is recorded, too. */
+    atomic_store_explicit(&compiled->expected_breaks, RECORD_AGAIN - 1,
+                          memory_order_relaxed);
     if (!joins_sizes(compiled))
         return CORE_OK;
     before = entry_of_other_sizes(compiled, &c->guard, training != NULL);

@@ -183,7 +183,8 @@ struct core_compiled {
     /* Calls are counted by their entry; these are those of entries that were
      * removed or not added, those of no entry, and what happens rarely. */
     _Atomic uint64_t past_programs, past_breaks, limit_calls, inlined_calls,
-        failed_calls, traces, trace_ns, invalidated, checks, resized;
+        failed_calls, traces, trace_ns, invalidated, checks, resized,
+        expected_breaks;
     struct core__size_patterns *patterns; /* dynamic_shapes.h */
     core__replays *replays;               /* NULL: no program is captured */
     core_compiled *next, *previous;       /* list of all, under the lock */

@@ -15,6 +15,17 @@
 #include <math.h>
 #include <string.h>
 
+static core_status check_lengths(const core_operator *op,
+                                 const core_tensor *tensor)
+{
+    if (tensor->ndim == 1 && core__dtype_is_integer(tensor->dtype))
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_SHAPE, op,
+                          "lengths have %u dimensions and dtype %s; they must "
+                          "have 1, and an integer dtype",
+                          tensor->ndim, core__dtype_name(tensor->dtype));
+}
+
 /* The elements of a tensor of lengths, on the host; freed by the caller. */
 static core_status lengths_read(const core_operator *op, core_tensor *tensor,
                                 core_value *out)
@@ -26,11 +37,7 @@ static core_status lengths_read(const core_operator *op, core_tensor *tensor,
 
     if (tensor->numel > UINT32_MAX)
         return core__error_memory(SIZE_MAX);
-    if (tensor->ndim != 1 || !core__dtype_is_integer(tensor->dtype))
-        return core__op_error(CORE_ERROR_SHAPE, op,
-                              "lengths have %u dimensions and dtype %s; they "
-                              "must have 1, and an integer dtype",
-                              tensor->ndim, core__dtype_name(tensor->dtype));
+    CORE_TRY(check_lengths(op, tensor));
     lengths = core__alloc(bytes + 1);
     if (!lengths)
         return core__error_memory(bytes);
@@ -88,6 +95,31 @@ CORE__OP(ctc_loss_backward_tensor)
 /* The size of log_alpha depends on the lengths, that of the losses does not.  So
  * a program has nodes without log_alpha, which read the lengths in each run. */
 
+/* What does not depend on the lengths themselves. */
+static core_status check_by_lengths(const core_operator *op,
+                                    const core_value *args, int64_t blank)
+{
+    const core_tensor *probs = args[0].u.tensor, *targets = args[1].u.tensor;
+
+    CORE_TRY(core__ctc_check(op, probs, targets, blank));
+    for (int i = 2; i < 4; i++) {
+        const core_tensor *lengths = args[i].u.tensor;
+
+        CORE_TRY(check_lengths(op, lengths));
+        if (lengths->numel != probs->sizes[1])
+            return core__op_error(
+                CORE_ERROR_SHAPE, op,
+                "%s has %lld entries; there are %lld sequences",
+                i == 2 ? "input_lengths" : "target_lengths",
+                (long long)lengths->numel, (long long)probs->sizes[1]);
+    }
+    if (targets->ndim == 1 || targets->sizes[0] == probs->sizes[1])
+        return CORE_OK;
+    return core__op_error(
+        CORE_ERROR_SHAPE, op, "targets has %lld rows; there are %lld sequences",
+        (long long)targets->sizes[0], (long long)probs->sizes[1]);
+}
+
 /* _ctc_loss_by_lengths(log_probs, targets, input_lengths, target_lengths, blank,
  * zero_infinity): the losses of _ctc_loss.Tensor */
 CORE__OP(ctc_loss_by_lengths)
@@ -100,13 +132,11 @@ CORE__OP(ctc_loss_by_lengths)
             log_probs, args[1].u.tensor, args[2].u.tensor, args[3].u.tensor,
             core__arg_int(args, 4, 0), core__arg_bool(args, 5, false), &losses,
             &alpha);
-    else if (log_probs->ndim == 3)
+    else
+        status = check_by_lengths(call->op, args, core__arg_int(args, 4, 0));
+    if (status == CORE_OK && !log_probs->storage)
         status = core_new_empty(log_probs, &log_probs->sizes[1], 1,
                                 CORE_DTYPE_NONE, NULL, &losses);
-    else
-        status = core__op_error(CORE_ERROR_SHAPE, call->op,
-                                "log_probs has %u dimensions; it must have 3",
-                                log_probs->ndim);
     core_tensor_release(alpha);
     if (status == CORE_OK)
         results[0] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = losses}};

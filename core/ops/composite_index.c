@@ -29,6 +29,62 @@ static core_status too_many(const core_operator *op, const core_tensor *self)
         "the indices select more dimensions than the %u of self", self->ndim);
 }
 
+static bool is_mask(const core_tensor *index)
+{
+    return index && (index->dtype == CORE_BOOL || index->dtype == CORE_U8);
+}
+
+/* A mask of the dimensions of self from `first` on. */
+static core_status check_mask(const core_operator *op, const core_tensor *self,
+                              const core_tensor *mask, uint32_t first)
+{
+    if (first + mask->ndim > self->ndim)
+        return too_many(op, self);
+    for (uint32_t i = 0; i < mask->ndim; i++)
+        if (mask->sizes[i] != self->sizes[first + i])
+            return core__op_error(
+                CORE_ERROR_INDEX, op,
+                "a mask has size %lld in dimension %u, but self has %lld there",
+                (long long)mask->sizes[i], i,
+                (long long)self->sizes[first + i]);
+    return CORE_OK;
+}
+
+/* An index of dimension `at` of self, which is no mask; or NULL. */
+static core_status check_index(const core_operator *op, const core_tensor *self,
+                               const core_tensor *index, uint32_t at)
+{
+    if (index && index->dtype != CORE_I64 && index->dtype != CORE_I32)
+        return core__op_error(CORE_ERROR_DTYPE, op,
+                              "indices must be i64, i32 or bool, not %s",
+                              core__dtype_name(index->dtype));
+    return at < self->ndim ? CORE_OK : too_many(op, self);
+}
+
+/* What does not depend on how many places the masks have. */
+static core_status check_indices(const core_operator *op,
+                                 const core_tensor *self,
+                                 const core_value *list)
+{
+    int64_t sizes[CORE_MAX_NDIM];
+    uint32_t count = 0, ndim = 0;
+
+    for (uint32_t i = 0; i < list->count; i++) {
+        const core_tensor *index = list->u.tensors[i];
+
+        if (is_mask(index)) {
+            CORE_TRY(check_mask(op, self, index, count));
+            count += index->ndim;
+            continue;
+        }
+        CORE_TRY(check_index(op, self, index, count++));
+        if (index)
+            CORE_TRY(core__sizes_broadcast(op, ndim, sizes, index->ndim,
+                                           index->sizes, &ndim, sizes));
+    }
+    return CORE_OK;
+}
+
 /* A mask counts for as many dimensions as it has. */
 static core_status add_mask(core__scope *scope, const core_operator *op,
                             const core_tensor *self, core_tensor *mask,
@@ -36,15 +92,7 @@ static core_status add_mask(core__scope *scope, const core_operator *op,
 {
     core_tensor *places;
 
-    if (out->count + mask->ndim > self->ndim)
-        return too_many(op, self);
-    for (uint32_t i = 0; i < mask->ndim; i++)
-        if (mask->sizes[i] != self->sizes[out->count + i])
-            return core__op_error(
-                CORE_ERROR_INDEX, op,
-                "a mask has size %lld in dimension %u, but self has %lld there",
-                (long long)mask->sizes[i], i,
-                (long long)self->sizes[out->count + i]);
+    CORE_TRY(check_mask(op, self, mask, out->count));
     places = CORE__DO(scope, core_nonzero, mask);
     for (uint32_t i = 0; i < mask->ndim; i++)
         out->tensors[out->count++] = CORE__DO(scope, core_select, places, 1, i);
@@ -60,16 +108,11 @@ static core_status collect(core__scope *scope, const core_operator *op,
     for (uint32_t i = 0; i < list->count; i++) {
         core_tensor *index = list->u.tensors[i];
 
-        if (index && (index->dtype == CORE_BOOL || index->dtype == CORE_U8)) {
+        if (is_mask(index)) {
             CORE_TRY(add_mask(scope, op, self, index, out));
             continue;
         }
-        if (index && index->dtype != CORE_I64 && index->dtype != CORE_I32)
-            return core__op_error(CORE_ERROR_DTYPE, op,
-                                  "indices must be i64, i32 or bool, not %s",
-                                  core__dtype_name(index->dtype));
-        if (out->count == self->ndim)
-            return too_many(op, self);
+        CORE_TRY(check_index(op, self, index, out->count));
         if (index && index->device != self->device)
             index = CORE__DO(scope, core_to, index, CORE_DTYPE_NONE,
                              self->device, false, false, -1);
@@ -200,12 +243,9 @@ static core_status put_by_mask(core__scope *scope, core_tensor *self,
 
 static bool has_mask(const core_value *list)
 {
-    for (uint32_t i = 0; i < list->count; i++) {
-        const core_tensor *index = list->u.tensors[i];
-
-        if (index && (index->dtype == CORE_BOOL || index->dtype == CORE_U8))
+    for (uint32_t i = 0; i < list->count; i++)
+        if (is_mask(list->u.tensors[i]))
             return true;
-    }
     return false;
 }
 
@@ -279,6 +319,7 @@ CORE__OP(index_put_by_masks)
                                  put(&scope, call->op, args, &results[0]),
                                  results, nresults);
     }
+    CORE_TRY(check_indices(call->op, self, &args[1]));
     CORE_TRY(core_empty_like(self, CORE_DTYPE_NONE, NULL,
                              CORE_FORMAT_CONTIGUOUS, &out));
     results[0] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = out}};

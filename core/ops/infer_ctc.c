@@ -35,6 +35,24 @@ static core_status check_lengths(const core_operator *op, const char *name,
     return CORE_OK;
 }
 
+core_status core__ctc_check(const core_operator *op, const core_tensor *probs,
+                            const core_tensor *targets, int64_t blank)
+{
+    if (probs->ndim != 3 || !core__dtype_is_floating(probs->dtype) ||
+        (targets->ndim != 1 && targets->ndim != 2) ||
+        (targets->dtype != CORE_I64 && targets->dtype != CORE_I32))
+        return core__op_shapes_error(
+            op, "log_probs", probs, "targets", targets,
+            "log_probs must have 3 dimensions and a floating dtype, targets 1 "
+            "or 2 and i64 or i32");
+    if (blank < 0 || blank >= probs->sizes[2])
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                              "blank is %lld; it must be one of the %lld "
+                              "classes",
+                              (long long)blank, (long long)probs->sizes[2]);
+    return CORE_OK;
+}
+
 /* args: log_probs [T, N, C], targets [N, S] or [sum of lengths],
  * input_lengths, target_lengths */
 static core_status check_sequences(const core_operator *op,
@@ -45,19 +63,8 @@ static core_status check_sequences(const core_operator *op,
     const core_tensor *targets = core__arg_tensor(args, 1);
     int64_t n, sum, most, ignored;
 
-    if (probs->ndim != 3 || !core__dtype_is_floating(probs->dtype) ||
-        (targets->ndim != 1 && targets->ndim != 2) ||
-        (targets->dtype != CORE_I64 && targets->dtype != CORE_I32))
-        return core__op_shapes_error(
-            op, "log_probs", probs, "targets", targets,
-            "log_probs must have 3 dimensions and a floating dtype, targets 1 "
-            "or 2 and i64 or i32");
+    CORE_TRY(core__ctc_check(op, probs, targets, blank));
     n = probs->sizes[1];
-    if (blank < 0 || blank >= probs->sizes[2])
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                              "blank is %lld; it must be one of the %lld "
-                              "classes",
-                              (long long)blank, (long long)probs->sizes[2]);
     CORE_TRY(check_lengths(op, "input_lengths", &args[2], n, probs->sizes[0],
                            &sum, &ignored));
     CORE_TRY(check_lengths(

@@ -55,6 +55,10 @@ core_status core__scales_check(const core_operator *op,
 
 /* Returns INVALID_ARGUMENT unless it is one of CORE_REDUCTION_…. */
 core_status core__reduction_check(const core_operator *op, int64_t reduction);
+/* What connectionist temporal classification requires of its operands, but for
+ * the lengths (infer_ctc.c). */
+core_status core__ctc_check(const core_operator *op, const core_tensor *probs,
+                            const core_tensor *targets, int64_t blank);
 
 /* The `wanted` sizes of a view of self; one of them may be -1. */
 core_status core__shape_resolve(const core_operator *op,

@@ -135,6 +135,20 @@ core_status core__formula_index_put_by_masks_self(core_tensor *grad,
         out);
 }
 
+/* Whether a tensor of these sizes broadcasts to those of x. */
+static bool expands_to(const core_value *sizes, const core_tensor *x)
+{
+    if (sizes->count > x->ndim)
+        return false;
+    for (uint32_t i = 1; i <= sizes->count; i++) {
+        int64_t size = sizes->u.ints[sizes->count - i];
+
+        if (size != 1 && size != x->sizes[x->ndim - i])
+            return false;
+    }
+    return true;
+}
+
 /* _index_by_masks(self, indices, sizes): self at the indices, summed to sizes:
  * the gradient of the values that _index_put_by_masks puts */
 CORE__OP(index_by_masks)
@@ -148,7 +162,12 @@ CORE__OP(index_by_masks)
                                 CORE_DTYPE_NONE, NULL, &sum);
     else
         status = core_index(self, args[1].u.tensors, args[1].count, &x);
-    if (status == CORE_OK && x)
+    if (status == CORE_OK && x && !expands_to(sizes, x))
+        status = core__op_error(CORE_ERROR_SHAPE, call->op,
+                                "values do not broadcast to the %lld elements "
+                                "at the indices",
+                                (long long)x->numel);
+    else if (status == CORE_OK && x)
         status =
             core__autograd_op_sum_to_size(x, sizes->count, sizes->u.ints, &sum);
     core_tensor_release(x);

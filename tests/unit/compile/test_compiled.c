@@ -702,6 +702,45 @@ START_TEST(breaks_of_many_sizes_leave_room_for_programs)
 }
 END_TEST
 
+static bool breaks_now;
+
+COMPILED_FUNCTION(breaks_for_now)
+{
+    core_scalar number;
+
+    if (breaks_now)
+        CORE_TRY(core_tensor_item(w->hidden[0], &number));
+    return arithmetic_body(w, x, out, noutputs);
+}
+
+/* A break that was expected for all sizes is found to be over. */
+START_TEST(breaks_of_many_sizes_may_end)
+{
+    world eager = with_number(), traced = with_number();
+    core_compile_counts before, after;
+    core_compiled *compiled;
+
+    breaks_now = true;
+    OK(core_compile(breaks_for_now, &traced, NULL, &compiled));
+    for (int i = 0; i < 240; i++) {
+        int64_t rows = i < 3 ? 2 + i : 5 + i * 89 % 237;
+
+        if (i == 3) {
+            breaks_now = false;
+            before = compile_counts();
+        }
+        resize_world(&eager, rows);
+        resize_world(&traced, rows);
+        same_call(breaks_for_now, &eager, compiled, &traced);
+    }
+    after = compile_counts();
+    ck_assert_uint_ge(after.traces - before.traces, 2);
+    ck_assert_uint_le(after.traces - before.traces, 40);
+    ck_assert_uint_gt(after.compiled_calls - before.compiled_calls, 100);
+    core_compiled_release(compiled);
+}
+END_TEST
+
 /* Programs that were made from those of other sizes make room for a break. */
 START_TEST(programs_of_many_sizes_leave_room_for_a_break)
 {
@@ -1083,7 +1122,7 @@ SUITE_ON_CPU_AND_SIM(
     hooks_of_an_input_run_at_each_call, hooks_of_a_weight_run_at_each_call,
     beyond_the_limit_the_function_runs_as_it_is,
     beyond_the_limit_a_call_fails_if_that_is_requested,
-    breaks_of_many_sizes_leave_room_for_programs,
+    breaks_of_many_sizes_leave_room_for_programs, breaks_of_many_sizes_may_end,
     programs_of_many_sizes_leave_room_for_a_break,
     a_check_finds_what_is_not_in_the_key,
     a_compiled_function_becomes_a_part_of_one_that_calls_it,

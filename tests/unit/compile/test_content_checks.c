@@ -387,6 +387,85 @@ START_TEST(numbers_are_put_by_masks_that_a_run_reads)
 }
 END_TEST
 
+/* The gradient of the numbers alone, for which nothing is put. */
+COMPILED_FUNCTION(gradient_of_what_is_put)
+{
+    core_scope scope = core_scope_begin();
+    bool before = core_grad_mode_set(true);
+    core_tensor *mask = core_x_gt_scalar(x[1], core_int(0));
+    core_tensor *y = core_x_sum(core_x_index_put(x[0], CORE_LIST(mask), x[2])),
+                *grad = NULL;
+
+    *noutputs = 1;
+    CORE_CHECK(core_grad(&y, 1, NULL, &x[2], 1, 0, &grad));
+    core_scope_output(grad, &out[0]);
+    core_tensor_release(grad);
+    core_grad_mode_set(before);
+    return core_scope_end(scope);
+}
+
+START_TEST(numbers_that_are_not_put_must_fit)
+{
+    core_compiled *compiled = compile_fully(gradient_of_what_is_put, NULL);
+    world w = masks_world(0);
+    core_tensor *out[1];
+
+    same_results(gradient_of_what_is_put, compiled, &w, 1);
+    w = masks_world(2);
+    FAILS(core_compiled_call(compiled, w.inputs, 3, out, 1), CORE_ERROR_SHAPE,
+          "values do not broadcast to the 6 elements");
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* Returns the first input if a call fails, which must fail while it is recorded,
+ * too. */
+static core_status one_of(core_status status, core_tensor *made, core_tensor *x,
+                          core_tensor **out)
+{
+    if (status == CORE_OK) {
+        *out = made;
+        return CORE_OK;
+    }
+    return core_clone(x, CORE_FORMAT_PRESERVE, out);
+}
+
+COMPILED_FUNCTION(puts_that_fail)
+{
+    core_scope scope = core_scope_begin();
+    core_tensor *mask = core_x_gt_scalar(x[1], core_int(0)), *made = NULL;
+    core_tensor *few = core_x_narrow(mask, 0, 0, 2),
+                *row = core_x_select(mask, 1, 0);
+    core_tensor *lists[][3] = {{few},
+                               {row, core_x_select(x[0], 0, 0)},
+                               {mask, mask},
+                               {mask, row, row}};
+    core_status status;
+
+    *noutputs = 4;
+    for (int i = 0; i < 4; i++) {
+        status = core_index_put(x[0], lists[i],
+                                i == 0   ? 1
+                                : i == 3 ? 3
+                                         : 2,
+                                x[2], false, &made);
+        core_error_clear();
+        CORE_CHECK(one_of(status, made, x[0], &out[i]));
+    }
+    return core_scope_end(scope);
+}
+
+START_TEST(invalid_masks_fail_while_they_are_recorded)
+{
+    core_compiled *compiled = compile_fully(puts_that_fail, NULL);
+    world w = masks_world(0);
+
+    for (int i = 0; i < 2; i++)
+        same_results(puts_that_fail, compiled, &w, 4);
+    core_compiled_release(compiled);
+}
+END_TEST
+
 /* What is taken from the third, and its gradient: as many as there are places. */
 COMPILED_FUNCTION(scattered_by_mask)
 {
@@ -599,6 +678,8 @@ SUITE_ON_CPU_AND_SIM(
     the_gradient_of_cumprod_depends_on_the_zeros_of_the_run,
     the_gradient_of_cumprod_has_one_layout, numbers_are_put_by_a_mask,
     numbers_are_put_by_masks_that_a_run_reads,
+    numbers_that_are_not_put_must_fit,
+    invalid_masks_fail_while_they_are_recorded,
     lengths_of_ctc_loss_are_read_in_each_run,
     the_gradient_of_masked_scatter_depends_on_the_mask_of_the_run,
     values_that_do_not_fit_a_mask_are_refused,
