@@ -6,6 +6,7 @@
  * all of them are those of the loop that computes all samples, if every floating
  * tensor has samples. */
 
+#include "compile/batched_graph.h"
 #include "compile/batched_region.h"
 #include "compile/loop_second_derivative.h"
 #include "compile/region_gradient.h"
@@ -32,6 +33,12 @@ enum { GRADIENT = 2 }; /* the region */
 static bool is_float(const core_tensor *tensor)
 {
     return core__dtype_is_floating(tensor->dtype);
+}
+
+static void release_all(core_tensor **tensors, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        core_tensor_release(tensors[i]);
 }
 
 void core__batched_gradient_drop(void *context)
@@ -163,24 +170,6 @@ core_status core__batched_gradient_new(core__batched *b,
 
 /* --------------------------------------------------------------- backward -- */
 
-static const core__batching *find_call(uint64_t level)
-{
-    const core__batching *batching = core__thread_self()->batching;
-
-    return batching && batching->level == level ? batching : NULL;
-}
-
-static core_status check_call(const core__trace *trace, uint64_t level,
-                              const char *name)
-{
-    if (core__thread_self()->trace == trace && find_call(level))
-        return CORE_OK;
-    return core__error(CORE_ERROR_UNSUPPORTED,
-                       "%s: the call of core_vmap that contains it is not "
-                       "being recorded any more",
-                       name);
-}
-
 /* A backward: tensors inside of the call, what they hold, and the gradients
  * outside.  Everything is owned. */
 typedef struct run {
@@ -190,12 +179,6 @@ typedef struct run {
     core_tensor **made;
     size_t nmade;
 } run;
-
-static void release_all(core_tensor **tensors, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        core_tensor_release(tensors[i]);
-}
 
 static core_status begin_run(const gradient *g, size_t ngrads, run *r)
 {
@@ -252,111 +235,18 @@ static core_status check_captured(const core__region_node *node)
 
 /* ------------------------------------------------- the second derivative -- */
 
-/* Of the gradients, for autograd inside: a graph outside, which ends at leaves
- * that stand for the inputs and the gradients. */
-typedef struct second {
-    core__trace *trace;
-    uint64_t level;
-    size_t nleaves, nmade;
-    core_tensor **leaves, **made;
-} second;
-
-static void drop_second(void *context)
-{
-    second *s = context;
-
-    release_all(s->leaves, s->nleaves + s->nmade);
-    core__free(s);
-}
-
-/* The leaves that get a gradient: the floating ones. */
-static size_t wanted_leaves(const second *s, core_tensor **wanted)
-{
-    size_t count = 0;
-
-    for (size_t i = 0; i < s->nleaves; i++)
-        if (core__tensor_requires_grad(s->leaves[i]))
-            wanted[count++] = s->leaves[i];
-    return count;
-}
-
-/* tensors: space for tangents, wanted leaves and their gradients. */
-static core_status differentiate_second(const second *s, core_node *node,
-                                        const core__batching *batching,
-                                        core_tensor *const *grads,
-                                        core_tensor **tensors,
-                                        core_tensor **gradients)
-{
-    core_tensor **wanted = tensors + s->nmade;
-    core_tensor **results = wanted + s->nleaves;
-    core__thread *self = core__thread_self();
-    core__batching_state before = core__batching_leave(self, batching);
-    size_t count = wanted_leaves(s, wanted), next = 0;
-    core_status status = CORE_OK;
-
-    for (size_t i = 0; i < s->nmade && status == CORE_OK; i++)
-        status = core__batched_hold(batching, grads[i], true, &tensors[i]);
-    if (status == CORE_OK)
-        status = core_grad(s->made, s->nmade, tensors, wanted, count,
-                           CORE_RETAIN_GRAPH | CORE_ALLOW_UNUSED, results);
-    core__batching_return(self, before);
-    for (size_t i = 0; i < s->nleaves && status == CORE_OK; i++) {
-        core_tensor *result = NULL;
-
-        if (core__tensor_requires_grad(s->leaves[i]))
-            result = results[next++];
-        if (result && core_node_needs_gradient(node, i))
-            status = core__batched_wrap(batching, result, true, &gradients[i]);
-    }
-    release_all(tensors, s->nmade);
-    release_all(results, count);
-    return status;
-}
-
-static core_status backward_second(core_node *node, void *context,
-                                   core_tensor *const *grads, size_t ngrads,
-                                   core_tensor **gradients, size_t ngradients)
-{
-    const second *s = context;
-    size_t count = s->nmade + 2 * s->nleaves;
-    core_tensor **tensors;
-    core_status status;
-
-    (void)ngrads;
-    (void)ngradients;
-    CORE_TRY(check_call(s->trace, s->level, core_node_name(node)));
-    if (core_grad_mode())
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "%s: the third derivative of a loop that is "
-                           "recorded inside core_vmap cannot be recorded",
-                           core_node_name(node));
-    tensors = core__alloc_zero((count + 1) * sizeof *tensors);
-    if (!tensors)
-        return core__error_memory(count * sizeof *tensors);
-    status = differentiate_second(s, node, find_call(s->level), grads, tensors,
-                                  gradients);
-    core__free(tensors);
-    return status;
-}
-
-/* Outside of the call.  recorded: the node that computes r->made. */
+/* Outside of the call: a graph that ends at leaves in the place of the inputs and
+ * the gradients.  recorded: the node that computes r->made. */
 static core_status make_second(const gradient *g,
                                const core__region_node *recorded, const run *r,
-                               second **out)
+                               core__batched_graph **out)
 {
     size_t nleaves = r->nstate + r->ngrads;
-    size_t size = sizeof **out + (nleaves + r->nmade) * sizeof *r->made;
-    second *s = core__alloc_zero(size);
+    core__batched_graph *s;
 
-    *out = s;
-    if (!s)
-        return core__error_memory(size);
-    *s = (second){.trace = g->of->node.trace,
-                  .level = g->level,
-                  .nleaves = nleaves,
-                  .nmade = r->nmade,
-                  .leaves = (core_tensor **)(void *)(s + 1)};
-    s->made = s->leaves + nleaves;
+    CORE_TRY(core__batched_graph_new(g->of->node.trace, g->level, nleaves,
+                                     r->nmade, out));
+    s = *out;
     for (size_t i = 0; i < nleaves; i++) {
         CORE_TRY(core_detach(r->held[i], &s->leaves[i]));
         if (is_float(s->leaves[i]))
@@ -372,7 +262,7 @@ static core_status make_second(const gradient *g,
 /* Outside of the call: computes r->made, with a history if one is asked for.
  * *out_second: for the one inside. */
 static core_status compute(const gradient *g, run *r, bool graph,
-                           second **out_second)
+                           core__batched_graph **out_second)
 {
     core__region_node recorded;
     core_status status;
@@ -392,22 +282,16 @@ static core_status compute(const gradient *g, run *r, bool graph,
 /* Inside: the gradients, and their history if s is not NULL, which is taken
  * over. */
 static core_status wrap_made(const core__batching *batching, const run *r,
-                             second *s, core_tensor **wrapped)
+                             core__batched_graph *s, core_tensor **wrapped)
 {
-    const core_function_info info = {.struct_size = sizeof info,
-                                     .name = CORE__WHILE_BACKWARD_NAME,
-                                     .backward = backward_second,
-                                     .release = drop_second,
-                                     .context = s};
     core_status status = CORE_OK;
 
     for (size_t i = 0; i < r->nmade && status == CORE_OK; i++)
         status = core__batched_wrap(batching, r->made[i], true, &wrapped[i]);
     if (status == CORE_OK && s)
-        return core_function_record(&info, r->inside, r->nstate + r->ngrads,
-                                    NULL, 0, wrapped, r->nmade, NULL);
-    if (s)
-        drop_second(s);
+        return core__batched_graph_record(s, CORE__WHILE_BACKWARD_NAME,
+                                          r->inside, wrapped);
+    core__batched_graph_drop(s);
     return status;
 }
 
@@ -431,11 +315,11 @@ static void give_gradients(const gradient *g, core_node *node,
 static core_status differentiate(const gradient *g, core_node *node, run *r,
                                  core_tensor **gradients)
 {
-    const core__batching *batching = find_call(g->level);
+    const core__batching *batching = core__thread_self()->batching;
     core__thread *self = core__thread_self();
     core_tensor **wrapped = core__alloc_zero((r->nmade + 1) * sizeof *wrapped);
     core__batching_state before;
-    second *s = NULL;
+    core__batched_graph *s = NULL;
     core_status status;
 
     if (!wrapped)
@@ -447,8 +331,8 @@ static core_status differentiate(const gradient *g, core_node *node, run *r,
     core__batching_return(self, before);
     if (status == CORE_OK)
         status = wrap_made(batching, r, s, wrapped);
-    else if (s)
-        drop_second(s);
+    else
+        core__batched_graph_drop(s);
     if (status == CORE_OK)
         give_gradients(g, node, wrapped, gradients);
     release_all(wrapped, r->nmade);
@@ -465,7 +349,8 @@ static core_status backward(core_node *node, void *context,
     run r;
 
     (void)ngradients;
-    CORE_TRY(check_call(g->of->node.trace, g->level, core_node_name(node)));
+    CORE_TRY(core__batched_check_call(g->of->node.trace, g->level,
+                                      core_node_name(node)));
     CORE_TRY(begin_run(g, ngrads, &r));
     status = CORE_OK;
     for (size_t i = 0; i < r.nstate && core_grad_mode() && status == CORE_OK;

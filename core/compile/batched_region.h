@@ -23,6 +23,7 @@ typedef struct core__batched {
         inside; /* the thread's, in the function of core_vmap */
     bool loop;
     bool differentiates; /* of a loop: autograd inside does */
+    bool nested;         /* and the call is inside of another one */
     bool *mapped;        /* by input: it depends on the sample */
     bool *results;       /* by output; of a loop: those of the inputs */
     bool again;          /* one more output does */

@@ -641,6 +641,104 @@ START_TEST(loops_have_second_derivatives_of_each_sample)
 }
 END_TEST
 
+/* Gradients in a call of core_vmap inside of another one, which maps the weight,
+ * too, or only the samples. */
+static bool maps_weight;
+
+COMPILED_FUNCTION(maps_inside)
+{
+    const int64_t dims[] = {0, CORE_VMAP_NOT_MAPPED};
+    const core_vmap_options options = {.struct_size = sizeof options,
+                                       .randomness = CORE_VMAP_RANDOM_DIFFERENT,
+                                       .in_dims = dims};
+
+    *noutputs = 2;
+    return core_vmap(gradients_of_loop, w, &options, x, 2, out, 2);
+}
+
+COMPILED_FUNCTION(maps_twice)
+{
+    core_scope scope = core_scope_begin();
+    const int64_t dims[] = {0, maps_weight ? 0 : CORE_VMAP_NOT_MAPPED};
+    const core_vmap_options options = {.struct_size = sizeof options,
+                                       .randomness = CORE_VMAP_RANDOM_DIFFERENT,
+                                       .in_dims = dims};
+    core_tensor *weight = w->hidden[0], *results[2] = {NULL};
+    core_tensor *samples =
+        core_x_stack(CORE_LIST(x[0], core_x_sin(x[0]), core_x_neg(x[0])));
+
+    if (maps_weight)
+        weight = core_x_stack(CORE_LIST(weight, core_x_cos(weight), weight));
+    gradient_flags = 0;
+    CORE_CHECK(core_vmap(maps_inside, w, &options,
+                         CORE_LIST(samples, weight).items, 2, results, 2));
+    for (int i = 0; i < 2; i++)
+        core_scope_output(results[i], &out[i]);
+    release_tensors(results, 2);
+    *noutputs = 2;
+    return core_scope_end(scope);
+}
+
+START_TEST(loops_have_gradients_of_each_sample_in_nested_calls)
+{
+    summed = sum_of_loop;
+    for (int i = 0; i < 2; i++) {
+        maps_weight = i;
+        close_calls(maps_twice, 2);
+    }
+    summed = sum_of_reading_loop;
+    close_calls(maps_twice, 2);
+}
+END_TEST
+
+/* Autograd in both. */
+COMPILED_FUNCTION(differentiates_in_both)
+{
+    core_tensor *leaf = NULL, *sum = NULL, *y[2] = {NULL};
+    size_t count = 2;
+    core_status status;
+
+    gradient_flags = CORE_CREATE_GRAPH;
+    OK(core_clone(x[0], -1, &leaf));
+    OK(core_tensor_set_requires_grad(leaf, true));
+    status =
+        maps_inside(w, (core_tensor *[]){leaf, w->hidden[0]}, 2, y, &count);
+    if (status == CORE_OK)
+        status = core_sum(y[0], CORE_DTYPE_NONE, &sum);
+    if (status == CORE_OK)
+        status = core_grad(&sum, 1, NULL, &leaf, 1, 0, &out[0]);
+    release_tensors(y, 2);
+    core_tensor_release(sum);
+    core_tensor_release(leaf);
+    *noutputs = 1;
+    return status;
+}
+
+COMPILED_FUNCTION(maps_both)
+{
+    core_scope scope = core_scope_begin();
+    const core_vmap_options options = {.struct_size = sizeof options,
+                                       .randomness =
+                                           CORE_VMAP_RANDOM_DIFFERENT};
+    core_tensor *samples = core_x_stack(CORE_LIST(x[0], x[0]));
+
+    CORE_CHECK(
+        core_vmap(differentiates_in_both, w, &options, &samples, 1, out, 1));
+    *noutputs = 1;
+    return core_scope_end(scope);
+}
+
+START_TEST(autograd_in_both_of_nested_calls_is_refused_by_name)
+{
+    world w = batched_world();
+    core_program *program;
+
+    summed = sum_of_loop;
+    FAILS(core_program_trace(maps_both, &w, w.inputs, 3, 2, &program),
+          CORE_ERROR_UNSUPPORTED, "autograd inside of both");
+}
+END_TEST
+
 /* The derivative by what the loop reads would be missing. */
 START_TEST(second_derivatives_by_what_a_loop_reads_are_refused_by_name)
 {
@@ -707,4 +805,6 @@ SUITE_ON_CPU_AND_SIM(
     loops_have_gradients_of_each_sample,
     loops_have_second_derivatives_of_each_sample,
     second_derivatives_by_what_a_loop_reads_are_refused_by_name,
+    loops_have_gradients_of_each_sample_in_nested_calls,
+    autograd_in_both_of_nested_calls_is_refused_by_name,
     loops_that_read_what_requires_grad_inside_are_refused_by_name)
