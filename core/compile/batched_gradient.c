@@ -25,10 +25,11 @@
 typedef struct gradient {
     core__region_gradient *of; /* outside of the call */
     uint64_t level;            /* of the call */
-    bool mapped[];             /* by input of the loop */
+    bool mapped[];             /* by input, and then by floating output */
 } gradient;
 
-enum { GRADIENT = 2 }; /* the region */
+/* The region of a loop; of a branch, those of its functions. */
+enum { GRADIENT = 2 };
 
 static bool is_float(const core_tensor *tensor)
 {
@@ -61,74 +62,118 @@ static core_status call(void *context, core_tensor *const *inputs,
     return core__batched_call(context, GRADIENT, inputs, outputs, noutputs);
 }
 
-/* b: of the loop, with the function that differentiates its body and `mapped` for
- * the inputs of that.  inputs: what those hold. */
+static core_status call_else(void *context, core_tensor *const *inputs,
+                             size_t ninputs, core_tensor **outputs,
+                             size_t *noutputs)
+{
+    (void)ninputs;
+    return core__batched_call(context, GRADIENT + 1, inputs, outputs, noutputs);
+}
+
+/* b: with the functions that differentiate and `mapped` for the inputs of those.
+ * inputs: what those hold.  index: of the region. */
 static core_status record_region(core__batched *b, core__region_gradient *g,
                                  const core__region_node *recorded,
-                                 core_tensor *const *inputs)
+                                 core_tensor *const *inputs, uint32_t index)
 {
-    const core__region *function = &b->functions[GRADIENT];
+    const core__region *function =
+        &b->functions[b->loop ? GRADIENT : GRADIENT + index];
     const core__region region = {.name = function->name,
                                  .part = function->part,
-                                 .function = call,
+                                 .function =
+                                     !b->loop && index ? call_else : call,
                                  .context = b,
                                  .inputs = inputs,
                                  .ninputs = function->ninputs,
                                  .noutputs = function->noutputs,
-                                 .row_major = true};
+                                 .row_major = b->loop};
 
-    CORE_TRY(core__region_node_begin(&g->node, inputs, g->ninputs));
-    CORE_TRY(core__region_gradient_share_loop(g, recorded));
-    CORE_TRY(core__region_node_record(&g->node, &region, GRADIENT));
+    CORE_TRY(core__region_node_record(&g->node, &region, index));
     while (g->node.nsources) /* of no use inside */
         core_tensor_release(g->node.sources[--g->node.nsources]);
-    return core__region_gradient_check_draws(function, recorded->regions[1],
-                                             g->node.regions[GRADIENT]);
+    return core__region_gradient_check_draws(
+        function, recorded->regions[b->loop ? 1 : index],
+        g->node.regions[index]);
+}
+
+static core_status record_regions(core__batched *b, core__region_gradient *g,
+                                  core_tensor *predicate,
+                                  const core__region_node *recorded,
+                                  core_tensor *const *inputs)
+{
+    CORE_TRY(core__region_node_begin(&g->node, inputs, g->ninputs));
+    if (!predicate) {
+        CORE_TRY(core__region_gradient_share_loop(g, recorded));
+        return record_region(b, g, recorded, inputs, GRADIENT);
+    }
+    CORE_TRY(core__region_node_predicate(&g->node, predicate));
+    CORE_TRY(record_region(b, g, recorded, inputs, 0));
+    return record_region(b, g, recorded, inputs, 1);
 }
 
 /* inputs: with space for the floating outputs, of the types of their gradients.
  * mapped: with space for those and the results, all of which have samples. */
-static core_status record_gradient(const core__batched *loop,
-                                   core__region_gradient *g,
+static core_status record_gradient(const core__batched *of, gradient *to,
+                                   core_tensor *predicate,
                                    const core__region_node *recorded,
                                    core_tensor **inputs, bool *mapped)
 {
-    const core__region *body = &loop->functions[1];
-    core__region_differentiated d = {body,       g->computed, NULL,
-                                     g->nwanted, 0,           NULL};
-    core__region functions[GRADIENT + 1] = {loop->functions[0], *body, *body};
-    core__batched b = *loop;
-    size_t n = body->ninputs;
+    core__region_gradient *g = to->of;
+    const core__region *last = &of->functions[1];
+    core__region functions[GRADIENT + 2] = {of->functions[0], *last};
+    core__region_differentiated d[2];
+    core__batched b = *of;
+    size_t n = last->ninputs;
     core_status status;
     bool before;
 
-    for (size_t i = 0; i < body->noutputs; i++)
-        if (is_float(recorded->outputs[i]))
+    for (size_t i = 0; i < last->noutputs; i++)
+        if (is_float(recorded->outputs[i])) {
+            to->mapped[n] = of->results[i];
             inputs[n++] = recorded->outputs[i];
-    memcpy(mapped, loop->mapped, body->ninputs * sizeof *mapped);
-    functions[GRADIENT].function = core__region_gradient_call;
-    functions[GRADIENT].context = &d;
-    functions[GRADIENT].ninputs = n;
-    functions[GRADIENT].noutputs = g->nwanted;
+        }
+    memcpy(mapped, to->mapped, n * sizeof *mapped);
+    for (int k = 0; k < 2; k++) {
+        core__region *function = &functions[GRADIENT + k];
+        const core__region *differentiated = &of->functions[of->loop ? 1 : k];
+
+        d[k] = (core__region_differentiated){differentiated, g->computed, NULL,
+                                             g->nwanted,     0,           NULL};
+        *function = *differentiated;
+        function->function = core__region_gradient_call;
+        function->context = &d[k];
+        function->ninputs = n;
+        function->noutputs = g->nwanted;
+    }
     b.functions = functions;
     b.mapped = mapped;
     b.results = mapped + n;
-    for (size_t i = body->ninputs; i < n + g->nwanted; i++)
-        mapped[i] = true;
+    memset(b.results, true, g->nwanted * sizeof *mapped);
     before = core_grad_mode_set(false);
     pthread_mutex_lock(&g->node.trace->lock);
-    status = record_region(&b, g, recorded, inputs);
+    status = record_regions(&b, g, predicate, recorded, inputs);
     pthread_mutex_unlock(&g->node.trace->lock);
     core_grad_mode_set(before);
     return status;
 }
 
+/* Of a branch, inputs that require grad inside have a gradient. */
+static void want_inputs(core__region_gradient *g, const core__region *function)
+{
+    g->nwanted = 0;
+    for (size_t i = 0; i < function->ninputs; i++) {
+        g->computed[i] = core__tensor_requires_grad(function->inputs[i]);
+        g->nwanted += g->computed[i];
+    }
+}
+
 static core_status record_of(const core__batched *b, gradient *g,
+                             core_tensor *predicate,
                              const core__region_node *recorded,
                              core_tensor *const *held)
 {
-    const core__region *body = &b->functions[1];
-    size_t n = body->ninputs, most = 3 * n;
+    const core__region *last = &b->functions[1];
+    size_t n = last->ninputs, most = 2 * n + last->noutputs;
     core__region region = {.ninputs = n, .inputs = held};
     core__region_node node = *recorded;
     core_tensor **inputs = core__alloc_zero(most * sizeof *inputs + most + 1);
@@ -138,29 +183,33 @@ static core_status record_of(const core__batched *b, gradient *g,
         return core__error_memory(most * sizeof *inputs);
     memcpy(inputs, held, n * sizeof *inputs);
     node.nsources = 0; /* those have a gradient outside */
-    status = core__region_gradient_new(&node, &region, false, &g->of);
+    status =
+        core__region_gradient_new(&node, &region, predicate != NULL, &g->of);
+    if (status == CORE_OK && predicate)
+        want_inputs(g->of, last);
     if (status == CORE_OK)
-        status = record_gradient(b, g->of, recorded, inputs,
+        status = record_gradient(b, g, predicate, recorded, inputs,
                                  (bool *)(void *)(inputs + most));
     core__free(inputs);
     return status;
 }
 
-core_status core__batched_gradient_new(core__batched *b,
+core_status core__batched_gradient_new(core__batched *b, core_tensor *predicate,
                                        const core__region_node *recorded,
                                        core_tensor *const *held,
                                        void **out_gradient)
 {
     size_t n = b->functions[1].ninputs;
-    gradient *g = core__alloc_zero(sizeof *g + n);
+    size_t size = sizeof(gradient) + n + b->functions[1].noutputs;
+    gradient *g = core__alloc_zero(size);
     core_status status;
 
     *out_gradient = NULL;
     if (!g)
-        return core__error_memory(sizeof *g + n);
+        return core__error_memory(size);
     g->level = b->batching->level;
     memcpy(g->mapped, b->mapped, n * sizeof *g->mapped);
-    status = record_of(b, g, recorded, held);
+    status = record_of(b, g, predicate, recorded, held);
     if (status == CORE_OK)
         *out_gradient = g;
     else
@@ -204,15 +253,32 @@ static void end_run(run *r)
     core__free(r->inside);
 }
 
+/* Outside of the call: the gradient of an output that is the same for all samples,
+ * which has none, is zeros, with samples or not. */
+static core_status hold_shared(const core__batching *batching,
+                               core_tensor *tensor, core_tensor **out)
+{
+    core_tensor *all;
+    core_status status = core__batched_hold(batching, tensor, true, &all);
+
+    if (status == CORE_OK)
+        status = core_select(all, 0, 0, out);
+    core_tensor_release(all);
+    return status;
+}
+
 /* Outside of the call. */
 static core_status hold_all(const gradient *g, const core__batching *batching,
                             run *r)
 {
-    for (size_t i = 0; i < r->nstate + r->ngrads; i++)
-        if (r->inside[i])
-            CORE_TRY(core__batched_hold(batching, r->inside[i],
-                                        i >= r->nstate || g->mapped[i],
-                                        &r->held[i]));
+    for (size_t i = 0; i < r->nstate + r->ngrads; i++) {
+        if (!r->inside[i])
+            continue;
+        CORE_TRY(i < r->nstate || g->mapped[i]
+                     ? core__batched_hold(batching, r->inside[i], g->mapped[i],
+                                          &r->held[i])
+                     : hold_shared(batching, r->inside[i], &r->held[i]));
+    }
     return CORE_OK;
 }
 
@@ -274,6 +340,12 @@ static core_status compute(const gradient *g, run *r, bool graph,
     core_grad_mode_set(before);
     if (status != CORE_OK || !graph)
         return status;
+    if (g->of->branch)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "%s: the second derivative of a branch that draws "
+                           "random numbers and is recorded inside core_vmap "
+                           "cannot be recorded",
+                           CORE__COND_NAME);
     CORE_TRY(check_captured(&recorded));
     CORE_TRY(make_second(g, &recorded, r, out_second));
     return core__loop_second_record(&recorded, r->held, r->nstate, r->made);
@@ -369,13 +441,27 @@ core_status core__batched_gradient_record(const core__batched *b,
                                           void *gradient, core_tensor **outputs)
 {
     const core__region *body = &b->functions[1];
-    const core_function_info info = {.struct_size = sizeof info,
-                                     .name = body->name,
-                                     .backward = backward,
-                                     .release = core__batched_gradient_drop,
-                                     .context = gradient};
+    core_tensor **constants =
+        core__alloc((body->noutputs + 1) * sizeof *constants);
+    core_function_info info = {.struct_size = sizeof info,
+                               .name = body->name,
+                               .backward = backward,
+                               .release = core__batched_gradient_drop,
+                               .context = gradient,
+                               .non_differentiable = constants};
+    core_status status;
 
-    return core_function_record(&info, body->inputs, body->ninputs,
-                                body->inputs, body->ninputs, outputs,
-                                body->noutputs, NULL);
+    if (!constants) {
+        core__batched_gradient_drop(gradient);
+        return core__error_memory(body->noutputs * sizeof *constants);
+    }
+    /* What is the same for all samples depends on no input that requires grad. */
+    for (size_t i = 0; i < body->noutputs; i++)
+        if (!b->results[i])
+            constants[info.nnon_differentiable++] = outputs[i];
+    status =
+        core_function_record(&info, body->inputs, body->ninputs, body->inputs,
+                             body->ninputs, outputs, body->noutputs, NULL);
+    core__free(constants);
+    return status;
 }

@@ -9,6 +9,7 @@
 #include "autograd/graph/autograd_meta.h"
 #include "base/memory.h"
 #include "base/thread.h"
+#include "compile/region_random.h"
 #include "tensor/dtype.h"
 
 #include <libcore/control_flow.h>
@@ -177,26 +178,43 @@ static core_status call_second(void *context, core_tensor *const *inputs,
 
 /* ------------------------------------------------------------- recording -- */
 
-/* A loop that autograd inside of core_vmap differentiates, outside of it. */
+/* A branch that draws no random numbers is better recorded as operators. */
+static core_status check_draws(core__batched *b,
+                               const core__region_node *recorded)
+{
+    b->graph = !b->loop && !core__region_blocks(recorded->regions[0]) &&
+               !core__region_blocks(recorded->regions[1]);
+    return b->graph ? core__error(CORE_ERROR_UNSUPPORTED,
+                                  "%s: it draws no random numbers",
+                                  b->functions->name)
+                    : CORE_OK;
+}
+
+/* What autograd inside of core_vmap differentiates, outside of it. */
 static core_status record_differentiated(core__batched *b,
+                                         core_tensor *predicate,
                                          core_tensor *const *held,
                                          core_tensor **outputs,
                                          void **out_gradient)
 {
-    const core__region *body = &b->functions[1];
-    const core__region functions[] = {
-        {CORE__WHILE_NAME, "condition", call_first, b, held, body->ninputs, 1,
-         true, true},
-        {CORE__WHILE_NAME, "body", call_second, b, held, body->ninputs,
-         body->noutputs, true, false}};
+    core__region functions[] = {b->functions[0], b->functions[1]};
     core__region_node recorded;
-    core_status status =
-        core__region_loop_record(functions, outputs, &recorded);
+    core_status status;
 
+    for (int i = 0; i < 2; i++) {
+        functions[i].function = i ? call_second : call_first;
+        functions[i].context = b;
+        functions[i].inputs = held;
+    }
+    status =
+        core__region_record_inside(functions, predicate, outputs, &recorded);
     if (status == CORE_OK) {
-        status = core__batched_gradient_new(b, &recorded, held, out_gradient);
+        status = check_draws(b, &recorded);
+        if (status == CORE_OK)
+            status = core__batched_gradient_new(b, predicate, &recorded, held,
+                                                out_gradient);
         if (status != CORE_OK)
-            release_all(outputs, body->noutputs);
+            release_all(outputs, functions[1].noutputs);
     }
     core__region_node_drop(&recorded);
     return status;
@@ -289,7 +307,8 @@ static core_status record_once(core__batched *b, core_tensor *predicate,
     if (status == CORE_OK && b->nested)
         status = record_nested(b, held, outputs, out_gradient);
     else if (status == CORE_OK && b->differentiates)
-        status = record_differentiated(b, held, outputs, out_gradient);
+        status =
+            record_differentiated(b, predicate, held, outputs, out_gradient);
     else if (status == CORE_OK)
         status = b->loop ? core_while(call_first, call_second, b, held, count,
                                       outputs)
@@ -319,23 +338,24 @@ static core_status record_all(core__batched *b, core_tensor *predicate,
 }
 
 /* The gradient of a loop inside has samples for each floating tensor that a turn
- * passes to the next. */
+ * passes to the next, that of a branch for each one that requires grad. */
 static core_status differentiate(core__batched *b)
 {
     const core__region *body = &b->functions[1];
 
-    b->differentiates = b->loop;
+    b->differentiates = b->loop || !b->batching->outer;
     b->nested = b->loop && b->batching->outer;
     b->graph = !b->differentiates;
     if (b->graph)
         return core__error(
             CORE_ERROR_UNSUPPORTED,
-            "%s: it is recorded inside core_vmap, and autograd inside of that "
-            "differentiates it, which cannot be recorded; differentiate "
-            "outside",
+            "%s: it is recorded inside core_vmap inside core_vmap, and "
+            "autograd inside of that differentiates it, which cannot be "
+            "recorded; differentiate outside",
             body->name);
     for (size_t i = 0; i < body->ninputs; i++)
-        if (core__dtype_is_floating(body->inputs[i]->dtype))
+        if (b->loop ? core__dtype_is_floating(body->inputs[i]->dtype)
+                    : core__tensor_requires_grad(body->inputs[i]))
             b->mapped[i] = true;
     return CORE_OK;
 }

@@ -614,13 +614,19 @@ static void close_calls(core_tensor_function function, size_t count)
 {
     world eager = batched_world(), traced = batched_world();
     core_compiled *compiled = compile_fully(function, &traced);
-    core_tensor *a[4], *b[4];
+    core_tensor *a[4], *b[4], *next[2];
 
     for (int i = 0; i < CALLS; i++) {
         core_seed(40 + i);
         OK(function(&eager, eager.inputs, 3, a, &count));
+        OK(core_rand_like(eager.inputs[0], CORE_DTYPE_NONE, NULL, -1,
+                          &next[0]));
         core_seed(40 + i);
         OK(core_compiled_call(compiled, traced.inputs, 3, b, count));
+        OK(core_rand_like(eager.inputs[0], CORE_DTYPE_NONE, NULL, -1,
+                          &next[1]));
+        same_bits("the next random numbers", 0, next[0], next[1]);
+        release_tensors(next, 2);
         for (size_t k = 0; k < count; k++)
             is_close(k, a[k], b[k]);
         release_tensors(a, count);
@@ -638,6 +644,60 @@ START_TEST(loops_have_second_derivatives_of_each_sample)
     close_calls(differentiates_outside, 4);
     close_calls(differentiates_inside, 2);
     same_sample_gradients(true, CORE_CREATE_GRAPH);
+}
+END_TEST
+
+/* Branches that draw, of which autograd inside sees one. */
+COMPILED_FUNCTION(dropped)
+{
+    core_scope scope = core_scope_begin();
+    core_tensor *y = core_x_mul(x[0], x[1]);
+
+    *noutputs = 2;
+    core_scope_output(core_x_dropout(core_x_tanh(y), .25, true), &out[0]);
+    core_scope_output(core_x_neg(w->hidden[0]), &out[1]);
+    return core_scope_end(scope);
+}
+
+COMPILED_FUNCTION(not_dropped)
+{
+    core_scope scope = core_scope_begin();
+
+    *noutputs = 2;
+    core_scope_output(core_x_mul(x[0], core_x_sum(x[0])), &out[0]);
+    core_scope_output(core_x_exp(w->hidden[0]), &out[1]);
+    return core_scope_end(scope);
+}
+
+COMPILED_FUNCTION(sum_of_branch)
+{
+    core_scope scope = core_scope_begin();
+    core_tensor *both[2] = {NULL}, *y;
+
+    CORE_CHECK(core_cond(w->inputs[2], dropped, not_dropped, w, x, 2, both, 2));
+    y = core_x_sum(core_x_mul(both[0], both[1]));
+    core_scope_output(core_x_add(y, core_x_sum(x[1])), &out[0]);
+    release_tensors(both, 2);
+    *noutputs = 1;
+    return core_scope_end(scope);
+}
+
+COMPILED_FUNCTION(maps_branches)
+{
+    core_tensor *before = w->inputs[2];
+    core_status status;
+
+    w->inputs[2] = x[2];
+    gradient_flags = 0;
+    status = maps_gradients(w, x, 3, out, noutputs);
+    w->inputs[2] = before;
+    return status;
+}
+
+START_TEST(branches_that_draw_have_gradients_of_each_sample)
+{
+    summed = sum_of_branch;
+    close_calls(maps_branches, 2);
 }
 END_TEST
 
@@ -806,5 +866,6 @@ SUITE_ON_CPU_AND_SIM(
     loops_have_second_derivatives_of_each_sample,
     second_derivatives_by_what_a_loop_reads_are_refused_by_name,
     loops_have_gradients_of_each_sample_in_nested_calls,
+    branches_that_draw_have_gradients_of_each_sample,
     autograd_in_both_of_nested_calls_is_refused_by_name,
     loops_that_read_what_requires_grad_inside_are_refused_by_name)
