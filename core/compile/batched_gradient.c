@@ -6,6 +6,7 @@
  * all of them are those of the loop that computes all samples, if every floating
  * tensor has samples. */
 
+#include "compile/batched_graph.h"
 #include "compile/batched_region.h"
 #include "compile/loop_second_derivative.h"
 #include "compile/region_gradient.h"
@@ -24,14 +25,21 @@
 typedef struct gradient {
     core__region_gradient *of; /* outside of the call */
     uint64_t level;            /* of the call */
-    bool mapped[];             /* by input of the loop */
+    bool mapped[];             /* by input, and then by floating output */
 } gradient;
 
-enum { GRADIENT = 2 }; /* the region */
+/* The region of a loop; of a branch, those of its functions. */
+enum { GRADIENT = 2 };
 
 static bool is_float(const core_tensor *tensor)
 {
     return core__dtype_is_floating(tensor->dtype);
+}
+
+static void release_all(core_tensor **tensors, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        core_tensor_release(tensors[i]);
 }
 
 void core__batched_gradient_drop(void *context)
@@ -54,74 +62,118 @@ static core_status call(void *context, core_tensor *const *inputs,
     return core__batched_call(context, GRADIENT, inputs, outputs, noutputs);
 }
 
-/* b: of the loop, with the function that differentiates its body and `mapped` for
- * the inputs of that.  inputs: what those hold. */
+static core_status call_else(void *context, core_tensor *const *inputs,
+                             size_t ninputs, core_tensor **outputs,
+                             size_t *noutputs)
+{
+    (void)ninputs;
+    return core__batched_call(context, GRADIENT + 1, inputs, outputs, noutputs);
+}
+
+/* b: with the functions that differentiate and `mapped` for the inputs of those.
+ * inputs: what those hold.  index: of the region. */
 static core_status record_region(core__batched *b, core__region_gradient *g,
                                  const core__region_node *recorded,
-                                 core_tensor *const *inputs)
+                                 core_tensor *const *inputs, uint32_t index)
 {
-    const core__region *function = &b->functions[GRADIENT];
+    const core__region *function =
+        &b->functions[b->loop ? GRADIENT : GRADIENT + index];
     const core__region region = {.name = function->name,
                                  .part = function->part,
-                                 .function = call,
+                                 .function =
+                                     !b->loop && index ? call_else : call,
                                  .context = b,
                                  .inputs = inputs,
                                  .ninputs = function->ninputs,
                                  .noutputs = function->noutputs,
-                                 .row_major = true};
+                                 .row_major = b->loop};
 
-    CORE_TRY(core__region_node_begin(&g->node, inputs, g->ninputs));
-    CORE_TRY(core__region_gradient_share_loop(g, recorded));
-    CORE_TRY(core__region_node_record(&g->node, &region, GRADIENT));
+    CORE_TRY(core__region_node_record(&g->node, &region, index));
     while (g->node.nsources) /* of no use inside */
         core_tensor_release(g->node.sources[--g->node.nsources]);
-    return core__region_gradient_check_draws(function, recorded->regions[1],
-                                             g->node.regions[GRADIENT]);
+    return core__region_gradient_check_draws(
+        function, recorded->regions[b->loop ? 1 : index],
+        g->node.regions[index]);
+}
+
+static core_status record_regions(core__batched *b, core__region_gradient *g,
+                                  core_tensor *predicate,
+                                  const core__region_node *recorded,
+                                  core_tensor *const *inputs)
+{
+    CORE_TRY(core__region_node_begin(&g->node, inputs, g->ninputs));
+    if (!predicate) {
+        CORE_TRY(core__region_gradient_share_loop(g, recorded));
+        return record_region(b, g, recorded, inputs, GRADIENT);
+    }
+    CORE_TRY(core__region_node_predicate(&g->node, predicate));
+    CORE_TRY(record_region(b, g, recorded, inputs, 0));
+    return record_region(b, g, recorded, inputs, 1);
 }
 
 /* inputs: with space for the floating outputs, of the types of their gradients.
  * mapped: with space for those and the results, all of which have samples. */
-static core_status record_gradient(const core__batched *loop,
-                                   core__region_gradient *g,
+static core_status record_gradient(const core__batched *of, gradient *to,
+                                   core_tensor *predicate,
                                    const core__region_node *recorded,
                                    core_tensor **inputs, bool *mapped)
 {
-    const core__region *body = &loop->functions[1];
-    core__region_differentiated d = {body,       g->computed, NULL,
-                                     g->nwanted, 0,           NULL};
-    core__region functions[GRADIENT + 1] = {loop->functions[0], *body, *body};
-    core__batched b = *loop;
-    size_t n = body->ninputs;
+    core__region_gradient *g = to->of;
+    const core__region *last = &of->functions[1];
+    core__region functions[GRADIENT + 2] = {of->functions[0], *last};
+    core__region_differentiated d[2];
+    core__batched b = *of;
+    size_t n = last->ninputs;
     core_status status;
     bool before;
 
-    for (size_t i = 0; i < body->noutputs; i++)
-        if (is_float(recorded->outputs[i]))
+    for (size_t i = 0; i < last->noutputs; i++)
+        if (is_float(recorded->outputs[i])) {
+            to->mapped[n] = of->results[i];
             inputs[n++] = recorded->outputs[i];
-    memcpy(mapped, loop->mapped, body->ninputs * sizeof *mapped);
-    functions[GRADIENT].function = core__region_gradient_call;
-    functions[GRADIENT].context = &d;
-    functions[GRADIENT].ninputs = n;
-    functions[GRADIENT].noutputs = g->nwanted;
+        }
+    memcpy(mapped, to->mapped, n * sizeof *mapped);
+    for (int k = 0; k < 2; k++) {
+        core__region *function = &functions[GRADIENT + k];
+        const core__region *differentiated = &of->functions[of->loop ? 1 : k];
+
+        d[k] = (core__region_differentiated){differentiated, g->computed, NULL,
+                                             g->nwanted,     0,           NULL};
+        *function = *differentiated;
+        function->function = core__region_gradient_call;
+        function->context = &d[k];
+        function->ninputs = n;
+        function->noutputs = g->nwanted;
+    }
     b.functions = functions;
     b.mapped = mapped;
     b.results = mapped + n;
-    for (size_t i = body->ninputs; i < n + g->nwanted; i++)
-        mapped[i] = true;
+    memset(b.results, true, g->nwanted * sizeof *mapped);
     before = core_grad_mode_set(false);
     pthread_mutex_lock(&g->node.trace->lock);
-    status = record_region(&b, g, recorded, inputs);
+    status = record_regions(&b, g, predicate, recorded, inputs);
     pthread_mutex_unlock(&g->node.trace->lock);
     core_grad_mode_set(before);
     return status;
 }
 
+/* Of a branch, inputs that require grad inside have a gradient. */
+static void want_inputs(core__region_gradient *g, const core__region *function)
+{
+    g->nwanted = 0;
+    for (size_t i = 0; i < function->ninputs; i++) {
+        g->computed[i] = core__tensor_requires_grad(function->inputs[i]);
+        g->nwanted += g->computed[i];
+    }
+}
+
 static core_status record_of(const core__batched *b, gradient *g,
+                             core_tensor *predicate,
                              const core__region_node *recorded,
                              core_tensor *const *held)
 {
-    const core__region *body = &b->functions[1];
-    size_t n = body->ninputs, most = 3 * n;
+    const core__region *last = &b->functions[1];
+    size_t n = last->ninputs, most = 2 * n + last->noutputs;
     core__region region = {.ninputs = n, .inputs = held};
     core__region_node node = *recorded;
     core_tensor **inputs = core__alloc_zero(most * sizeof *inputs + most + 1);
@@ -131,29 +183,33 @@ static core_status record_of(const core__batched *b, gradient *g,
         return core__error_memory(most * sizeof *inputs);
     memcpy(inputs, held, n * sizeof *inputs);
     node.nsources = 0; /* those have a gradient outside */
-    status = core__region_gradient_new(&node, &region, false, &g->of);
+    status =
+        core__region_gradient_new(&node, &region, predicate != NULL, &g->of);
+    if (status == CORE_OK && predicate)
+        want_inputs(g->of, last);
     if (status == CORE_OK)
-        status = record_gradient(b, g->of, recorded, inputs,
+        status = record_gradient(b, g, predicate, recorded, inputs,
                                  (bool *)(void *)(inputs + most));
     core__free(inputs);
     return status;
 }
 
-core_status core__batched_gradient_new(core__batched *b,
+core_status core__batched_gradient_new(core__batched *b, core_tensor *predicate,
                                        const core__region_node *recorded,
                                        core_tensor *const *held,
                                        void **out_gradient)
 {
     size_t n = b->functions[1].ninputs;
-    gradient *g = core__alloc_zero(sizeof *g + n);
+    size_t size = sizeof(gradient) + n + b->functions[1].noutputs;
+    gradient *g = core__alloc_zero(size);
     core_status status;
 
     *out_gradient = NULL;
     if (!g)
-        return core__error_memory(sizeof *g + n);
+        return core__error_memory(size);
     g->level = b->batching->level;
     memcpy(g->mapped, b->mapped, n * sizeof *g->mapped);
-    status = record_of(b, g, recorded, held);
+    status = record_of(b, g, predicate, recorded, held);
     if (status == CORE_OK)
         *out_gradient = g;
     else
@@ -162,24 +218,6 @@ core_status core__batched_gradient_new(core__batched *b,
 }
 
 /* --------------------------------------------------------------- backward -- */
-
-static const core__batching *find_call(uint64_t level)
-{
-    const core__batching *batching = core__thread_self()->batching;
-
-    return batching && batching->level == level ? batching : NULL;
-}
-
-static core_status check_call(const core__trace *trace, uint64_t level,
-                              const char *name)
-{
-    if (core__thread_self()->trace == trace && find_call(level))
-        return CORE_OK;
-    return core__error(CORE_ERROR_UNSUPPORTED,
-                       "%s: the call of core_vmap that contains it is not "
-                       "being recorded any more",
-                       name);
-}
 
 /* A backward: tensors inside of the call, what they hold, and the gradients
  * outside.  Everything is owned. */
@@ -190,12 +228,6 @@ typedef struct run {
     core_tensor **made;
     size_t nmade;
 } run;
-
-static void release_all(core_tensor **tensors, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        core_tensor_release(tensors[i]);
-}
 
 static core_status begin_run(const gradient *g, size_t ngrads, run *r)
 {
@@ -221,15 +253,32 @@ static void end_run(run *r)
     core__free(r->inside);
 }
 
+/* Outside of the call: the gradient of an output that is the same for all samples,
+ * which has none, is zeros, with samples or not. */
+static core_status hold_shared(const core__batching *batching,
+                               core_tensor *tensor, core_tensor **out)
+{
+    core_tensor *all;
+    core_status status = core__batched_hold(batching, tensor, true, &all);
+
+    if (status == CORE_OK)
+        status = core_select(all, 0, 0, out);
+    core_tensor_release(all);
+    return status;
+}
+
 /* Outside of the call. */
 static core_status hold_all(const gradient *g, const core__batching *batching,
                             run *r)
 {
-    for (size_t i = 0; i < r->nstate + r->ngrads; i++)
-        if (r->inside[i])
-            CORE_TRY(core__batched_hold(batching, r->inside[i],
-                                        i >= r->nstate || g->mapped[i],
-                                        &r->held[i]));
+    for (size_t i = 0; i < r->nstate + r->ngrads; i++) {
+        if (!r->inside[i])
+            continue;
+        CORE_TRY(i < r->nstate || g->mapped[i]
+                     ? core__batched_hold(batching, r->inside[i], g->mapped[i],
+                                          &r->held[i])
+                     : hold_shared(batching, r->inside[i], &r->held[i]));
+    }
     return CORE_OK;
 }
 
@@ -252,111 +301,18 @@ static core_status check_captured(const core__region_node *node)
 
 /* ------------------------------------------------- the second derivative -- */
 
-/* Of the gradients, for autograd inside: a graph outside, which ends at leaves
- * that stand for the inputs and the gradients. */
-typedef struct second {
-    core__trace *trace;
-    uint64_t level;
-    size_t nleaves, nmade;
-    core_tensor **leaves, **made;
-} second;
-
-static void drop_second(void *context)
-{
-    second *s = context;
-
-    release_all(s->leaves, s->nleaves + s->nmade);
-    core__free(s);
-}
-
-/* The leaves that get a gradient: the floating ones. */
-static size_t wanted_leaves(const second *s, core_tensor **wanted)
-{
-    size_t count = 0;
-
-    for (size_t i = 0; i < s->nleaves; i++)
-        if (core__tensor_requires_grad(s->leaves[i]))
-            wanted[count++] = s->leaves[i];
-    return count;
-}
-
-/* tensors: space for tangents, wanted leaves and their gradients. */
-static core_status differentiate_second(const second *s, core_node *node,
-                                        const core__batching *batching,
-                                        core_tensor *const *grads,
-                                        core_tensor **tensors,
-                                        core_tensor **gradients)
-{
-    core_tensor **wanted = tensors + s->nmade;
-    core_tensor **results = wanted + s->nleaves;
-    core__thread *self = core__thread_self();
-    core__batching_state before = core__batching_leave(self, batching);
-    size_t count = wanted_leaves(s, wanted), next = 0;
-    core_status status = CORE_OK;
-
-    for (size_t i = 0; i < s->nmade && status == CORE_OK; i++)
-        status = core__batched_hold(batching, grads[i], true, &tensors[i]);
-    if (status == CORE_OK)
-        status = core_grad(s->made, s->nmade, tensors, wanted, count,
-                           CORE_RETAIN_GRAPH | CORE_ALLOW_UNUSED, results);
-    core__batching_return(self, before);
-    for (size_t i = 0; i < s->nleaves && status == CORE_OK; i++) {
-        core_tensor *result = NULL;
-
-        if (core__tensor_requires_grad(s->leaves[i]))
-            result = results[next++];
-        if (result && core_node_needs_gradient(node, i))
-            status = core__batched_wrap(batching, result, true, &gradients[i]);
-    }
-    release_all(tensors, s->nmade);
-    release_all(results, count);
-    return status;
-}
-
-static core_status backward_second(core_node *node, void *context,
-                                   core_tensor *const *grads, size_t ngrads,
-                                   core_tensor **gradients, size_t ngradients)
-{
-    const second *s = context;
-    size_t count = s->nmade + 2 * s->nleaves;
-    core_tensor **tensors;
-    core_status status;
-
-    (void)ngrads;
-    (void)ngradients;
-    CORE_TRY(check_call(s->trace, s->level, core_node_name(node)));
-    if (core_grad_mode())
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "%s: the third derivative of a loop that is "
-                           "recorded inside core_vmap cannot be recorded",
-                           core_node_name(node));
-    tensors = core__alloc_zero((count + 1) * sizeof *tensors);
-    if (!tensors)
-        return core__error_memory(count * sizeof *tensors);
-    status = differentiate_second(s, node, find_call(s->level), grads, tensors,
-                                  gradients);
-    core__free(tensors);
-    return status;
-}
-
-/* Outside of the call.  recorded: the node that computes r->made. */
+/* Outside of the call: a graph that ends at leaves in the place of the inputs and
+ * the gradients.  recorded: the node that computes r->made. */
 static core_status make_second(const gradient *g,
                                const core__region_node *recorded, const run *r,
-                               second **out)
+                               core__batched_graph **out)
 {
     size_t nleaves = r->nstate + r->ngrads;
-    size_t size = sizeof **out + (nleaves + r->nmade) * sizeof *r->made;
-    second *s = core__alloc_zero(size);
+    core__batched_graph *s;
 
-    *out = s;
-    if (!s)
-        return core__error_memory(size);
-    *s = (second){.trace = g->of->node.trace,
-                  .level = g->level,
-                  .nleaves = nleaves,
-                  .nmade = r->nmade,
-                  .leaves = (core_tensor **)(void *)(s + 1)};
-    s->made = s->leaves + nleaves;
+    CORE_TRY(core__batched_graph_new(g->of->node.trace, g->level, nleaves,
+                                     r->nmade, out));
+    s = *out;
     for (size_t i = 0; i < nleaves; i++) {
         CORE_TRY(core_detach(r->held[i], &s->leaves[i]));
         if (is_float(s->leaves[i]))
@@ -372,7 +328,7 @@ static core_status make_second(const gradient *g,
 /* Outside of the call: computes r->made, with a history if one is asked for.
  * *out_second: for the one inside. */
 static core_status compute(const gradient *g, run *r, bool graph,
-                           second **out_second)
+                           core__batched_graph **out_second)
 {
     core__region_node recorded;
     core_status status;
@@ -384,6 +340,12 @@ static core_status compute(const gradient *g, run *r, bool graph,
     core_grad_mode_set(before);
     if (status != CORE_OK || !graph)
         return status;
+    if (g->of->branch)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "%s: the second derivative of a branch that draws "
+                           "random numbers and is recorded inside core_vmap "
+                           "cannot be recorded",
+                           CORE__COND_NAME);
     CORE_TRY(check_captured(&recorded));
     CORE_TRY(make_second(g, &recorded, r, out_second));
     return core__loop_second_record(&recorded, r->held, r->nstate, r->made);
@@ -392,22 +354,16 @@ static core_status compute(const gradient *g, run *r, bool graph,
 /* Inside: the gradients, and their history if s is not NULL, which is taken
  * over. */
 static core_status wrap_made(const core__batching *batching, const run *r,
-                             second *s, core_tensor **wrapped)
+                             core__batched_graph *s, core_tensor **wrapped)
 {
-    const core_function_info info = {.struct_size = sizeof info,
-                                     .name = CORE__WHILE_BACKWARD_NAME,
-                                     .backward = backward_second,
-                                     .release = drop_second,
-                                     .context = s};
     core_status status = CORE_OK;
 
     for (size_t i = 0; i < r->nmade && status == CORE_OK; i++)
         status = core__batched_wrap(batching, r->made[i], true, &wrapped[i]);
     if (status == CORE_OK && s)
-        return core_function_record(&info, r->inside, r->nstate + r->ngrads,
-                                    NULL, 0, wrapped, r->nmade, NULL);
-    if (s)
-        drop_second(s);
+        return core__batched_graph_record(s, CORE__WHILE_BACKWARD_NAME,
+                                          r->inside, wrapped);
+    core__batched_graph_drop(s);
     return status;
 }
 
@@ -431,11 +387,11 @@ static void give_gradients(const gradient *g, core_node *node,
 static core_status differentiate(const gradient *g, core_node *node, run *r,
                                  core_tensor **gradients)
 {
-    const core__batching *batching = find_call(g->level);
+    const core__batching *batching = core__thread_self()->batching;
     core__thread *self = core__thread_self();
     core_tensor **wrapped = core__alloc_zero((r->nmade + 1) * sizeof *wrapped);
     core__batching_state before;
-    second *s = NULL;
+    core__batched_graph *s = NULL;
     core_status status;
 
     if (!wrapped)
@@ -447,8 +403,8 @@ static core_status differentiate(const gradient *g, core_node *node, run *r,
     core__batching_return(self, before);
     if (status == CORE_OK)
         status = wrap_made(batching, r, s, wrapped);
-    else if (s)
-        drop_second(s);
+    else
+        core__batched_graph_drop(s);
     if (status == CORE_OK)
         give_gradients(g, node, wrapped, gradients);
     release_all(wrapped, r->nmade);
@@ -465,7 +421,8 @@ static core_status backward(core_node *node, void *context,
     run r;
 
     (void)ngradients;
-    CORE_TRY(check_call(g->of->node.trace, g->level, core_node_name(node)));
+    CORE_TRY(core__batched_check_call(g->of->node.trace, g->level,
+                                      core_node_name(node)));
     CORE_TRY(begin_run(g, ngrads, &r));
     status = CORE_OK;
     for (size_t i = 0; i < r.nstate && core_grad_mode() && status == CORE_OK;
@@ -484,13 +441,27 @@ core_status core__batched_gradient_record(const core__batched *b,
                                           void *gradient, core_tensor **outputs)
 {
     const core__region *body = &b->functions[1];
-    const core_function_info info = {.struct_size = sizeof info,
-                                     .name = body->name,
-                                     .backward = backward,
-                                     .release = core__batched_gradient_drop,
-                                     .context = gradient};
+    core_tensor **constants =
+        core__alloc((body->noutputs + 1) * sizeof *constants);
+    core_function_info info = {.struct_size = sizeof info,
+                               .name = body->name,
+                               .backward = backward,
+                               .release = core__batched_gradient_drop,
+                               .context = gradient,
+                               .non_differentiable = constants};
+    core_status status;
 
-    return core_function_record(&info, body->inputs, body->ninputs,
-                                body->inputs, body->ninputs, outputs,
-                                body->noutputs, NULL);
+    if (!constants) {
+        core__batched_gradient_drop(gradient);
+        return core__error_memory(body->noutputs * sizeof *constants);
+    }
+    /* What is the same for all samples depends on no input that requires grad. */
+    for (size_t i = 0; i < body->noutputs; i++)
+        if (!b->results[i])
+            constants[info.nnon_differentiable++] = outputs[i];
+    status =
+        core_function_record(&info, body->inputs, body->ninputs, body->inputs,
+                             body->ninputs, outputs, body->noutputs, NULL);
+    core__free(constants);
+    return status;
 }

@@ -3,11 +3,13 @@
 
 /* Records branches and loops inside core_vmap (batched_region.h). */
 
+#include "compile/batched_graph.h"
 #include "compile/batched_region.h"
 
 #include "autograd/graph/autograd_meta.h"
 #include "base/memory.h"
 #include "base/thread.h"
+#include "compile/region_random.h"
 #include "tensor/dtype.h"
 
 #include <libcore/control_flow.h>
@@ -176,28 +178,115 @@ static core_status call_second(void *context, core_tensor *const *inputs,
 
 /* ------------------------------------------------------------- recording -- */
 
-/* A loop that autograd inside of core_vmap differentiates, outside of it. */
+/* A branch that draws no random numbers is better recorded as operators. */
+static core_status check_draws(core__batched *b,
+                               const core__region_node *recorded)
+{
+    b->graph = !b->loop && !core__region_blocks(recorded->regions[0]) &&
+               !core__region_blocks(recorded->regions[1]);
+    return b->graph ? core__error(CORE_ERROR_UNSUPPORTED,
+                                  "%s: it draws no random numbers",
+                                  b->functions->name)
+                    : CORE_OK;
+}
+
+/* What autograd inside of core_vmap differentiates, outside of it. */
 static core_status record_differentiated(core__batched *b,
+                                         core_tensor *predicate,
                                          core_tensor *const *held,
                                          core_tensor **outputs,
                                          void **out_gradient)
 {
-    const core__region *body = &b->functions[1];
-    const core__region functions[] = {
-        {CORE__WHILE_NAME, "condition", call_first, b, held, body->ninputs, 1,
-         true, true},
-        {CORE__WHILE_NAME, "body", call_second, b, held, body->ninputs,
-         body->noutputs, true, false}};
+    core__region functions[] = {b->functions[0], b->functions[1]};
     core__region_node recorded;
-    core_status status =
-        core__region_loop_record(functions, outputs, &recorded);
+    core_status status;
 
+    for (int i = 0; i < 2; i++) {
+        functions[i].function = i ? call_second : call_first;
+        functions[i].context = b;
+        functions[i].inputs = held;
+    }
+    status =
+        core__region_record_inside(functions, predicate, outputs, &recorded);
     if (status == CORE_OK) {
-        status = core__batched_gradient_new(b, &recorded, held, out_gradient);
+        status = check_draws(b, &recorded);
+        if (status == CORE_OK)
+            status = core__batched_gradient_new(b, predicate, &recorded, held,
+                                                out_gradient);
         if (status != CORE_OK)
-            release_all(outputs, body->noutputs);
+            release_all(outputs, functions[1].noutputs);
     }
     core__region_node_drop(&recorded);
+    return status;
+}
+
+/* Outside of the call, and inside of the one around it: a leaf of that, which keeps
+ * the history outside of both. */
+static core_status make_leaf(const core__batching *outer, core_tensor *held,
+                             core_tensor **out)
+{
+    core__thread *self = core__thread_self();
+    core__batching_state before;
+    core_tensor *all = NULL;
+    core_status status;
+
+    if (is_of(outer, held) && core__tensor_requires_grad(held))
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "%s: it is recorded inside core_vmap inside "
+                           "core_vmap, and autograd inside of both "
+                           "differentiates it, which cannot be recorded",
+                           CORE__WHILE_NAME);
+    before = core__batching_leave(self, outer);
+    status = core__batched_hold(outer, held, true, &all);
+    core__batching_return(self, before);
+    if (status == CORE_OK)
+        status = core__batched_wrap(outer, all, true, out);
+    core_tensor_release(all);
+    return status == CORE_OK ? core_tensor_set_requires_grad(*out, true)
+                             : status;
+}
+
+/* The loop outside of the call, without the history that the leaves give it. */
+static core_status strip(const core__batching *outer, core_tensor *const *made,
+                         size_t count, core_tensor **outputs)
+{
+    for (size_t i = 0; i < count; i++)
+        if (is_of(outer, made[i]))
+            CORE_TRY(core__batched_new(made[i]->held, made[i]->batch_dim,
+                                       outer->level, &outputs[i]));
+        else
+            outputs[i] = core_tensor_retain(made[i]);
+    return CORE_OK;
+}
+
+/* A loop in a call inside of another one, which autograd in the inner one
+ * differentiates: autograd of the outer one records it from leaves. */
+static core_status record_nested(core__batched *b, core_tensor *const *held,
+                                 core_tensor **outputs, void **out_gradient)
+{
+    const core__batching *outer = core__thread_self()->batching;
+    size_t n = b->functions[1].ninputs;
+    core__batched_graph *graph;
+    core_status status;
+
+    status = core__batched_graph_new(core__thread_self()->trace,
+                                     b->batching->level, n, n, &graph);
+    for (size_t i = 0; i < n && status == CORE_OK; i++)
+        if (core__dtype_is_floating(held[i]->dtype))
+            status = make_leaf(outer, held[i], &graph->leaves[i]);
+        else
+            graph->leaves[i] = core_tensor_retain(held[i]);
+    if (status == CORE_OK)
+        status = core_while(call_first, call_second, b, graph->leaves, n,
+                            graph->made);
+    if (status == CORE_OK)
+        status = strip(outer, graph->made, n, outputs);
+    if (status == CORE_OK) {
+        *out_gradient = graph;
+        return CORE_OK;
+    }
+    release_all(outputs, n);
+    core__batched_graph_drop(graph);
     return status;
 }
 
@@ -215,8 +304,11 @@ static core_status record_once(core__batched *b, core_tensor *predicate,
     for (size_t i = 0; i < count && status == CORE_OK; i++)
         status = core__batched_hold(b->batching, function->inputs[i],
                                     b->mapped[i], &held[i]);
-    if (status == CORE_OK && b->differentiates)
-        status = record_differentiated(b, held, outputs, out_gradient);
+    if (status == CORE_OK && b->nested)
+        status = record_nested(b, held, outputs, out_gradient);
+    else if (status == CORE_OK && b->differentiates)
+        status =
+            record_differentiated(b, predicate, held, outputs, out_gradient);
     else if (status == CORE_OK)
         status = b->loop ? core_while(call_first, call_second, b, held, count,
                                       outputs)
@@ -246,22 +338,24 @@ static core_status record_all(core__batched *b, core_tensor *predicate,
 }
 
 /* The gradient of a loop inside has samples for each floating tensor that a turn
- * passes to the next. */
+ * passes to the next, that of a branch for each one that requires grad. */
 static core_status differentiate(core__batched *b)
 {
     const core__region *body = &b->functions[1];
 
-    b->differentiates = b->loop && !b->batching->outer;
+    b->differentiates = b->loop || !b->batching->outer;
+    b->nested = b->loop && b->batching->outer;
     b->graph = !b->differentiates;
     if (b->graph)
         return core__error(
             CORE_ERROR_UNSUPPORTED,
-            "%s: it is recorded inside core_vmap%s, and autograd inside of "
-            "that differentiates it, which cannot be recorded; differentiate "
-            "outside",
-            body->name, b->loop ? " inside core_vmap" : "");
+            "%s: it is recorded inside core_vmap inside core_vmap, and "
+            "autograd inside of that differentiates it, which cannot be "
+            "recorded; differentiate outside",
+            body->name);
     for (size_t i = 0; i < body->ninputs; i++)
-        if (core__dtype_is_floating(body->inputs[i]->dtype))
+        if (b->loop ? core__dtype_is_floating(body->inputs[i]->dtype)
+                    : core__tensor_requires_grad(body->inputs[i]))
             b->mapped[i] = true;
     return CORE_OK;
 }
@@ -314,7 +408,13 @@ static core_status record_batched(core__batched *b, core_tensor *predicate,
     if (status == CORE_OK)
         status = wrap_all(b, outputs);
     if (gradient && status == CORE_OK)
-        status = core__batched_gradient_record(b, gradient, outputs);
+        status =
+            b->nested
+                ? core__batched_graph_record(gradient, b->functions[1].name,
+                                             b->functions[1].inputs, outputs)
+                : core__batched_gradient_record(b, gradient, outputs);
+    else if (b->nested)
+        core__batched_graph_drop(gradient);
     else
         core__batched_gradient_drop(gradient);
     core__free(b->mapped);

@@ -22,7 +22,8 @@ typedef struct core__batched {
     core__batching_state
         inside; /* the thread's, in the function of core_vmap */
     bool loop;
-    bool differentiates; /* of a loop: autograd inside does */
+    bool differentiates; /* autograd inside does */
+    bool nested;         /* and the call is inside of another one */
     bool *mapped;        /* by input: it depends on the sample */
     bool *results;       /* by output; of a loop: those of the inputs */
     bool again;          /* one more output does */
@@ -41,9 +42,10 @@ core_status core__batched_wrap(const core__batching *batching,
 core_status core__batched_call(core__batched *b, uint32_t index,
                                core_tensor *const *inputs,
                                core_tensor **outputs, size_t *noutputs);
-/* Gives the outputs of a loop a gradient inside of core_vmap (batched_gradient.c).
- * recorded: the loop, with these inputs and outputs, outside of the call. */
-core_status core__batched_gradient_new(core__batched *b,
+/* Gives the outputs a gradient inside of core_vmap (batched_gradient.c).  predicate:
+ * of a branch; NULL: a loop.  recorded: it, with these inputs and outputs, outside
+ * of the call. */
+core_status core__batched_gradient_new(core__batched *b, core_tensor *predicate,
                                        const core__region_node *recorded,
                                        core_tensor *const *held,
                                        void **out_gradient);
@@ -54,7 +56,8 @@ core_status core__batched_gradient_record(const core__batched *b,
 void core__batched_gradient_drop(void *gradient);
 
 /* Records core_cond, whose predicate is the same for all samples.  *out_inside:
- * it failed because autograd inside of core_vmap would not see it. */
+ * it failed because autograd inside of core_vmap would not see it; both functions
+ * can be called instead. */
 core_status core__batched_branch(const core__region *branches,
                                  core_tensor *predicate, core_tensor **outputs,
                                  bool *out_inside);

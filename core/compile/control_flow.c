@@ -610,9 +610,10 @@ static core_status record(const core__region *functions, core_tensor *predicate,
     return status;
 }
 
-core_status core__region_loop_record(const core__region *functions,
-                                     core_tensor **outputs,
-                                     core__region_node *out_node)
+core_status core__region_record_inside(const core__region *functions,
+                                       core_tensor *predicate,
+                                       core_tensor **outputs,
+                                       core__region_node *out_node)
 {
     core_status status;
 
@@ -622,7 +623,7 @@ core_status core__region_loop_record(const core__region *functions,
                                     .outputs = outputs,
                                     .noutputs = functions[1].noutputs};
     pthread_mutex_lock(&out_node->trace->lock);
-    status = record_node(out_node, functions, NULL);
+    status = record_node(out_node, functions, predicate);
     pthread_mutex_unlock(&out_node->trace->lock);
     if (status != CORE_OK)
         release_all(outputs, out_node->noutputs);
@@ -639,9 +640,9 @@ static core_status check_tensors(const char *name, core_tensor *const *inputs,
     return CORE_OK;
 }
 
-/* Autograd inside of core_vmap sees operators only: both functions are called,
- * and the predicate selects.  One that draws random numbers would draw more than
- * outside of a program. */
+/* Autograd inside of core_vmap sees operators if that is possible: both functions
+ * are called, and the predicate selects.  One that draws random numbers would draw
+ * more than outside of a program, so the branch is one node. */
 static core_status record_in_vmap(const core__region *branches,
                                   core_tensor *predicate, core_tensor **outputs)
 {

@@ -79,11 +79,13 @@ core_status core__region_differentiate(const core__region_node *recorded,
 core_status core__region_branch(const core__region *branches,
                                 core_tensor *predicate, core_tensor *state,
                                 core_tensor **outputs);
-/* Records core_while, of which there is a gradient inside of core_vmap.  out_node:
- * for core__region_node_drop, also after an error. */
-core_status core__region_loop_record(const core__region *functions,
-                                     core_tensor **outputs,
-                                     core__region_node *out_node);
+/* Records core_while, or core_cond if predicate is not NULL, of which there is a
+ * gradient inside of core_vmap.  out_node: for core__region_node_drop, also after
+ * an error. */
+core_status core__region_record_inside(const core__region *functions,
+                                       core_tensor *predicate,
+                                       core_tensor **outputs,
+                                       core__region_node *out_node);
 /* Runs or records a node that is the gradient of a loop.  functions: its three
  * regions.  tensors: its inputs.  state: with which it begins, or NULL; random:
  * the generators, which have that state in a run. */

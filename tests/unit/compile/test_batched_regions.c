@@ -614,13 +614,19 @@ static void close_calls(core_tensor_function function, size_t count)
 {
     world eager = batched_world(), traced = batched_world();
     core_compiled *compiled = compile_fully(function, &traced);
-    core_tensor *a[4], *b[4];
+    core_tensor *a[4], *b[4], *next[2];
 
     for (int i = 0; i < CALLS; i++) {
         core_seed(40 + i);
         OK(function(&eager, eager.inputs, 3, a, &count));
+        OK(core_rand_like(eager.inputs[0], CORE_DTYPE_NONE, NULL, -1,
+                          &next[0]));
         core_seed(40 + i);
         OK(core_compiled_call(compiled, traced.inputs, 3, b, count));
+        OK(core_rand_like(eager.inputs[0], CORE_DTYPE_NONE, NULL, -1,
+                          &next[1]));
+        same_bits("the next random numbers", 0, next[0], next[1]);
+        release_tensors(next, 2);
         for (size_t k = 0; k < count; k++)
             is_close(k, a[k], b[k]);
         release_tensors(a, count);
@@ -638,6 +644,158 @@ START_TEST(loops_have_second_derivatives_of_each_sample)
     close_calls(differentiates_outside, 4);
     close_calls(differentiates_inside, 2);
     same_sample_gradients(true, CORE_CREATE_GRAPH);
+}
+END_TEST
+
+/* Branches that draw, of which autograd inside sees one. */
+COMPILED_FUNCTION(dropped)
+{
+    core_scope scope = core_scope_begin();
+    core_tensor *y = core_x_mul(x[0], x[1]);
+
+    *noutputs = 2;
+    core_scope_output(core_x_dropout(core_x_tanh(y), .25, true), &out[0]);
+    core_scope_output(core_x_neg(w->hidden[0]), &out[1]);
+    return core_scope_end(scope);
+}
+
+COMPILED_FUNCTION(not_dropped)
+{
+    core_scope scope = core_scope_begin();
+
+    *noutputs = 2;
+    core_scope_output(core_x_mul(x[0], core_x_sum(x[0])), &out[0]);
+    core_scope_output(core_x_exp(w->hidden[0]), &out[1]);
+    return core_scope_end(scope);
+}
+
+COMPILED_FUNCTION(sum_of_branch)
+{
+    core_scope scope = core_scope_begin();
+    core_tensor *both[2] = {NULL}, *y;
+
+    CORE_CHECK(core_cond(w->inputs[2], dropped, not_dropped, w, x, 2, both, 2));
+    y = core_x_sum(core_x_mul(both[0], both[1]));
+    core_scope_output(core_x_add(y, core_x_sum(x[1])), &out[0]);
+    release_tensors(both, 2);
+    *noutputs = 1;
+    return core_scope_end(scope);
+}
+
+COMPILED_FUNCTION(maps_branches)
+{
+    core_tensor *before = w->inputs[2];
+    core_status status;
+
+    w->inputs[2] = x[2];
+    gradient_flags = 0;
+    status = maps_gradients(w, x, 3, out, noutputs);
+    w->inputs[2] = before;
+    return status;
+}
+
+START_TEST(branches_that_draw_have_gradients_of_each_sample)
+{
+    summed = sum_of_branch;
+    close_calls(maps_branches, 2);
+}
+END_TEST
+
+/* Gradients in a call of core_vmap inside of another one, which maps the weight,
+ * too, or only the samples. */
+static bool maps_weight;
+
+COMPILED_FUNCTION(maps_inside)
+{
+    const int64_t dims[] = {0, CORE_VMAP_NOT_MAPPED};
+    const core_vmap_options options = {.struct_size = sizeof options,
+                                       .randomness = CORE_VMAP_RANDOM_DIFFERENT,
+                                       .in_dims = dims};
+
+    *noutputs = 2;
+    return core_vmap(gradients_of_loop, w, &options, x, 2, out, 2);
+}
+
+COMPILED_FUNCTION(maps_twice)
+{
+    core_scope scope = core_scope_begin();
+    const int64_t dims[] = {0, maps_weight ? 0 : CORE_VMAP_NOT_MAPPED};
+    const core_vmap_options options = {.struct_size = sizeof options,
+                                       .randomness = CORE_VMAP_RANDOM_DIFFERENT,
+                                       .in_dims = dims};
+    core_tensor *weight = w->hidden[0], *results[2] = {NULL};
+    core_tensor *samples =
+        core_x_stack(CORE_LIST(x[0], core_x_sin(x[0]), core_x_neg(x[0])));
+
+    if (maps_weight)
+        weight = core_x_stack(CORE_LIST(weight, core_x_cos(weight), weight));
+    gradient_flags = 0;
+    CORE_CHECK(core_vmap(maps_inside, w, &options,
+                         CORE_LIST(samples, weight).items, 2, results, 2));
+    for (int i = 0; i < 2; i++)
+        core_scope_output(results[i], &out[i]);
+    release_tensors(results, 2);
+    *noutputs = 2;
+    return core_scope_end(scope);
+}
+
+START_TEST(loops_have_gradients_of_each_sample_in_nested_calls)
+{
+    summed = sum_of_loop;
+    for (int i = 0; i < 2; i++) {
+        maps_weight = i;
+        close_calls(maps_twice, 2);
+    }
+    summed = sum_of_reading_loop;
+    close_calls(maps_twice, 2);
+}
+END_TEST
+
+/* Autograd in both. */
+COMPILED_FUNCTION(differentiates_in_both)
+{
+    core_tensor *leaf = NULL, *sum = NULL, *y[2] = {NULL};
+    size_t count = 2;
+    core_status status;
+
+    gradient_flags = CORE_CREATE_GRAPH;
+    OK(core_clone(x[0], -1, &leaf));
+    OK(core_tensor_set_requires_grad(leaf, true));
+    status =
+        maps_inside(w, (core_tensor *[]){leaf, w->hidden[0]}, 2, y, &count);
+    if (status == CORE_OK)
+        status = core_sum(y[0], CORE_DTYPE_NONE, &sum);
+    if (status == CORE_OK)
+        status = core_grad(&sum, 1, NULL, &leaf, 1, 0, &out[0]);
+    release_tensors(y, 2);
+    core_tensor_release(sum);
+    core_tensor_release(leaf);
+    *noutputs = 1;
+    return status;
+}
+
+COMPILED_FUNCTION(maps_both)
+{
+    core_scope scope = core_scope_begin();
+    const core_vmap_options options = {.struct_size = sizeof options,
+                                       .randomness =
+                                           CORE_VMAP_RANDOM_DIFFERENT};
+    core_tensor *samples = core_x_stack(CORE_LIST(x[0], x[0]));
+
+    CORE_CHECK(
+        core_vmap(differentiates_in_both, w, &options, &samples, 1, out, 1));
+    *noutputs = 1;
+    return core_scope_end(scope);
+}
+
+START_TEST(autograd_in_both_of_nested_calls_is_refused_by_name)
+{
+    world w = batched_world();
+    core_program *program;
+
+    summed = sum_of_loop;
+    FAILS(core_program_trace(maps_both, &w, w.inputs, 3, 2, &program),
+          CORE_ERROR_UNSUPPORTED, "autograd inside of both");
 }
 END_TEST
 
@@ -707,4 +865,7 @@ SUITE_ON_CPU_AND_SIM(
     loops_have_gradients_of_each_sample,
     loops_have_second_derivatives_of_each_sample,
     second_derivatives_by_what_a_loop_reads_are_refused_by_name,
+    loops_have_gradients_of_each_sample_in_nested_calls,
+    branches_that_draw_have_gradients_of_each_sample,
+    autograd_in_both_of_nested_calls_is_refused_by_name,
     loops_that_read_what_requires_grad_inside_are_refused_by_name)
