@@ -18,7 +18,9 @@
 #   train-reports and train-distributed, whose parts have unit tests, beside the
 #   training below; opencl, whose plugin it builds without sanitizers; test_gpu_nvrtc and
 #   test_gpu_loop_compilers, where vendors' compilers compute;
-#   test_gpu_beyond_31_bits, whose results show what overflows.
+#   test_gpu_beyond_31_bits, whose results show what overflows.  Of the CPU's
+#   kernels, the instruction set that this machine does not choose is not
+#   instrumented, nor are the unit tests themselves.
 section_sanitize() {
     sanitizer_options
     tests=$(sanitize_tests | tr '\n' ' ')
