@@ -17,6 +17,7 @@ const double value_groups[VALUE_GROUPS][VALUE_GROUP] = {
 static const char *const operators[] = {
     "acos",
     "acosh",
+    "add.Tensor",
     "addcdiv",
     "addcmul",
     "angle",
@@ -59,6 +60,7 @@ static const char *const operators[] = {
     "logaddexp2",
     "logit",
     "logit_backward",
+    "masked_fill.Scalar",
     "mish",
     "mish_backward",
     "nan_to_num",
@@ -77,6 +79,7 @@ static const char *const operators[] = {
     "softplus_backward",
     "softshrink",
     "softshrink_backward",
+    "sub.Tensor",
     "tan",
     "tanh_backward",
     "threshold",
