@@ -467,9 +467,9 @@ no_device() {
 
 names_slot() {
     LIBCORE_MUTANT_RULE=destroy-waits ends 1 \
-        'not finished after 1 seconds.* destroy of a stream.* not returned' \
+        'not finished after 3 seconds.* destroy of a stream.* not returned' \
         --plugin "$mutant" --filter core/streams/destroy-does-not-wait \
-        --timeout 1
+        --timeout 3
 }
 
 resumes() {

@@ -169,7 +169,8 @@ if [ -z "${LIBCORE_TEST_SLOW-}" ]; then
     ok 'convolution, transposed convolution and pooling pass' samples \
         'convolution*/f32' '*_pool2d*/f16'
     ok 'indexing, masks, sorting and scans pass' samples 'scatter*/f32' \
-        'index*/i64' 'masked_select/f32' 'sort*/f16' 'cumsum/f32'
+        'index*/i64' 'masked_select/f32' 'sort*/f16' 'cumsum/f32' \
+        'nll_loss_forward/f32' 'rules/bad-indices-are-reported'
     ok "random numbers equal the CPU's bit for bit" samples 'uniform_/*' \
         'bernoulli/f32' 'random_.from/i64' 'normal_/f32'
     ok 'padding and interpolation pass' samples 'ref*_pad2d*/f32' \

@@ -14,13 +14,16 @@ static opencl_line put_shape(opencl_launch *l, const core_view *self,
                              const core_value *weight)
 {
     opencl_line line = opencl_line_of(self, self->ndim > 1 ? 1 : 0);
+    /* Without a reduction, one target without a batch is summed. */
+    int64_t reduction =
+        weight[1].u.i == 0 && self->ndim == 1 ? 2 : weight[1].u.i;
 
     opencl_view(l, weight);
     opencl_int(l, weight->tag == CORE_VALUE_VIEW);
     opencl_long(l, line.outer);
     opencl_long(l, line.size);
     opencl_long(l, line.inner);
-    opencl_int(l, (int32_t)weight[1].u.i);
+    opencl_int(l, (int32_t)reduction);
     opencl_long(l, weight[2].u.i);
     return line;
 }

@@ -319,6 +319,14 @@ bool sample_call_has_dtype(const sample_call *self)
     return false;
 }
 
+/* All combinations of `count` values in the operands that are numbers. */
+static void spread(operand *one, int64_t step, const double *values,
+                   int64_t count)
+{
+    for (int64_t i = 0; i < one->numel; i++)
+        one->values[i] = element_rounded(one->dtype, values[i / step % count]);
+}
+
 void sample_call_make_special(sample_call *self)
 {
     enum { SPECIAL = 17 };
@@ -334,12 +342,24 @@ void sample_call_make_special(sample_call *self)
             -1,   65504,     -65504,    .5,    least / 2, -least / 4,
             tiny, -3 * tiny, most,      -most, least};
 
+        if (core_dtype_is_floating(one->dtype))
+            spread(one, step, special, SPECIAL);
+        step *= core_dtype_is_floating(one->dtype) ? SPECIAL : 1;
+    }
+}
+
+void sample_call_make_values(sample_call *self, const double *values,
+                             int64_t count)
+{
+    int64_t step = 1;
+
+    for (uint32_t k = 0; k < self->noperands; k++) {
+        operand *one = &self->operands[k];
+
         if (!core_dtype_is_floating(one->dtype))
             continue;
-        for (int64_t i = 0; i < one->numel; i++)
-            one->values[i] =
-                element_rounded(one->dtype, special[i / step % SPECIAL]);
-        step *= SPECIAL;
+        spread(one, step, values, count);
+        step *= count;
     }
 }
 

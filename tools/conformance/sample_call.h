@@ -92,6 +92,9 @@ bool sample_call_has_dtype(const sample_call *self);
 /* Replaces the values of t-operands by NaN, infinities, zeros, extremes and
  * subnormal numbers, so that a call of many elements has all pairs of them. */
 void sample_call_make_special(sample_call *self);
+/* Gives the operands all combinations of the values. */
+void sample_call_make_values(sample_call *self, const double *values,
+                             int64_t count);
 /* Makes values with which exponentials overflow, and minus infinities between
  * them. */
 void sample_call_make_masked(sample_call *self);

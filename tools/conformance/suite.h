@@ -199,6 +199,7 @@ bool fused_steps_has(const char *op);
 bool attention_has(const char *op);
 bool suite_add_numbers(suite *self);
 bool suite_add_definitions(suite *self);
+bool suite_add_division(suite *self);
 bool suite_add_grid_limits(suite *self);
 bool suite_add_dimensions(suite *self);
 bool suite_add_second_device(suite *self);

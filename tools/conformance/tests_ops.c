@@ -10,6 +10,7 @@
 #include "operators.h"
 #include "resize.h"
 #include "derived_calls.h"
+#include "value_groups.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,13 +104,33 @@ static bool run_exponents(suite *self, sample_call *call, sample_counts *all,
     return good;
 }
 
+/* In f32 and f64: the others are computed in f32. */
+static bool run_groups(suite *self, sample_call *call, sample_counts *all,
+                       outcome *out)
+{
+    bool good = true;
+
+    for (size_t i = 0; good && i < VALUE_GROUPS; i++) {
+        sample_call_make_values(call, value_groups[i], VALUE_GROUP);
+        good = run_values(self, call, all, out);
+    }
+    return good;
+}
+
 static bool run_special(suite *self, sample_call *call, sample_counts *all,
                         outcome *out)
 {
-    if (oracle_normalizes(core_op_name(call->op)))
+    const char *op = core_op_name(call->op);
+    bool wide = call->dtype == CORE_F32 || call->dtype == CORE_F64;
+
+    if (value_groups_serve(op) && wide && !run_groups(self, call, all, out))
+        return false;
+    if (value_groups_serve(op) && !oracle_knows_special(op))
+        return true;
+    if (oracle_normalizes(op))
         return run_exponents(self, call, all, out);
     sample_call_make_special(call);
-    if (oracle_scales(core_op_name(call->op)))
+    if (oracle_scales(op))
         sample_call_limit(call, 60000);
     return run_values(self, call, all, out);
 }
@@ -481,7 +502,7 @@ static bool run_all_special(suite *self, const sample *from, core_dtype dtype,
     resized other;
 
     if (!(oracle_knows_special(from->op) || oracle_orders(from->op) ||
-          oracle_normalizes(from->op)) ||
+          oracle_normalizes(from->op) || value_groups_serve(from->op)) ||
         !core_dtype_is_floating(dtype) || !sample_sizes(from, &first, &last) ||
         !sample_enlarge(from, last, SPECIAL, &other))
         return true;
