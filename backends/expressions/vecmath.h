@@ -10,6 +10,7 @@
  * Largest error over all f32 (limits: tests/unit/cpu/test_cpu_vecmath.c), in
  * units of the last place:
  *
+ *     pow (with AVX-512)                0.53
  *     exp exp2 log log1p sin cos tan    1
  *     expm1 cosh tanh erf               1.5
  *     sinh log10                        2
@@ -583,17 +584,20 @@ MATH_INLINE double pow_f64(double x, double y)
     return pow(x, y);
 }
 
-#if defined(MATH_VECTOR_F64)
-/* In f64, whose rounding errors are small beside that of the result.  A sign
- * remains if y is odd; numbers from 2^24 on are even. */
+#if defined(__AVX512F__) && defined(MATH_VECTOR_F64)
+/* In f64, whose rounding errors are small beside that of the result; with
+ * fewer lanes libm is faster.  A sign remains if y is odd; numbers from 2^24 on
+ * are even. */
 MATH_INLINE float pow_f32(float a, float b)
 {
     double x = (double)a, y = (double)b, most = __builtin_fabs(x);
     double near = __builtin_fabs(y) < 0x1p25 ? y : 0, half = near * 0.5;
     double whole = (near + MATH_ROUNDER_F64) - MATH_ROUNDER_F64;
     double halved = (half + MATH_ROUNDER_F64) - MATH_ROUNDER_F64;
-    double p = exp_f64(y * log_f64(most)), other;
+    double p = y * log_f64(most), other;
 
+    p = p > 700 ? 700 : p; /* far beyond f32 */
+    p = math_exp_normal_f64(p < -700 ? -700 : p);
     other = y == y ? 1 : p;
     p = most == 1 ? other : p;
     p = x == 1 ? 1 : p;

@@ -515,6 +515,59 @@ static core_status reduction_of(const core_call *call, const core_value *name,
                      op.data, (int)name->count, name->u.string);
 }
 
+/* A dense copy of a view in f32. */
+typedef struct wide {
+    core_view view;
+    int64_t strides[CORE_MAX_NDIM];
+    cpu_dense dense;
+} wide;
+
+static core_status widen(const core_view *view, wide *out)
+{
+    int64_t stride = 1;
+    core_status status = cpu_dense_update(view, CORE_F32, &out->dense);
+
+    out->view = *view;
+    out->view.dtype = CORE_F32;
+    out->view.strides = out->strides;
+    for (uint32_t d = view->ndim; d-- > 0;) {
+        out->strides[d] = stride;
+        stride *= view->sizes[d];
+    }
+    out->view.memory = (core_memory){.handle = out->dense.data};
+    return status;
+}
+
+/* Sums of halves along an outer dimension: lines are far apart in memory, so
+ * they are not converted one by one. */
+static core_status add_halves(core_call *call, gather_job *job)
+{
+    wide full = {.dense = {0}}, from = {.dense = {0}};
+    core_status status = widen(job->full, &full);
+
+    if (status == CORE_OK)
+        status = widen(job->indexed, &from);
+    if (status == CORE_OK) {
+        job->full = &full.view;
+        job->indexed = &from.view;
+        status = run_lines(call, job, add_f32, add_strips_f32);
+    }
+    if (status == CORE_OK)
+        cpu_dense_write(&full.dense);
+    cpu_dense_close(&full.dense);
+    cpu_dense_close(&from.dense);
+    return status;
+}
+
+static bool adds_halves(const gather_job *job)
+{
+    core_dtype dtype = job->full->dtype;
+
+    return job->reduction == REDUCE_SUM && job->include_self && job->indexed &&
+           dtype == job->indexed->dtype &&
+           (dtype == CORE_F16 || dtype == CORE_BF16) && neighbours(job);
+}
+
 /* scatter_add(self, dim, index, src), scatter.reduce(…, *, reduce),
  * scatter_reduce.two(…, reduce, *, include_self) */
 static core_status launch_reduce(core_call *call, const core_value *args,
@@ -539,6 +592,8 @@ static core_status launch_reduce(core_call *call, const core_value *args,
                          dtype == CORE_F32   ? add_strips_f32
                          : dtype == CORE_F64 ? add_strips_f64
                                              : add_strips_i64);
+    if (adds_halves(&job))
+        return add_halves(call, &job);
     return run_lines(call, &job,
                      dtype == CORE_F32   ? reduce_f32
                      : dtype == CORE_F64 ? reduce_f64

@@ -335,6 +335,66 @@ START_TEST(neighbouring_lines_give_the_same_as_single_ones)
 }
 END_TEST
 
+/* Copies in both directions, of lengths around those of vectors, lines and
+ * larger pieces. */
+START_TEST(flip_and_roll_move_every_element)
+{
+    static const core_dtype dtypes[] = {CORE_BOOL, CORE_F32, CORE_F64};
+    static const int64_t lengths[] = {1, 7, 64, 255, 1030, 4099, 70001};
+
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
+    for (int d = 0; d < 3; d++)
+        for (int k = 0; k < 7; k++) {
+            int64_t n = lengths[k];
+            tensor *x = tensor_new(dtypes[d], 1, &n);
+            tensor *y = tensor_new(dtypes[d], 1, &n);
+            test_call flip = {"flip", {value_view(x), INTS(0)}, 2, {y}, 1};
+            test_call roll = {
+                "roll", {value_view(x), INTS(3), INTS(0)}, 3, {y}, 1};
+
+            tensor_below(x, 1000, 5);
+            ck_assert_int_eq(run_call(&flip), CORE_OK);
+            for (int64_t i = 0; i < n; i++)
+                ck_assert(tensor_get(y, i) == tensor_get(x, n - 1 - i));
+            ck_assert_int_eq(run_call(&roll), CORE_OK);
+            for (int64_t i = 0; i < n; i++)
+                ck_assert(tensor_get(y, (i + 3) % n) == tensor_get(x, i));
+            tensor_free(x);
+            tensor_free(y);
+        }
+    cpu_close();
+}
+END_TEST
+
+START_TEST(extreme_indices_are_out_of_range)
+{
+    static const int64_t wrong[] = {INT64_MIN, INT64_MAX, -1, 700};
+    tensor *x = tensor_random(F32(2, 700), 1), *y = F32(2, 300);
+    tensor *at = tensor_below(I64(2, 300), 700, 2);
+    const test_call call = {
+        "gather", {value_view(x), value_int(1), value_view(at)}, 3, {y}, 1};
+
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    ck_assert_int_eq(run_call(&call), CORE_OK);
+    for (int64_t i = 0; i < 600; i++)
+        ck_assert(tensor_get(y, i) ==
+                  tensor_get(x, i / 300 * 700 + (int64_t)tensor_get(at, i)));
+    for (int k = 0; k < 4; k++)
+        for (int64_t i = 0; i < 600; i += 299) {
+            int64_t before = ((int64_t *)at->data)[i];
+
+            ((int64_t *)at->data)[i] = wrong[k];
+            ck_assert_int_eq(run_call(&call), CORE_ERROR_INDEX);
+            ((int64_t *)at->data)[i] = before;
+        }
+    tensor_free(x);
+    tensor_free(y);
+    tensor_free(at);
+    cpu_close();
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -345,9 +405,11 @@ int main(void)
         sort_orders_long_rows_stably,
         strides_do_not_change_results,
         neighbouring_lines_give_the_same_as_single_ones,
+        extreme_indices_are_out_of_range,
     };
     const suite_loop loops[] = {
         {index_out_of_range_error_names_index_and_dimension, 0, 2},
+        {flip_and_roll_move_every_element, 0, 3},
     };
     const test_suite suite = {
         .name = "cpu/cpu_view_index",
