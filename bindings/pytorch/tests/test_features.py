@@ -197,6 +197,24 @@ class Features(unittest.TestCase):
                 zero = torch.zeros(1, dtype=dtype, device=device) * -0.3
                 self.assertEqual(math.copysign(1, zero.item()), -1)
 
+    def test_gradients_that_have_kernels_are_not_composed(self):
+        for name in ("mish", "silu"):
+            self.assertIn(f"aten::{name}_backward", libcore_torch.operators())
+        for device in DEVICES:
+            for function in (F.mish, F.silu):
+                x = torch.linspace(-4, 4, 50, dtype=torch.bfloat16)
+                wide = x.double().requires_grad_()
+                x = x.to(device).requires_grad_()
+                function(x).sum().backward()
+                function(wide).sum().backward()
+                torch.testing.assert_close(x.grad.cpu().double(), wide.grad,
+                                           rtol=4e-3, atol=1e-6)
+                second = x.detach().float().requires_grad_()
+                slope, = torch.autograd.grad(function(second).sum(), second,
+                                             create_graph=True)
+                slope.sum().backward()
+                self.assertIsNotNone(second.grad)
+
     def test_memory_may_be_used_on_another_stream(self):
         for device in DEVICES:
             stream = torch.Stream(device)
