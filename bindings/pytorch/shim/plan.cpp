@@ -225,10 +225,12 @@ static bool is_left_to_torch(const c10::FunctionSchema &schema)
     return false;
 }
 
+/* A few, such as silu_backward, are composed only where there is no kernel. */
 static bool is_made_of_others(const c10::OperatorHandle &op)
 {
-    return op.hasKernelForDispatchKey(
-               c10::DispatchKey::CompositeImplicitAutograd) ||
+    return (op.hasKernelForDispatchKey(
+                c10::DispatchKey::CompositeImplicitAutograd) &&
+            !op.hasKernelForDispatchKey(c10::DispatchKey::CPU)) ||
            op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) ||
            /* It changes the layout of torch's tensor. */
            op.hasTag(at::Tag::inplace_view);

@@ -6,6 +6,8 @@
 import ctypes
 import gc
 import io
+import os
+import subprocess
 import sys
 import unittest
 
@@ -124,6 +126,24 @@ class Exchange(unittest.TestCase):
         capsule = torch.ones(2).__dlpack__()
         self.assertEqual(libcore_torch.from_dlpack(capsule).device, CPU)
 
+    def test_streams_are_ordered_by_the_protocol(self):
+        """sim reports accesses that nothing orders."""
+        if SIM is None:
+            self.skipTest("no device sim")
+        result = subprocess.run(
+            [sys.executable, "-c", STREAMS], capture_output=True, text=True,
+            env={**os.environ, "LIBCORE_SIM_CHECK": "1"}, timeout=600)
+        self.assertEqual(result.stdout.split(), ["ordered"] * 5 + ["race"],
+                         result.stderr)
+
+    def test_the_older_function_exports_what_is_imported(self):
+        for device in (CPU, SIM or CPU):
+            there = torch.arange(3.0, device=device)
+            for capsule in (torch.utils.dlpack.to_dlpack(there),
+                            torch.to_dlpack(there)):
+                libcore_torch.from_dlpack(capsule, device).add_(1)
+            self.assertEqual(there.tolist(), [2, 3, 4])
+
     def test_keywords_are_passed_to_torch_as_they_are(self):
         with self.assertRaisesRegex(TypeError, "unknown"):
             torch.ones(2).__dlpack__(unknown=1)
@@ -205,6 +225,54 @@ class Exchange(unittest.TestCase):
                     with self.assertRaisesRegex(BufferError, "contiguous"):
                         view_of(of, flags)
 
+
+# Work of one stream is used on another, as the consumer names it.
+STREAMS = """
+import torch, libcore_torch
+
+sim = libcore_torch.device("sim")
+first, second = torch.Stream(sim), torch.Stream(sim)
+keep = []
+
+class Source:
+    def __init__(self, tensor, stream):
+        self.tensor, self.stream = tensor, stream
+    def __dlpack_device__(self):
+        return self.tensor.__dlpack_device__()
+    def __dlpack__(self, **keywords):
+        with self.stream:
+            return self.tensor.__dlpack__(**keywords)
+
+def exchange(stream, take):
+    with first:
+        x = torch.ones(1000, device=sim) * 3
+    with stream:
+        y = take(x)
+        y.add_(1)
+    keep.extend((x, y))
+    try:
+        torch.accelerator.synchronize(sim)
+        assert y[0].item() == 4
+        print("ordered")
+    except RuntimeError as error:
+        assert "nothing orders them" in str(error), error
+        print("race")
+
+def take_on(**keywords):
+    def take(x):
+        with first:
+            capsule = x.__dlpack__(**keywords)
+        return libcore_torch.from_dlpack(capsule, sim)
+    return take
+
+default = torch.accelerator.current_stream(sim)
+exchange(second, lambda x: torch.from_dlpack(Source(x, first), device=sim))
+exchange(default, lambda x: torch.from_dlpack(Source(x, first), device=sim))
+exchange(default, take_on())
+exchange(default, take_on(stream=None))
+exchange(default, take_on(stream=0))
+exchange(default, take_on(stream=-1))
+"""
 
 # Python's numbers of requests for buffers.
 SIMPLE, ND, STRIDES, C, F, ANY = 0, 0x8, 0x18, 0x38, 0x58, 0x98

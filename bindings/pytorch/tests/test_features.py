@@ -5,7 +5,9 @@
 on cpu and sim."""
 
 import io
+import math
 import os
+import pickle
 import subprocess
 import sys
 import unittest
@@ -158,6 +160,78 @@ class Features(unittest.TestCase):
             moved = torch.load(file, map_location="cpu")
             self.assertTrue(torch.equal(moved["all"], numbers.cpu()))
 
+    def test_storages_are_pickled_and_swapped_without_addresses(self):
+        for device in DEVICES:
+            x = torch.arange(3.0, device=device)
+            again = pickle.loads(pickle.dumps(x))
+            self.assertEqual(again.device, device)
+            self.assertEqual(again.tolist(), [0, 1, 2])
+            file = io.BytesIO()
+            torch.save(x, file, _use_new_zipfile_serialization=False)
+            file.seek(0)
+            self.assertEqual(torch.load(file).tolist(), [0, 1, 2])
+            x.untyped_storage().byteswap(torch.float32)
+            expected = torch.arange(3.0)
+            expected.untyped_storage().byteswap(torch.float32)
+            self.assertTrue(torch.equal(x.cpu(), expected))
+
+    def test_products_with_numbers_are_rounded_once(self):
+        torch.manual_seed(0)
+        for dtype in (torch.bfloat16, torch.float16):
+            numbers = torch.randn(500).to(dtype)
+            for device in DEVICES:
+                for function in (
+                        lambda x: x * 0.6931471805599453,
+                        lambda x: x / 0.7,
+                        lambda x: x * torch.tensor(0.1),
+                        lambda x: x.clone().mul_(0.3),
+                        lambda x: x.clone().div_(0.7),
+                        lambda x: torch.mul(x, 0.3, out=torch.empty_like(x)),
+                        lambda x: x[::2] * 0.3, lambda x: x * -0.0,
+                        lambda x: x * 1e-30, lambda x: x * float("inf")):
+                    have = function(numbers.to(device))
+                    expected = function(numbers)
+                    self.assertEqual(have.dtype, dtype)
+                    torch.testing.assert_close(have.cpu(), expected, rtol=0,
+                                               atol=0, equal_nan=True)
+                zero = torch.zeros(1, dtype=dtype, device=device) * -0.3
+                self.assertEqual(math.copysign(1, zero.item()), -1)
+
+    def test_gradients_that_have_kernels_are_not_composed(self):
+        for name in ("mish", "silu"):
+            self.assertIn(f"aten::{name}_backward", libcore_torch.operators())
+        for device in DEVICES:
+            for function in (F.mish, F.silu):
+                x = torch.linspace(-4, 4, 50, dtype=torch.bfloat16)
+                wide = x.double().requires_grad_()
+                x = x.to(device).requires_grad_()
+                function(x).sum().backward()
+                function(wide).sum().backward()
+                torch.testing.assert_close(x.grad.cpu().double(), wide.grad,
+                                           rtol=4e-3, atol=1e-6)
+                second = x.detach().float().requires_grad_()
+                slope, = torch.autograd.grad(function(second).sum(), second,
+                                             create_graph=True)
+                slope.sum().backward()
+                self.assertIsNotNone(second.grad)
+
+    def test_memory_may_be_used_on_another_stream(self):
+        for device in DEVICES:
+            stream = torch.Stream(device)
+            x = torch.ones(1000, device=device)
+            made = torch.accelerator.current_stream(device).record_event()
+            with stream:
+                stream.wait_event(made)
+                total = x.sum()
+                x.record_stream(stream)
+                del x
+            stream.synchronize()
+            self.assertEqual(total.item(), 1000)
+        if len(DEVICES) > 1:
+            with self.assertRaisesRegex(RuntimeError, "record_stream: self is"):
+                torch.ones(2, device=DEVICES[0]).record_stream(
+                    torch.Stream(DEVICES[1]))
+
     def test_loaders_pin_memory_in_forked_workers(self):
         for device in DEVICES:
             data = torch.utils.data.TensorDataset(torch.arange(12.0))
@@ -263,7 +337,19 @@ assert (torch.ones(1 << 18, device=sim) + 1).sum().item() == 1 << 19
     def test_wrong_programs_get_exceptions(self):
         for device in DEVICES:
             x = torch.ones(3, device=device)
+            part = torch.ones(3, requires_grad=True)
             for wrong in (lambda: torch.ones(2, device="libcore:99"),
+                          lambda: torch.ones(2, device="libcore:200"),
+                          lambda: libcore_torch._shim.set_device(1000),
+                          lambda: libcore_torch._shim.describe("cpu"),
+                          lambda: libcore_torch._shim.describe(-7),
+                          lambda: torch.Stream(stream_id=1, device_index=-56,
+                                               device_type=20).query(),
+                          lambda: torch._fused_sgd_(
+                              [part.detach()], [x], [], weight_decay=0.0,
+                              momentum=0.0, lr=0.1, dampening=0.0,
+                              nesterov=False, maximize=False,
+                              is_first_step=True),
                           lambda: x.to_sparse(),
                           lambda: torch.quantize_per_tensor(x, 1, 0,
                                                             torch.qint8),
@@ -278,6 +364,23 @@ assert (torch.ones(1 << 18, device=sim) + 1).sum().item() == 1 << 19
                                         ValueError, NotImplementedError)):
                     wrong()
             self.assertEqual((x + 1).tolist(), [2, 2, 2])
+
+
+    def test_tensors_of_other_kinds_are_refused_by_libcore(self):
+        sparse = torch.eye(3).to_sparse()
+        for device in DEVICES:
+            x = torch.ones(3, 3, device=device)
+            for kind, wrong in (
+                    ("sparse", lambda: sparse.to(device)),
+                    ("sparse", lambda: x.to_sparse()),
+                    ("sparse", lambda: x.to_sparse_csr()._nnz()),
+                    ("sparse", lambda: x.copy_(sparse)),
+                    ("quantized", lambda: torch.quantize_per_tensor(
+                        x, 1, 0, torch.qint8))):
+                with self.assertRaisesRegex(
+                        NotImplementedError,
+                        f"libcore does not support {kind} tensors"):
+                    wrong()
 
 
 if __name__ == "__main__":
