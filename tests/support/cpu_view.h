@@ -6,6 +6,8 @@
 #ifndef TESTS_SUPPORT_CPU_VIEW_H
 #define TESTS_SUPPORT_CPU_VIEW_H
 
+#include <expressions/number.h>
+
 #include "cpu.h"
 
 enum { TENSOR_NDIM = 6, ARGUMENTS = 16, RESULTS = 3 };
@@ -91,6 +93,10 @@ static inline double tensor_get(const tensor *t, int64_t i)
         return (double)((int64_t *)t->data)[at];
     case CORE_BOOL:
         return ((uint8_t *)t->data)[at];
+    case CORE_F16:
+        return (double)math_f32_of_f16(((uint16_t *)t->data)[at]);
+    case CORE_BF16:
+        return (double)math_f32_of_bf16(((uint16_t *)t->data)[at]);
     default:
         ck_abort_msg("dtype");
     }
@@ -114,6 +120,12 @@ static inline void tensor_set(tensor *t, int64_t i, double value)
     case CORE_BOOL:
         ((uint8_t *)t->data)[at] = value != 0;
         break;
+    case CORE_F16:
+        ((uint16_t *)t->data)[at] = math_f16_of_f32((float)value);
+        break;
+    case CORE_BF16:
+        ((uint16_t *)t->data)[at] = math_bf16_of_f32((float)value);
+        break;
     default:
         ck_abort_msg("dtype");
     }
@@ -124,6 +136,17 @@ static inline tensor *tensor_random(tensor *t, uint32_t seed)
     for (int64_t i = 0; i < t->view.numel; i++)
         tensor_set(t, i, (double)random_float(&seed));
     return t;
+}
+
+/* What tensor_get gives after tensor_set. */
+static inline double tensor_rounded(const tensor *t, double value)
+{
+    tensor one = *t;
+    uint64_t element = 0;
+
+    one.data = &element;
+    tensor_set(&one, 0, value);
+    return tensor_get(&one, 0);
 }
 
 /* Integers below a limit. */

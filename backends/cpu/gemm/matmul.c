@@ -316,6 +316,20 @@ static core_status product_bf16(const product *p)
 
 /* --------------------------------------- of bf16 matrices and a vector -- */
 
+/* The product of which p is the transpose. */
+static product product_turned(const product *p)
+{
+    product turned = *p;
+
+    turned.a = transposed(p->b);
+    turned.b = transposed(p->a);
+    turned.c = transposed(p->c);
+    turned.s = transposed(p->s);
+    turned.m = p->n;
+    turned.n = p->m;
+    return turned;
+}
+
 enum { VECTOR_ROWS = 64 /* of a task */ };
 
 typedef struct vector_product {
@@ -336,21 +350,25 @@ static cpu_bf16_rows bf16_rows(void)
     return cpu_bf16_rows_baseline;
 }
 
-/* Makes B the vector; tests whether the rows of A are dense. */
-static bool product_is_vector(product *p)
+/* Tests whether B is a vector, and A of bf16 with dense rows. */
+static bool rows_times_vector(const product *p)
 {
-    if (p->n != 1 && p->m == 1) {
-        matrix a = p->a;
-
-        p->a = transposed(p->b);
-        p->b = transposed(a);
-        p->c = transposed(p->c);
-        p->s = transposed(p->s);
-        p->m = p->n;
-        p->n = 1;
-    }
     return p->n == 1 && p->a.dtype == CORE_BF16 && p->dtype == CORE_F32 &&
            !p->sum_batches && p->a.column_stride == 1 && p->k > 0;
+}
+
+/* Tests for such a product, and makes it one if it is transposed.  A transposed
+ * one of f16 is turned, too: the rows of its matrix are then converted in the
+ * order of memory. */
+static bool product_is_vector(product *p)
+{
+    product turned = product_turned(p);
+    bool is_turned = p->m == 1 && p->n != 1 && rows_times_vector(&turned);
+
+    if (is_turned || (p->m == 1 && p->c.dtype == CORE_F16 &&
+                      p->b.dtype == CORE_F16 && p->b.row_stride == 1))
+        *p = turned;
+    return is_turned || rows_times_vector(p);
 }
 
 /* alpha y + beta S for some rows. */
@@ -459,18 +477,13 @@ done:
 /* A column-major result is that of the transposed product. */
 static void product_orient(product *p)
 {
-    matrix turned = transposed(p->c), a = p->a;
-    int64_t distance, m = p->m;
+    matrix turned = transposed(p->c);
+    int64_t distance;
 
     if (p->c.dtype != p->dtype || row_major(&p->c, &distance) ||
         !row_major(&turned, &distance))
         return;
-    p->c = turned;
-    p->a = transposed(p->b);
-    p->b = transposed(a);
-    p->s = transposed(p->s);
-    p->m = p->n;
-    p->n = m;
+    *p = product_turned(p);
 }
 
 static void product_factor(product *p, const core_value *beta,

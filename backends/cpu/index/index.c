@@ -401,7 +401,12 @@ typedef struct row_sums {
     const int64_t *rows;
 } row_sums;
 
-enum { PART = 1024 /* elements of a row that are summed at once */ };
+enum { PART = 256 /* elements of a row, of a task */ };
+
+static int64_t parts_of(const index_job *job)
+{
+    return (job->split.inner + PART - 1) / PART;
+}
 
 #define ROW_SUMS(NAME, TYPE, DTYPE)                                           \
     static void sum_part_##NAME(const row_sums *s, int64_t index, int64_t at, \
@@ -428,18 +433,19 @@ enum { PART = 1024 /* elements of a row that are summed at once */ };
         const row_sums *s = context;                                          \
         const index_job *job = s->job;                                        \
         int64_t inner = job->split.inner, size = cpu_item_size(job->dtype);   \
+        int64_t parts = parts_of(job);                                        \
         TYPE sums[PART];                                                      \
-        for (int64_t index = begin; index < end; index++) {                   \
-            char *to = (char *)job->self.data + index * inner * size;         \
-            bool empty = index == job->ignored ||                             \
-                         s->first[index] == s->first[index + 1];              \
-            if (empty)                                                        \
-                memset(to, 0, (size_t)(inner * size));                        \
-            for (int64_t at = 0; !empty && at < inner; at += PART) {          \
-                int64_t width = inner - at < PART ? inner - at : PART;        \
-                sum_part_##NAME(s, index, at, width, sums);                   \
-                cpu_put_##NAME(job->dtype, to + at * size, 1, sums, width);   \
+        for (int64_t item = begin; item < end; item++) {                      \
+            int64_t index = item / parts, at = item % parts * PART;           \
+            int64_t width = inner - at < PART ? inner - at : PART;            \
+            char *to = (char *)job->self.data + (index * inner + at) * size;  \
+            if (index == job->ignored ||                                      \
+                s->first[index] == s->first[index + 1]) {                     \
+                memset(to, 0, (size_t)(width * size));                        \
+                continue;                                                     \
             }                                                                 \
+            sum_part_##NAME(s, index, at, width, sums);                       \
+            cpu_put_##NAME(job->dtype, to, 1, sums, width);                   \
         }                                                                     \
     }
 ROW_SUMS(f32, float, CORE_F32)
@@ -464,8 +470,8 @@ static void sort_rows(const index_job *job, int64_t *first, int64_t *rows)
 
 static core_status sum_rows(const index_job *job)
 {
-    int64_t size = job->split.size, inner = job->split.inner;
-    int64_t cost = inner * (job->count + size);
+    int64_t size = job->split.size, items = size * parts_of(job);
+    int64_t cost = job->split.inner * (job->count + size);
     int64_t *first = cpu_allocate(size + 1 + job->count, sizeof *first);
     row_sums sums = {job, first, first + size + 1};
 
@@ -473,7 +479,7 @@ static core_status sum_rows(const index_job *job)
         return CORE_ERROR_OUT_OF_MEMORY;
     sort_rows(job, first, first + size + 1);
     if (cost > 0)
-        cpu_parallel_for(size, cpu_grain(size, cost / size),
+        cpu_parallel_for(items, cpu_grain(items, cost / items),
                          cpu_compute_dtype(job->dtype) == CORE_F32
                              ? sum_rows_f32
                              : sum_rows_f64,

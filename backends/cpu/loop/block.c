@@ -15,6 +15,10 @@
 
 /* --------------------------------------------------------------- halves -- */
 
+/* Equal for every instruction set but for NaN: those that convert f16 keep the
+ * payload and make it quiet, math_f16_of_f32 gives 0x7e00 with the sign, and
+ * math_f32_of_f16 keeps a signalling NaN. */
+
 /* Blocks are short and alternate between operands, which defeats hardware
  * prefetching.  So each block prefetches two blocks ahead. */
 enum { LINE = 32, AHEAD = 2 * CPU_BLOCK };

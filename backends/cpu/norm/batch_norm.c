@@ -5,10 +5,9 @@
  * computed by one thread, over all of its runs of elements (one run per image).
  * Compiled per instruction set. */
 
-#include <stdlib.h>
-
 #include "loop/block.h"
 #include "math/lanes.h"
+#include "runtime/scratch.h"
 #include "runtime/thread_pool.h"
 #include "tables.h"
 #include "view.h"
@@ -68,7 +67,7 @@ static runs runs_of(const batch_norm *job)
     {                                                                          \
         int64_t size =                                                         \
             job->inner < SHORT || job->half ? job->images * job->inner : 0;    \
-        TYPE *memory = cpu_allocate(rows * size, sizeof(TYPE));                \
+        TYPE *memory = cpu_scratch_elements(rows * size, sizeof(TYPE));        \
         if (!memory)                                                           \
             __atomic_store_n(&job->status, CORE_ERROR_OUT_OF_MEMORY,           \
                              __ATOMIC_RELAXED);                                \
@@ -136,9 +135,11 @@ static runs runs_of(const batch_norm *job)
         if (job->invstd.data)                                                  \
             NUMBER(job->invstd, c, TYPE) = invstd;                             \
         scale = invstd * NUMBER(job->weight, c, TYPE);                         \
-        for (int64_t i = 0; i < r.count; i++)                                  \
+        for (int64_t i = 0; i < r.count; i++) {                                \
+            MATH_LOOP                                                          \
             for (int64_t j = i * r.step; j < i * r.step + r.inner; j++)        \
                 y[j] = (x[j] - mean) * scale + shift;                          \
+        }                                                                      \
     }                                                                          \
     static void batch_task_##NAME(void *context, int64_t begin, int64_t end)   \
     {                                                                          \
@@ -150,7 +151,7 @@ static runs runs_of(const batch_norm *job)
             batch_channel_##NAME(job, x, y, c);                                \
             scatter_##NAME(job, job->y.data, c, row);                          \
         }                                                                      \
-        free(row);                                                             \
+        cpu_scratch_give(row);                                                 \
     }
 CPU_COMPUTE_FLOATS(BATCH_FORWARD)
 
@@ -164,7 +165,7 @@ static void batch_task_half(void *context, int64_t begin, int64_t end)
         batch_channel_f32(job, row, row, c);
         half_channel(job, c, row, true);
     }
-    free(row);
+    cpu_scratch_give(row);
 }
 
 static cpu_task batch_task(const batch_norm *job)
@@ -340,7 +341,7 @@ done:
             if (to)                                                            \
                 scatter_##NAME(job, to, c, rows);                              \
         }                                                                      \
-        free(rows);                                                            \
+        cpu_scratch_give(rows);                                                \
     }
 CPU_COMPUTE_FLOATS(BATCH_BACKWARD)
 

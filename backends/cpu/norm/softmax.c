@@ -130,7 +130,11 @@ LINE_TASK(f64, double, CORE_F64)
 /* Along another dimension than the last, the lines of a strip are neighbours in
  * memory: they are turned into rows together, while their cache lines are
  * used. */
-enum { STRIP = 16, STRIP_ELEMENTS = 16384 /* of a line */ };
+enum {
+    STRIP = 16,
+    NARROWEST = 4,         /* fewer lines are not worth it */
+    STRIP_ELEMENTS = 16384 /* of a line */
+};
 
 static bool dense_across(const core_view *view)
 {
@@ -140,6 +144,8 @@ static bool dense_across(const core_view *view)
 static bool has_strips(const line_job *job)
 {
     return job->to->ndim > 1 && job->dim < job->to->ndim - 1 &&
+           job->to->sizes[job->to->ndim - 1] >= NARROWEST &&
+           cpu_line_stride(job->to, job->dim) != 1 &&
            job->n <= STRIP_ELEMENTS && dense_across(job->to) &&
            dense_across(job->a) && dense_across(job->b);
 }

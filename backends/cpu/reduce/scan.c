@@ -13,13 +13,14 @@
 
 enum { SUM, PROD, LOGSUMEXP, MAX, MIN };
 
-/* Lines that are summed at once, in steps of some elements. */
+/* Lines that are summed at once, at most, in steps of some elements. */
 enum { ABREAST = 4, STEP = 256 };
 
 typedef struct scan_job {
     const core_view *from, *to, *index; /* index: MAX and MIN only */
     uint32_t dim;
     uintptr_t what;
+    int64_t abreast; /* sums of lines: how many at once */
     core_status status;
 } scan_job;
 
@@ -117,10 +118,10 @@ static double log_add(double a, double b)
     {                                                                          \
         scan_job *job = context;                                               \
         int64_t lines = cpu_line_count(job->from, job->dim);                   \
-        for (int64_t line = begin * ABREAST; line < end * ABREAST;             \
-             line += ABREAST)                                                  \
+        int64_t count = job->abreast;                                          \
+        for (int64_t line = begin * count; line < end * count; line += count)  \
             sum_lines_##NAME(job, line,                                        \
-                             lines - line < ABREAST ? lines - line : ABREAST); \
+                             lines - line < count ? lines - line : count);     \
     }                                                                          \
     static void scan_task_##NAME(void *context, int64_t begin, int64_t end)    \
     {                                                                          \
@@ -231,8 +232,17 @@ static void scan_together(scan_job *job, core_dtype dtype)
                      job);
 }
 
-static void scan_abreast(scan_job *job, core_dtype dtype, int64_t groups)
+/* Fewer lines at once if threads would have none. */
+static void scan_abreast(scan_job *job, core_dtype dtype, int64_t lines)
 {
+    int64_t cost = 4 * job->to->numel / lines, groups;
+    int64_t threads =
+        cpu_grain(lines, cost) < lines ? (int64_t)cpu_thread_pool_threads() : 1;
+
+    job->abreast = (lines + threads - 1) / threads;
+    if (job->abreast > ABREAST)
+        job->abreast = ABREAST;
+    groups = (lines + job->abreast - 1) / job->abreast;
     cpu_parallel_for(groups, cpu_grain(groups, 4 * job->to->numel / groups),
                      dtype == CORE_F32   ? sum_task_f32
                      : dtype == CORE_F64 ? sum_task_f64
@@ -264,7 +274,7 @@ static core_status launch_scan(core_call *call, const core_value *args,
     }
     lines = cpu_line_count(job.from, job.dim);
     if (job.what == SUM && lines >= ABREAST)
-        scan_abreast(&job, dtype, (lines + ABREAST - 1) / ABREAST);
+        scan_abreast(&job, dtype, lines);
     else
         cpu_parallel_for(lines, cpu_grain(lines, 4 * job.to->numel / lines),
                          dtype == CORE_F32   ? scan_task_f32

@@ -2,12 +2,28 @@
  * Copyright The libcore authors */
 
 /* The blocks of scratch.h.  Sizes are powers of two; for each there are slots,
- * taken and filled by atomic exchange. */
+ * taken and filled by atomic exchange.  AddressSanitizer gets blocks of the
+ * requested sizes, which are freed at once, so that it sees what is written
+ * outside them or afterwards. */
+
+#define _GNU_SOURCE
 
 #include "scratch.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
+
+#ifdef __has_feature
+#define HAS_FEATURE(NAME) __has_feature(NAME)
+#else
+#define HAS_FEATURE(NAME) 0
+#endif
+#if defined __SANITIZE_ADDRESS__ || HAS_FEATURE(address_sanitizer)
+static const bool keeps = false;
+#else
+static const bool keeps = true;
+#endif
 
 enum {
     LINE = 64,
@@ -34,7 +50,7 @@ static long long bytes_of(int size_class)
 /* CLASSES: too large to be cached. */
 static int class_of(int64_t bytes)
 {
-    int c = 0;
+    int c = keeps ? 0 : CLASSES;
 
     while (c < CLASSES && bytes_of(c) < bytes)
         c++;
@@ -57,20 +73,21 @@ static block *take_cached(int size_class)
 void *cpu_scratch_take(int64_t bytes)
 {
     int size_class = class_of(bytes);
+    void *memory = NULL;
     block *b;
 
     if (bytes < 0 || bytes > INT64_MAX / 2)
         return NULL;
     b = take_cached(size_class);
     if (!b) {
-        int64_t size =
-            size_class < CLASSES ? bytes_of(size_class) : bytes + LINE - 1;
+        int64_t size = size_class < CLASSES ? bytes_of(size_class) : bytes;
 
-        b = aligned_alloc(LINE, sizeof *b + (size_t)(size / LINE * LINE));
-        if (b)
-            b->size_class = size_class;
+        if (posix_memalign(&memory, LINE, sizeof *b + (size_t)size) != 0)
+            return NULL;
+        b = memory;
+        b->size_class = size_class;
     }
-    return b ? b + 1 : NULL;
+    return b + 1;
 }
 
 void cpu_scratch_give(void *memory)

@@ -106,8 +106,9 @@ COMPILED_FUNCTION(product_and_gelu)
 
 /* Sizes at the borders of vectors, tiles, blocks of columns and of sums. */
 static const int64_t problems[][3] = {
-    {2, 2, 2},     {33, 17, 16},   {64, 64, 64},    {150, 40, 100},
-    {70, 515, 30}, {37, 1030, 20}, {100, 130, 400}, {300, 64, 770},
+    {2, 2, 2},       {33, 17, 16},   {64, 64, 64},
+    {150, 40, 100},  {70, 515, 30},  {37, 1030, 20},
+    {100, 130, 400}, {300, 64, 770}, {1, 515, 30},
 };
 
 START_TEST(groups_run_on_parts_of_a_product)

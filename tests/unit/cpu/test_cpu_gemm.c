@@ -8,6 +8,7 @@
 #include "support/suite.h"
 
 #include <check.h>
+#include <errno.h>
 #include <float.h>
 #include <math.h>
 #include <pthread.h>
@@ -18,19 +19,24 @@
 #include "isa.h"
 #include "runtime/scratch.h"
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#define IS_POISONED(p) __asan_address_is_poisoned(p)
+#endif
+
 /* Makes scratch allocation fail, and counts the failures. */
 static bool no_memory;
 static int refused;
 
-void *__real_aligned_alloc(size_t alignment, size_t size);
-void *__wrap_aligned_alloc(size_t alignment, size_t size);
+int __real_posix_memalign(void **out, size_t alignment, size_t size);
+int __wrap_posix_memalign(void **out, size_t alignment, size_t size);
 
-void *__wrap_aligned_alloc(size_t alignment, size_t size)
+int __wrap_posix_memalign(void **out, size_t alignment, size_t size)
 {
     if (!no_memory)
-        return __real_aligned_alloc(alignment, size);
+        return __real_posix_memalign(out, alignment, size);
     refused++;
-    return NULL;
+    return ENOMEM;
 }
 
 static const int isas[] = {CPU_ISA_AVX2, CPU_ISA_AVX512};
@@ -330,6 +336,7 @@ END_TEST
 
 /* -------------------------------------------------------------- scratch -- */
 
+/* Reused, or freed if a sanitizer shall see later uses. */
 START_TEST(scratch_block_is_reused)
 {
     char *a = cpu_scratch_take(100000), *b, *c;
@@ -337,9 +344,16 @@ START_TEST(scratch_block_is_reused)
     ck_assert_ptr_nonnull(a);
     ck_assert_uint_eq((uintptr_t)a % 64, 0);
     memset(a, 1, 100000);
+#ifdef IS_POISONED
+    ck_assert(!IS_POISONED(a + 99999) && IS_POISONED(a + 100000));
+    cpu_scratch_give(a);
+    ck_assert(IS_POISONED(a));
+    b = cpu_scratch_take(70000);
+#else
     cpu_scratch_give(a);
     b = cpu_scratch_take(70000); /* of the same size class */
     ck_assert_ptr_eq(b, a);
+#endif
     c = cpu_scratch_take(100000);
     ck_assert_ptr_ne(c, b);
     cpu_scratch_give(b);

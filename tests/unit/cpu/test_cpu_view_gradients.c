@@ -446,6 +446,79 @@ START_TEST(pooling_gradients_are_correct)
 }
 END_TEST
 
+/* Window (h, w) of 3 x 2 elements, 2 apart along w, from the borders on. */
+static double window_of(const tensor *x, int64_t plane, int64_t h, int64_t w,
+                        bool average, int64_t *out_index)
+{
+    int64_t height = x->sizes[1], width = x->sizes[2], n = 0;
+    int64_t step = average ? 1 : 2;
+    double most = -INFINITY, sum = 0;
+
+    *out_index = -1;
+    for (int64_t i = 2 * h - 1; i < 2 * h + 2; i++)
+        for (int64_t j = 2 * w; j <= 2 * w + step; j += step) {
+            double value;
+
+            if (i < 0 || i >= height)
+                continue;
+            value = tensor_get(x, (plane * height + i) * width + j);
+            sum += value;
+            n++;
+            if (*out_index < 0 || value > most || isnan(value)) {
+                most = value;
+                *out_index = i * width + j;
+            }
+        }
+    return average ? tensor_rounded(x, sum / (double)n) : most;
+}
+
+/* More planes than are computed at once; the first of equal maxima counts, and
+ * NaN above all. */
+START_TEST(windows_of_pooling_have_their_maximum_and_average)
+{
+    enum { PLANES = 30, H = 33, W = 40, OUT_H = 17, OUT_W = 19 };
+    static const core_dtype dtypes[] = {CORE_F32, CORE_F64};
+    const int64_t in[] = {PLANES, H, W}, out[] = {PLANES, OUT_H, OUT_W};
+    tensor *x = tensor_below(tensor_new(dtypes[_i], 3, in), 5, 1);
+    tensor *y = tensor_new(dtypes[_i], 3, out), *at = I64(PLANES, OUT_H, OUT_W);
+    core_value size = INTS(3, 2), stride = INTS(2, 2), padding = INTS(1, 0);
+    core_value none = {0};
+    const test_call calls[] = {
+        {"max_pool2d_with_indices",
+         {value_view(x), size, stride, padding, INTS(1, 2), value_bool(0)},
+         6,
+         {y, at},
+         2},
+        {"avg_pool2d",
+         {value_view(x), size, stride, padding, value_bool(0), value_bool(0),
+          none},
+         7,
+         {y},
+         1}};
+
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    for (int64_t i = 0; i < x->view.numel; i += 97)
+        tensor_set(x, i, i % 2 == 0 ? NAN : -INFINITY);
+    for (int k = 0; k < 4; k++) {
+        cpu_threads(k < 2 ? 1 : 3);
+        ck_assert_int_eq(run_call(&calls[k % 2]), CORE_OK);
+        for (int64_t i = 0; i < y->view.numel; i++) {
+            int64_t index;
+            double want = window_of(x, i / (OUT_H * OUT_W), i / OUT_W % OUT_H,
+                                    i % OUT_W, k % 2 == 1, &index);
+            double got = tensor_get(y, i);
+
+            ck_assert(got == want || (isnan(got) && isnan(want)));
+            ck_assert(k % 2 == 1 || tensor_get(at, i) == (double)index);
+        }
+    }
+    tensor_free(x);
+    tensor_free(y);
+    tensor_free(at);
+    cpu_close();
+}
+END_TEST
+
 START_TEST(padding_gradients_are_correct)
 {
     static const char *const names[][2] = {
@@ -597,6 +670,7 @@ int main(void)
     const suite_loop loops[] = {
         {layer_norm_gradients_are_correct, 0, 3},
         {group_norm_gradients_are_correct, 0, 3},
+        {windows_of_pooling_have_their_maximum_and_average, 0, 2},
         {convolution_gradients_are_correct, 0,
          sizeof(convolutions) / sizeof(convolutions[0])},
     };

@@ -118,10 +118,15 @@ START_TEST(softmax_along_an_outer_dimension_is_that_of_rows)
 {
     enum { N = 75, LINES = 37 };
     static const char *const names[] = {"_softmax", "_log_softmax"};
-    tensor *x = tensor_random(F32(2, N, LINES), 4), *y = F32(2, N, LINES);
-    tensor *rows = F32(2, LINES, N), *want = F32(2, LINES, N);
+    core_dtype dtype = _i < 3 ? CORE_F32 : CORE_F64;
+    size_t size = dtype == CORE_F32 ? 4 : 8;
+    const int64_t across[] = {2, N, LINES}, along[] = {2, LINES, N};
+    tensor *x = tensor_random(tensor_new(dtype, 3, across), 4);
+    tensor *y = tensor_new(dtype, 3, across);
+    tensor *rows = tensor_new(dtype, 3, along);
+    tensor *want = tensor_new(dtype, 3, along);
 
-    if (cpu_open_isa(cpu_isas[_i])) {
+    if (cpu_open_isa(cpu_isas[_i % 3])) {
         for (int k = 0; k < 2; k++) {
             test_call call = {names[k],
                               {value_view(x), value_int(1), value_bool(0)},
@@ -148,17 +153,18 @@ START_TEST(softmax_along_an_outer_dimension_is_that_of_rows)
                 for (int64_t i = 0; i < 2 * N * LINES; i++) {
                     int64_t at =
                         (i / (LINES * N) * N + i % N) * LINES + i / N % LINES;
-                    const float *a = (float *)want->data + i;
-                    const float *b = (float *)y->data + at;
 
-                    ck_assert(memcmp(a, b, sizeof *a) == 0 ||
-                              (isnan(*a) && isnan(*b)));
+                    ck_assert(memcmp((char *)want->data + (size_t)i * size,
+                                     (char *)y->data + (size_t)at * size,
+                                     size) == 0 ||
+                              (isnan(tensor_get(want, i)) &&
+                               isnan(tensor_get(y, at))));
                 }
             }
             call.results[0] = y;
             call.args[1] = value_int(1);
             tensor_set(x, 5, 1);
-            for (int d = 0; d < 2; d++)
+            for (int d = 0; d < 2 && dtype == CORE_F32; d++)
                 check_rounded(call, 0, x, halves[d]);
         }
         cpu_close();
@@ -217,6 +223,103 @@ START_TEST(products_of_bf16_matrices_with_a_vector_add_all_elements)
 }
 END_TEST
 
+/* Matrices of integers with gaps, for products and their transposes. */
+static tensor *matrices(core_dtype dtype, bool turned, int64_t rows,
+                        int64_t columns, int64_t column_stride)
+{
+    int64_t row_stride = column_stride * columns + 3;
+    const int64_t sizes[] = {3, turned ? columns : rows,
+                             turned ? rows : columns};
+    const int64_t strides[] = {row_stride * rows + 5,
+                               turned ? column_stride : row_stride,
+                               turned ? row_stride : column_stride};
+
+    return tensor_below(tensor_strided(dtype, 3, sizes, strides), 17,
+                        (uint32_t)(rows + columns));
+}
+
+static double element(const tensor *t, bool turned, int64_t batch, int64_t row,
+                      int64_t column)
+{
+    int64_t i = turned ? column : row, j = turned ? row : column;
+
+    return tensor_get(t, (batch * t->sizes[1] + i) * t->sizes[2] + j);
+}
+
+enum { VECTOR_M = 70, VECTOR_K = 37 };
+
+/* c = 3 s + 2 a x; s of one matrix is broadcast. */
+static void check_vectors(const tensor *a, const tensor *x, const tensor *s,
+                          const tensor *c, bool turned)
+{
+    for (int64_t at = 0; at < (int64_t)3 * VECTOR_M; at++) {
+        int64_t batch = at / VECTOR_M, i = at % VECTOR_M;
+        double sum = 0, want, got = element(c, turned, batch, i, 0);
+
+        for (int64_t p = 0; p < VECTOR_K; p++)
+            sum += element(a, turned, batch, i, p) *
+                   element(x, turned, batch, p, 0);
+        want = s->view.ndim < 3 ? tensor_get(s, i)
+                                : element(s, turned, batch, i, 0);
+        want = tensor_rounded(c, 3 * want + 2 * sum);
+        ck_assert_msg(got == want || (isnan(got) && isnan(want)),
+                      "element %lld of %lld is %g, not %g", (long long)i,
+                      (long long)batch, got, want);
+    }
+}
+
+static void batches_and_vectors(core_dtype dtype, bool turned)
+{
+    tensor *a = matrices(dtype, turned, VECTOR_M, VECTOR_K, 1);
+    tensor *x = matrices(dtype, turned, VECTOR_K, 1, 2);
+    tensor *s = matrices(dtype, turned, VECTOR_M, 1, 1);
+    tensor *c = matrices(dtype, turned, VECTOR_M, 1, 3);
+    const int64_t sizes[] = {turned ? 1 : VECTOR_M, turned ? VECTOR_M : 1};
+    tensor *one = tensor_below(tensor_new(dtype, 2, sizes), 9, 3);
+    test_call call = {"baddbmm",
+                      {value_view(s), value_view(a), value_view(x),
+                       value_float(3), value_float(2)},
+                      5,
+                      {c},
+                      1};
+
+    if (turned) {
+        call.args[1] = value_view(x);
+        call.args[2] = value_view(a);
+    }
+    tensor_set(a, 7, NAN);
+    tensor_set(x, VECTOR_K + 5, INFINITY);
+    ck_assert_int_eq(run_call(&call), CORE_OK);
+    check_vectors(a, x, s, c, turned);
+    call.args[0] = value_view(one);
+    ck_assert_int_eq(run_call(&call), CORE_OK);
+    check_vectors(a, x, one, c, turned);
+    for (int64_t i = 0; i < c->view.numel; i++)
+        tensor_set(c, i, tensor_get(s, i));
+    call.args[0] = value_view(c);
+    ck_assert_int_eq(run_call(&call), CORE_OK);
+    check_vectors(a, x, s, c, turned);
+    tensor_free(a);
+    tensor_free(x);
+    tensor_free(s);
+    tensor_free(c);
+    tensor_free(one);
+}
+
+START_TEST(products_of_batches_of_matrices_with_vectors_are_rounded_once)
+{
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
+    for (int d = 0; d < 2; d++)
+        for (uint32_t threads = 1; threads < 4; threads += 2) {
+            cpu_threads(threads);
+            batches_and_vectors(halves[d], false);
+            batches_and_vectors(halves[d], true);
+        }
+    cpu_close();
+}
+END_TEST
+
 START_TEST(gradients_of_embeddings_skip_and_scale)
 {
     tensor *grad = tensor_random(F32(40, 1100), 9), *out = F32(9, 1100);
@@ -260,8 +363,9 @@ START_TEST(cumulative_sums_of_any_number_of_lines_keep_their_order)
 {
     if (!cpu_open_isa(cpu_isas[_i]))
         return;
-    for (int64_t lines = 1; lines < 10; lines++) {
-        tensor *x = tensor_random(F32(lines, 300), 11), *y = F32(lines, 300);
+    for (int64_t at = 1; at < 20; at++) {
+        int64_t lines = at < 10 ? at : at - 9, n = at < 10 ? 300 : 3000;
+        tensor *x = tensor_random(F32(lines, n), 11), *y = F32(lines, n);
         core_value none = {0};
         const test_call call = {
             "cumsum", {value_view(x), value_int(1), none}, 3, {y}, 1};
@@ -270,9 +374,9 @@ START_TEST(cumulative_sums_of_any_number_of_lines_keep_their_order)
         for (int64_t i = 0; i < lines; i++) {
             double sum = 0;
 
-            for (int64_t k = 0; k < 300; k++) {
-                sum += tensor_get(x, i * 300 + k);
-                ck_assert(tensor_get(y, i * 300 + k) == (double)(float)sum);
+            for (int64_t k = 0; k < n; k++) {
+                sum += tensor_get(x, i * n + k);
+                ck_assert(tensor_get(y, i * n + k) == (double)(float)sum);
             }
         }
         for (int d = 0; d < 2; d++)
@@ -347,8 +451,9 @@ int main(void)
 {
     const suite_loop loops[] = {
         {norms_of_halves_are_rounded_once, 0, 3},
-        {softmax_along_an_outer_dimension_is_that_of_rows, 0, 3},
+        {softmax_along_an_outer_dimension_is_that_of_rows, 0, 6},
         {products_of_bf16_matrices_with_a_vector_add_all_elements, 0, 3},
+        {products_of_batches_of_matrices_with_vectors_are_rounded_once, 0, 3},
         {gradients_of_embeddings_skip_and_scale, 0, 3},
         {cumulative_sums_of_any_number_of_lines_keep_their_order, 0, 3},
         {sign_bits_of_all_bf16_numbers_change, 0, 3},

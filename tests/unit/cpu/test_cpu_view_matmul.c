@@ -29,6 +29,7 @@ static void check_product(const tensor *a, const tensor *b, const tensor *s,
             for (int64_t p = 0; p < k; p++)
                 sum += tensor_get(a, i * k + p) * tensor_get(b, p * n + j);
             sum = alpha * sum + (s ? beta * tensor_get(s, j) : 0);
+            sum = tensor_rounded(c, sum);
             ck_assert_msg(tensor_get(c, i * n + j) == sum,
                           "%ld x %ld x %ld at (%ld, %ld): %g, want %g", (long)m,
                           (long)n, (long)k, (long)i, (long)j,
@@ -62,7 +63,8 @@ static void product(core_dtype dtype, int la, int lb, int lc, int64_t m,
 
 START_TEST(products_of_any_layout_are_correct)
 {
-    static const core_dtype dtypes[] = {CORE_F32, CORE_F64, CORE_I64};
+    static const core_dtype dtypes[] = {CORE_F32, CORE_F64, CORE_I64, CORE_F16,
+                                        CORE_BF16};
     static const int64_t shapes[][3] = {
         {1, 1, 1}, {5, 7, 3}, {1, 40, 30}, {40, 1, 30}, {33, 65, 17}};
 
@@ -229,7 +231,7 @@ int main(void)
         bf16_product_accumulates_in_f32_and_rounds_once,
     };
     const suite_loop loops[] = {
-        {products_of_any_layout_are_correct, 0, 3},
+        {products_of_any_layout_are_correct, 0, 5},
     };
     const test_suite suite = {
         .name = "cpu/cpu_view_matmul",
