@@ -212,6 +212,9 @@ LIBCORE_MUTANT_RULE=powers-of-16-units-are-declared
 passed $definitions ', where powers have 16 units'
 LIBCORE_MUTANT_RULE=norms-are-10-units-off
 passed $definitions ', where a norm is rounded'
+# A stream's error may also be reported when the next kernel is launched.
+LIBCORE_MUTANT_RULE=launches-repeat-the-first-error
+passed ops/rules/bad-indices-are-reported ', while a launch repeats an error'
 # A copy may take longer than kernels.
 LIBCORE_MUTANT_RULE=copies-begin-late
 passed ops/rules/times-include-kernels ', while copies begin late'
