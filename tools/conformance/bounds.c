@@ -117,30 +117,52 @@ static double growth(const sample_call *call, core_dtype dtype)
     return numel > LONG && !is_half(dtype) ? (double)numel / 4096 : 1;
 }
 
+/* What a result may lose where subnormal numbers become 0. */
+static double flushed(const bounds *self, core_dtype dtype)
+{
+    return self->flushes & CORE_DTYPE_MASK(dtype) ? dtype_min_normal(dtype) : 0;
+}
+
+/* The units of a sum in the dtype. */
+static double units_of_sum(const bounds *self, core_dtype dtype)
+{
+    bool narrow = self->narrow & CORE_DTYPE_MASK(dtype);
+
+    return !is_half(dtype) ? self->sum_units
+                           : 2 * HALF_UNITS * (narrow ? NARROW : 1);
+}
+
+double bounds_of_element(const bounds *self, core_dtype dtype, double want)
+{
+    double units = is_half(dtype) ? HALF_UNITS : self->units;
+
+    return units * dtype_epsilon(dtype) *
+               (fabs(want) + dtype_min_normal(dtype)) +
+           flushed(self, dtype);
+}
+
+double bounds_of_sum(const bounds *self, core_dtype dtype, double want)
+{
+    return units_of_sum(self, dtype) * dtype_epsilon(dtype) * 2 * fabs(want) +
+           flushed(self, dtype);
+}
+
 /* The allowed difference of one element. */
 static double allowance(const bounds *self, const sample_call *call,
                         const reference *wanted, core_dtype dtype, double want)
 {
     const char *op = core_op_name(call->op);
-    double eps = dtype_epsilon(dtype);
-    double units = is_half(dtype) ? HALF_UNITS : self->units;
-
-    double flushed =
-        self->flushes & CORE_DTYPE_MASK(dtype) ? dtype_min_normal(dtype) : 0;
+    double eps = dtype_epsilon(dtype), units = units_of_sum(self, dtype);
 
     if (wanted->relative)
-        return units * eps * fabs(want) +
-               units * eps * dtype_min_normal(dtype) + flushed;
+        return bounds_of_element(self, dtype, want);
     if (self->product_eps > 0 && dtype == CORE_F32 && is_product(op))
         eps = self->product_eps;
-    units = is_half(dtype) ? 2 * HALF_UNITS : self->sum_units;
-    if (is_half(dtype) && self->narrow & CORE_DTYPE_MASK(dtype))
-        units *= NARROW;
     /* Special functions are long series, here and in the reference. */
     if (!wanted->own && (strncmp(op, "special_", 8) == 0 || dtype == CORE_F64))
         units *= 8;
     return units * growth(call, dtype) * eps * (fabs(want) + wanted->scale) +
-           flushed;
+           flushed(self, dtype);
 }
 
 /* Writes two different numbers with as few digits as show that. */

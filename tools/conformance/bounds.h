@@ -24,6 +24,10 @@ typedef struct bounds {
 
 /* Returns the bounds of an operator on this device. */
 bounds bounds_of(const suite *self, const core_operator *op);
+/* Return how far one number may be from `want`, the result of a function, or
+ * of a sum whose numbers are not larger. */
+double bounds_of_element(const bounds *self, core_dtype dtype, double want);
+double bounds_of_sum(const bounds *self, core_dtype dtype, double want);
 /* Compares result r; fails the outcome and returns false if it is too far
  * off. */
 bool bounds_hold(const bounds *allowed, const sample_call *call,

@@ -3,6 +3,7 @@
 
 #include "number_case.h"
 
+#include "bounds.h"
 #include "element_value.h"
 #include "skipped_calls.h"
 
@@ -90,6 +91,20 @@ static const char *describe(const number_case *of, char *text, size_t size)
     return text;
 }
 
+/* How far an element may be from its value. */
+static double allowed(const suite *self, const number_case *of,
+                      core_dtype dtype)
+{
+    core_operator *op;
+    bounds units;
+
+    if (of->how == IS_EXACT || core_op_find(of->name, &op) != CORE_OK)
+        return 0;
+    units = bounds_of(self, op);
+    return of->how == IS_ROUNDED ? bounds_of_element(&units, dtype, of->f)
+                                 : bounds_of_sum(&units, dtype, of->f);
+}
+
 static bool holds_number(suite *self, const number_case *of, size_t i,
                          core_dtype dtype, const unsigned char *bytes,
                          outcome *out)
@@ -106,11 +121,7 @@ static bool holds_number(suite *self, const number_case *of, size_t i,
                       describe(of, text, sizeof text), i, (long long)whole,
                       (long long)of->i);
     }
-    if (of->rounded) {
-        bound = 16 * dtype_epsilon(dtype) * (of->f + dtype_min_normal(dtype));
-        if (self->numerics.flushes_denormals & CORE_DTYPE_MASK(dtype))
-            bound += dtype_min_normal(dtype);
-    }
+    bound = allowed(self, of, dtype);
     return expect(out,
                   is == of->f || fabs(is - of->f) <= bound ||
                       (isnan(is) && isnan(of->f)),

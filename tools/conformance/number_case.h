@@ -40,13 +40,20 @@ typedef struct number {
         NUMBER, (double)(value), (int64_t)(value) \
     }
 
+/* How far a result may be from its value (bounds.h). */
+typedef enum rounding {
+    IS_EXACT,
+    IS_ROUNDED, /* as a function of its elements */
+    IS_SUMMED   /* as a sum */
+} rounding;
+
 typedef struct number_case {
     const char *name;
     core_dtype dtype;
     number args[NUMBER_ARGUMENTS];
-    double f;     /* every element of the result; NaN: any NaN */
-    int64_t i;    /* where the result consists of integers */
-    bool rounded; /* to some units */
+    double f;  /* every element of the result; NaN: any NaN */
+    int64_t i; /* where the result consists of integers */
+    rounding how;
 } number_case;
 
 /* Makes the calls on the device.  Those that no kernel computes are left out and
