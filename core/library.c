@@ -73,16 +73,26 @@ static const core__thread_end_hook thread_release[] = {
 
 /* A lock that may be taken while another is held comes after it. */
 static void (*const fork_locks[])(core__fork_phase at) = {
-    core__executors_fork,       core__capture_draws_fork,
-    core__op_counters_fork,     core__plans_fork,
-    core__reclaim_fork,         core__generators_fork,
-    core__settings_fork,        core__alloc_settings_fork,
-    core__imported_fork,        core__threads_fork,
-    core__captures_fork,        core__profile_fork,
-    core__compiled_fork,        core__segments_fork,
-    core__loop_builds_fork,     core__traced_fork,
-    core__profile_clocks_fork,  core__profile_session_fork,
-    core__fork_renew_lock_fork, NULL,
+    core__compiled_fork, /* held while operators are called */
+    core__executors_fork,
+    core__capture_draws_fork,
+    core__op_counters_fork,
+    core__plans_fork,
+    core__reclaim_fork,
+    core__generators_fork,
+    core__settings_fork,
+    core__alloc_settings_fork,
+    core__imported_fork,
+    core__threads_fork,
+    core__captures_fork,
+    core__profile_fork,
+    core__segments_fork,
+    core__loop_builds_fork,
+    core__traced_fork,
+    core__profile_clocks_fork,
+    core__profile_session_fork,
+    core__fork_renew_lock_fork,
+    NULL,
 };
 
 static void (*const fork_child[])(void) = {
