@@ -152,8 +152,9 @@ def _from_dlpack(ext_tensor, *, device=None, copy=None):
 
 
 @functools.wraps(_torch_to_dlpack)
-def _to_dlpack(tensor):
-    return (_export if _is_ours(tensor) else _torch_to_dlpack)(tensor)
+def _to_dlpack(tensor, /, **keywords):
+    return (_export if _is_ours(tensor) else _torch_to_dlpack)(tensor,
+                                                               **keywords)
 
 
 def _with_index(device):

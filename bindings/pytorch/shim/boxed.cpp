@@ -244,11 +244,6 @@ static core_status call(const Plan &plan, torch::jit::Stack *stack)
     return status;
 }
 
-static bool is_lacking(core_status status)
-{
-    return status == CORE_ERROR_NO_KERNEL || status == CORE_ERROR_UNSUPPORTED;
-}
-
 struct Boxed final : c10::OperatorKernel {
     explicit Boxed(std::unique_ptr<Plan> plan) : plan_(std::move(plan)) {}
 

@@ -63,6 +63,12 @@ struct Plan {
  * makes it of others. */
 std::unique_ptr<Plan> plan_of(const c10::OperatorHandle &op);
 
+/* Whether another device may have what this one has not. */
+inline bool is_lacking(core_status status)
+{
+    return status == CORE_ERROR_NO_KERNEL || status == CORE_ERROR_UNSUPPORTED;
+}
+
 /* -------------------------------------------------- scaling.cpp -- */
 
 Scaling scaling_of(const c10::FunctionSchema &schema);

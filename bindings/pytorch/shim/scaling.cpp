@@ -3,8 +3,13 @@
 
 /* Products and quotients of numbers of 16 bits and one number.  torch computes
  * them in f32; libcore takes the number in the dtype of the tensor, of which 0.1
- * is up to 0.4 % away in bf16.  It does not round alpha, so this is
- * -0 - (-factor) self. */
+ * and 257 are up to 0.4 % away in bf16.  It does not round alpha, so this is
+ * -0 - (-factor) self.  A quotient is the product with 1 / number in f32, where
+ * torch divides in f32: they differ, by one unit of the result, where the
+ * quotient is within two units of f32 of the middle between two results.
+ *
+ * torch's CPU takes the number in the dtype of the tensor, too, in sums and
+ * differences, and where a product's first factor is the number. */
 
 #include "plan.h"
 
@@ -34,20 +39,29 @@ static bool is_halved(const c10::IValue &value)
             value.toTensor().scalar_type() == c10::ScalarType::Half);
 }
 
-/* The floating number in an argument: one of Python's, or a tensor of the CPU
- * without dimensions, where that does not decide the result's dtype. */
+/* Whether the number in a tensor leaves the result in the dtype of self. */
+static bool keeps_dtype(const at::Tensor &tensor, const at::Tensor &self)
+{
+    if (tensor.is_complex())
+        return false;
+    return tensor.unsafeGetTensorImpl()->is_wrapped_number() ||
+           !tensor.is_floating_point() || self.dim() > 0;
+}
+
+/* The number in an argument: one of Python's, or a tensor of the CPU without
+ * dimensions, where that does not decide the result's dtype. */
 static std::optional<double> number_in(const c10::IValue &value,
                                        const at::Tensor &self)
 {
     if (value.isDouble())
         return value.toDouble();
+    if (value.isInt())
+        return static_cast<double>(value.toInt());
     if (!value.isTensor() || !value.toTensor().defined())
         return std::nullopt;
     const at::Tensor &tensor = value.toTensor();
-    bool wrapped = tensor.unsafeGetTensorImpl()->is_wrapped_number();
 
-    if (!tensor.is_cpu() || tensor.dim() > 0 || !tensor.is_floating_point() ||
-        (!wrapped && self.dim() == 0))
+    if (!tensor.is_cpu() || tensor.dim() > 0 || !keeps_dtype(tensor, self))
         return std::nullopt;
     return tensor.item<double>();
 }
@@ -96,6 +110,7 @@ static std::optional<at::Tensor> target_of(const Plan &plan,
     return out;
 }
 
+/* An undefined tensor, if the device has no kernel for it. */
 static at::Tensor scaled(const at::Tensor &self, double factor, at::Tensor out)
 {
     core_tensor *from = import_tensor(self), *to = nullptr;
@@ -118,6 +133,8 @@ static at::Tensor scaled(const at::Tensor &self, double factor, at::Tensor out)
     if (status == CORE_OK && !out.defined())
         return export_tensor(to);
     core_tensor_release(out.defined() ? to : nullptr);
+    if (is_lacking(status))
+        return at::Tensor();
     check(status);
     return out;
 }
@@ -131,6 +148,8 @@ bool scale(const Plan &plan, torch::jit::Stack *stack)
     if (!out)
         return false;
     at::Tensor result = scaled(arguments[0].toTensor(), *factor, *out);
+    if (!result.defined())
+        return false;
     torch::jit::drop(*stack, plan.arguments);
     stack->push_back(std::move(result));
     return true;

@@ -143,6 +143,16 @@ class Exchange(unittest.TestCase):
                             torch.to_dlpack(there)):
                 libcore_torch.from_dlpack(capsule, device).add_(1)
             self.assertEqual(there.tolist(), [2, 3, 4])
+            copied = torch.to_dlpack(there, copy=True)
+            libcore_torch.from_dlpack(copied, device).add_(1)
+            self.assertEqual(there.tolist(), [2, 3, 4])
+        capsule = torch.to_dlpack(there, dl_device=(1, 0))
+        self.assertEqual(torch.from_dlpack(capsule).tolist(), [2, 3, 4])
+        here = torch.ones(2)
+        torch.from_dlpack(torch.to_dlpack(here, copy=True)).add_(1)
+        self.assertEqual(here.tolist(), [1, 1])
+        with self.assertRaisesRegex(TypeError, "unknown"):
+            torch.to_dlpack(here, unknown=1)
 
     def test_keywords_are_passed_to_torch_as_they_are(self):
         with self.assertRaisesRegex(TypeError, "unknown"):

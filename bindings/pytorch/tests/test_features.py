@@ -182,7 +182,16 @@ class Features(unittest.TestCase):
             for device in DEVICES:
                 for function in (
                         lambda x: x * 0.6931471805599453,
-                        lambda x: x / 0.7,
+                        lambda x: x / 0.7, lambda x: 0.7 / x,
+                        lambda x: x * 257, lambda x: 2049 * x,
+                        lambda x: x / 1023, lambda x: 2049 / x,
+                        lambda x: x * torch.tensor(257),
+                        lambda x: torch.mul(torch.tensor(257), x),
+                        lambda x: x[0] * torch.tensor(257),
+                        lambda x: x[0] * torch.tensor(0.1),
+                        lambda x: x + 257, lambda x: 0.1 + x,
+                        lambda x: x - 2049, lambda x: 0.1 - x,
+                        lambda x: torch.rsub(x, 257), lambda x: x.sub(0.1),
                         lambda x: x * torch.tensor(0.1),
                         lambda x: x.clone().mul_(0.3),
                         lambda x: x.clone().div_(0.7),
@@ -191,7 +200,7 @@ class Features(unittest.TestCase):
                         lambda x: x * 1e-30, lambda x: x * float("inf")):
                     have = function(numbers.to(device))
                     expected = function(numbers)
-                    self.assertEqual(have.dtype, dtype)
+                    self.assertEqual(have.dtype, expected.dtype)
                     torch.testing.assert_close(have.cpu(), expected, rtol=0,
                                                atol=0, equal_nan=True)
                 zero = torch.zeros(1, dtype=dtype, device=device) * -0.3

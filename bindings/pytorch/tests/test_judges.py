@@ -67,10 +67,11 @@ class Numbers(unittest.TestCase):
         self.refused([1.02], [1.01], [1.0])
         self.refused([1.01], [1.02])
 
-    def judged(self, *results):
+    def judged(self, *results, parts=("results",)):
         errors = judges.Errors()
-        for have, expected, best in results:
-            self.passed(have, expected, best, BF16, errors=errors)
+        for index, (have, expected, best) in enumerate(results):
+            self.passed(have, expected, best, BF16, errors=errors,
+                        part=parts[index % len(parts)])
         errors.check()
 
     def test_results_of_16_bits_may_be_as_exact_as_torchs(self):
@@ -88,6 +89,28 @@ class Numbers(unittest.TestCase):
             self.refused(wrong, [NAN] * 3, best, BF16, errors=judges.Errors())
         self.refused([100, 0.625, 2.125], other, best)
         self.refused([100, 0.625, 2.125], other, best, BF16)
+
+    def test_what_torch_cannot_compute_excuses_nothing(self):
+        best, other = [100.0, 0.5, 2], [100.5, 0.75, 2]
+        for lost in ([NAN] * 3, [INF] * 3, [100, NAN, 2]):
+            for wrong in ([0] * 3, [100, 0, 2], [100, 1, 2], [100, INF, 5]):
+                self.refused(wrong, lost, best, BF16, errors=judges.Errors())
+            self.judged((best, lost, best))
+        self.judged(([100, 0.5, 2.25], [NAN] * 3, best))
+        # Nor in other results, and gradients do not excuse results.
+        wrong = [100.5, 0.75, 2.75], other, best
+        for excuse in (best, [NAN] * 3, best), ([0, 0, 0], [50, 0, 0], [0] * 3):
+            with self.assertRaisesRegex(AssertionError, "times torch's"):
+                self.judged(wrong, excuse)
+        with self.assertRaisesRegex(AssertionError, "all results"):
+            self.judged(wrong, ([100, 0, 2], [102, 0, 2], [100, 0, 2]),
+                        parts=("results", "gradients"))
+
+    def test_large_errors_of_torchs_excuse_few_units(self):
+        best, other = [100.0, 0.5, 2], [50.0, 0.5, 2]
+        self.judged(([103, 0.5, 2], other, best))
+        for wrong in ([0, 0, 0], [40, 0.5, 2], [100, 0.5, 60]):
+            self.refused(wrong, other, best, BF16, errors=judges.Errors())
 
     def test_results_of_another_size_or_dtype_are_refused(self):
         self.refused([1, 1], [1])

@@ -137,7 +137,8 @@ class OperatorSamples(TestCase):
             for index, (one, other) in enumerate(zip(*both)):
                 if one is not None:
                     judges.check(one, other, lambda: exact(part, index),
-                                 how_of(op) == "largest", self.errors)
+                                 how_of(op) == "largest", self.errors,
+                                 ("results", "gradients")[part])
 
     def run_sample(self, op, sample, backward):
         arguments = ((sample.input,) + tuple(sample.args), dict(sample.kwargs))
