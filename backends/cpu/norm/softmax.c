@@ -136,18 +136,22 @@ enum {
     STRIP_ELEMENTS = 16384 /* of a line */
 };
 
-static bool dense_across(const core_view *view)
+/* Rows of the view's dtype are kept in memory for those of the compute type. */
+static bool dense_across(const core_view *view, int64_t compute_size)
 {
-    return !view || view->strides[view->ndim - 1] == 1;
+    return !view || (view->strides[view->ndim - 1] == 1 &&
+                     cpu_item_size(view->dtype) <= compute_size);
 }
 
 static bool has_strips(const line_job *job)
 {
+    int64_t size = job->a->dtype == CORE_F64 ? 8 : 4;
+
     return job->to->ndim > 1 && job->dim < job->to->ndim - 1 &&
            job->to->sizes[job->to->ndim - 1] >= NARROWEST &&
            cpu_line_stride(job->to, job->dim) != 1 &&
-           job->n <= STRIP_ELEMENTS && dense_across(job->to) &&
-           dense_across(job->a) && dense_across(job->b);
+           job->n <= STRIP_ELEMENTS && dense_across(job->to, size) &&
+           dense_across(job->a, size) && dense_across(job->b, size);
 }
 
 static int64_t strips_across(const line_job *job)
