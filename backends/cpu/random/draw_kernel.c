@@ -68,6 +68,32 @@ static void less(uint8_t *to, uint64_t seed, uint64_t offset, int64_t first,
             to[4 * k + w] = limit > 0 && words[w][k] <= most;
 }
 
+/* log x, 2^-24 <= x <= 1, to about the precision of a double.  With log_f64 of
+ * vecmath64.h, which fuses where it can, instruction sets would draw other numbers.
+ * x = 2^e (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), and log(1 + f) = 2 atanh(s). */
+static inline double log_of(double x)
+{
+    uint64_t bits = math_bits_of_f64(x) + UINT64_C(0x00095f619980c433);
+    /* The biased exponent, as a double: in the low bits of 2^52. */
+    double e = math_f64_of_bits(bits >> 52 | UINT64_C(0x4330000000000000)) -
+               (0x1p52 + 1023);
+    double f = math_f64_of_bits((bits & UINT64_C(0x000fffffffffffff)) +
+                                UINT64_C(0x3fe6a09e667f3bcd)) -
+               1;
+    double s = f / (2 + f), z = s * s, p = 1.0 / 21;
+
+    p = p * z + 1.0 / 19;
+    p = p * z + 1.0 / 17;
+    p = p * z + 1.0 / 15;
+    p = p * z + 1.0 / 13;
+    p = p * z + 1.0 / 11;
+    p = p * z + 1.0 / 9;
+    p = p * z + 1.0 / 7;
+    p = p * z + 1.0 / 5;
+    p = p * z + 1.0 / 3;
+    return e * 0x1.62e42fefa39efp-1 + (2 * s + 2 * s * z * p);
+}
+
 /* sin and cos of x, |x| <= pi / 4, to about the precision of a double. */
 static inline double sine_of(double x)
 {
@@ -100,7 +126,7 @@ static void pairs(const double *u, const double *v, double *first,
 {
     MATH_LOOP
     for (int i = 0; i < PAIRS; i++) {
-        double radius = sqrt_f64(-2 * log_f64(1 - u[i]));
+        double radius = sqrt_f64(-2 * log_of(1 - u[i]));
         double quarter = (double)(int32_t)(4 * v[i] + 0.5); /* 0 to 4 */
         double x = (4 * v[i] - quarter) * 0x1.921fb54442d18p+0;
         double s = sine_of(x), c = cosine_of(x);

@@ -14,9 +14,7 @@
  *     random_      from + the high half of bits * range; 64 bits if the
  *                  range is above 2^32, else 32
  *     normal_      the Box-Muller transform of a pair of elements, computed in
- *                  doubles and rounded once; the logarithm is libm's or
- *                  vecmath.h's, which depends on the instruction set, so that
- *                  the last bit may differ */
+ *                  doubles and rounded once */
 
 #include <float.h>
 #include <math.h>

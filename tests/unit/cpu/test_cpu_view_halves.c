@@ -447,6 +447,47 @@ START_TEST(normals_are_the_rounded_transform)
 }
 END_TEST
 
+static void draw_normals(tensor *to, double mean)
+{
+    core_value none = {0};
+    const test_call call = {"normal_",
+                            {value_view(to), value_float(mean), value_float(1),
+                             none, value_int(6), value_int(78)},
+                            6,
+                            {to},
+                            1};
+
+    ck_assert_int_eq(run_call(&call), CORE_OK);
+}
+
+/* What is left of a number without its f32 shows the bits of the double that was
+ * rounded. */
+START_TEST(normals_do_not_depend_on_the_instruction_set)
+{
+    enum { N = 256 };
+    tensor *x = F32(N), *rest = F32(N);
+    double want[N] = {0};
+    int ran = 0;
+
+    for (int isa = 0; isa < 3; isa++) {
+        if (!cpu_open_isa(cpu_isas[isa]))
+            continue;
+        draw_normals(x, 0);
+        for (int64_t i = 0; i < N; i++) {
+            draw_normals(rest, -tensor_get(x, i));
+            ck_assert_msg(ran == 0 || tensor_get(rest, i) == want[i],
+                          "%s, element %lld: %a, not %a", cpu_isas[isa],
+                          (long long)i, tensor_get(rest, i), want[i]);
+            want[i] = tensor_get(rest, i);
+        }
+        ran++;
+        cpu_close();
+    }
+    tensor_free(x);
+    tensor_free(rest);
+}
+END_TEST
+
 int main(void)
 {
     const suite_loop loops[] = {
@@ -458,6 +499,7 @@ int main(void)
         {cumulative_sums_of_any_number_of_lines_keep_their_order, 0, 3},
         {sign_bits_of_all_bf16_numbers_change, 0, 3},
         {normals_are_the_rounded_transform, 0, 3},
+        {normals_do_not_depend_on_the_instruction_set, 0, 1},
     };
     const test_suite suite = {
         .name = "cpu/cpu_view_halves",
