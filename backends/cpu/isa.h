@@ -29,6 +29,16 @@ const char *cpu_isa_name(int isa);
 /* The set chosen by init. */
 extern int cpu_isa;
 
+/* Of what each set has under its own name, that of the chosen one. */
+#ifdef CPU_X86_ISA
+#define CPU_CHOSEN(name)                                         \
+    (CPU_ISA_COMPILED(cpu_isa) == CPU_ISA_AVX512 ? name##_avx512 \
+     : CPU_ISA_COMPILED(cpu_isa) == CPU_ISA_AVX2 ? name##_avx2   \
+                                                 : name##_baseline)
+#else
+#define CPU_CHOSEN(name) name##_baseline
+#endif
+
 #ifdef CPU_ISA
 #define CPU_PASTE2(a, b) a##_##b
 #define CPU_PASTE(a, b) CPU_PASTE2(a, b)

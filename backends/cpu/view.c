@@ -16,13 +16,7 @@
 
 static const cpu_block_functions *blocks(void)
 {
-#ifdef CPU_X86_ISA
-    if (CPU_ISA_COMPILED(cpu_isa) == CPU_ISA_AVX512)
-        return &cpu_block_functions_avx512;
-    if (CPU_ISA_COMPILED(cpu_isa) == CPU_ISA_AVX2)
-        return &cpu_block_functions_avx2;
-#endif
-    return &cpu_block_functions_baseline;
+    return CPU_CHOSEN(&cpu_block_functions);
 }
 
 #define ROWS(NAME, TYPE, DTYPE)                                               \

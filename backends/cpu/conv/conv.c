@@ -131,13 +131,7 @@ static bool channels_last(const core_view *view)
 
 static const conv_depthwise_functions *depthwise(void)
 {
-#ifdef CPU_X86_ISA
-    if (CPU_ISA_COMPILED(cpu_isa) == CPU_ISA_AVX512)
-        return &cpu_conv_depthwise_avx512;
-    if (CPU_ISA_COMPILED(cpu_isa) == CPU_ISA_AVX2)
-        return &cpu_conv_depthwise_avx2;
-#endif
-    return &cpu_conv_depthwise_baseline;
+    return CPU_CHOSEN(&cpu_conv_depthwise);
 }
 
 static bool is_depthwise(const conv_geometry *g, core_dtype dtype)

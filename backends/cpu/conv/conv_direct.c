@@ -52,13 +52,7 @@ typedef struct job {
 
 static const conv_functions *functions(void)
 {
-#ifdef CPU_X86_ISA
-    if (cpu_isa >= CPU_ISA_AVX512)
-        return &cpu_conv_functions_avx512;
-    if (cpu_isa == CPU_ISA_AVX2)
-        return &cpu_conv_functions_avx2;
-#endif
-    return &cpu_conv_functions_baseline;
+    return CPU_CHOSEN(&cpu_conv_functions);
 }
 
 /* For functions that are called a few times for many elements. */

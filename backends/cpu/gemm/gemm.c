@@ -45,13 +45,7 @@ enum {
 
 static const gemm_functions *functions(void)
 {
-#ifdef CPU_X86_ISA
-    if (CPU_ISA_COMPILED(cpu_isa) == CPU_ISA_AVX512)
-        return &cpu_gemm_functions_avx512;
-    if (CPU_ISA_COMPILED(cpu_isa) == CPU_ISA_AVX2)
-        return &cpu_gemm_functions_avx2;
-#endif
-    return &cpu_gemm_functions_baseline;
+    return CPU_CHOSEN(&cpu_gemm_functions);
 }
 
 static int64_t smaller(int64_t x, int64_t y)

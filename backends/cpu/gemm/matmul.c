@@ -341,13 +341,7 @@ typedef struct vector_product {
 
 static cpu_bf16_rows bf16_rows(void)
 {
-#ifdef CPU_X86_ISA
-    if (CPU_ISA_COMPILED(cpu_isa) == CPU_ISA_AVX512)
-        return cpu_bf16_rows_avx512;
-    if (CPU_ISA_COMPILED(cpu_isa) == CPU_ISA_AVX2)
-        return cpu_bf16_rows_avx2;
-#endif
-    return cpu_bf16_rows_baseline;
+    return CPU_CHOSEN(cpu_bf16_rows);
 }
 
 /* Tests whether B is a vector, and A of bf16 with dense rows. */

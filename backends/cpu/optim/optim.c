@@ -36,13 +36,7 @@ typedef struct steps {
 
 static const cpu_step_functions *functions(void)
 {
-#ifdef CPU_X86_ISA
-    if (cpu_isa >= CPU_ISA_AVX512)
-        return &cpu_step_functions_avx512;
-    if (cpu_isa == CPU_ISA_AVX2)
-        return &cpu_step_functions_avx2;
-#endif
-    return &cpu_step_functions_baseline;
+    return CPU_CHOSEN(&cpu_step_functions);
 }
 
 static void divide(const steps *job, void *grad, int64_t n)

@@ -37,13 +37,7 @@ static int64_t group_size(int64_t i, int64_t end)
 
 static const cpu_draw_functions *functions(void)
 {
-#ifdef CPU_X86_ISA
-    if (CPU_ISA_COMPILED(cpu_isa) == CPU_ISA_AVX512)
-        return &cpu_draw_functions_avx512;
-    if (CPU_ISA_COMPILED(cpu_isa) == CPU_ISA_AVX2)
-        return &cpu_draw_functions_avx2;
-#endif
-    return &cpu_draw_functions_baseline;
+    return CPU_CHOSEN(&cpu_draw_functions);
 }
 
 /* Writes n numbers from i on as the result's dtype. */
