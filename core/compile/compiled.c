@@ -790,7 +790,7 @@ static bool has_same_break(core_compiled *compiled,
 enum { RECORD_AGAIN = 64 };
 
 /* A break that two sizes have had: others are expected to have it, too.  With a
- * reference.  NULL: the call must be recorded. */
+ * reference; or NULL. */
 static core__compiled_entry *break_of_all_sizes(core_compiled *compiled,
                                                 const core__guard *guard)
 {
@@ -810,15 +810,16 @@ static core__compiled_entry *break_of_all_sizes(core_compiled *compiled,
             found = entry;
     }
     core__thread_leave(self);
-    /* What caused the breaks may be over, such as gradients that did not exist. */
-    if (found && atomic_fetch_add_explicit(&compiled->expected_breaks, 1,
-                                           memory_order_relaxed) %
-                         RECORD_AGAIN ==
-                     RECORD_AGAIN - 1) {
-        core__entry_release(found);
-        return NULL;
-    }
     return found;
+}
+
+/* What caused the breaks may be over, such as gradients that did not exist. */
+static bool records_again(core_compiled *compiled)
+{
+    uint32_t before = (uint32_t)atomic_fetch_add_explicit(
+        &compiled->expected_breaks, 1, memory_order_relaxed);
+
+    return before % RECORD_AGAIN == RECORD_AGAIN - 1;
 }
 
 /* After a recording.  UNSUPPORTED if sizes must join and do not.  *out_joined:
@@ -1091,6 +1092,12 @@ static core_status call_entry(const call *c, core__compiled_entry *entry)
     return status;
 }
 
+static bool has_room(core_compiled *compiled)
+{
+    return atomic_load(&compiled->nentries) < compiled->limit ||
+           sweep_entries(compiled) || has_replaceable(compiled);
+}
+
 /* A call without an entry. */
 static core_status call_new(call *c)
 {
@@ -1102,10 +1109,10 @@ static core_status call_new(call *c)
     if (done || status != CORE_OK)
         return done ? status : failed(c, status);
     entry = break_of_all_sizes(compiled, &c->guard);
-    if (entry)
+    if (entry && !(records_again(compiled) && has_room(compiled)))
         return call_entry(c, entry);
-    if (atomic_load(&compiled->nentries) >= compiled->limit &&
-        !sweep_entries(compiled) && !has_replaceable(compiled))
+    core__entry_release(entry);
+    if (!has_room(compiled))
         return beyond_limit(c);
     return record_and_run(c);
 }

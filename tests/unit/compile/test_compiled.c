@@ -741,6 +741,30 @@ START_TEST(breaks_of_many_sizes_may_end)
 }
 END_TEST
 
+/* Without room nothing is recorded, so nothing is beyond the limit. */
+START_TEST(breaks_of_many_sizes_keep_to_the_limit)
+{
+    world eager = with_number(), traced = with_number();
+    core_compile_options options = {.struct_size = sizeof options,
+                                    .flags = CORE_COMPILE_LIMIT_ERROR,
+                                    .limit = 2};
+    core_compile_counts before = compile_counts(), after;
+    core_compiled *compiled;
+
+    breaks_now = true;
+    OK(core_compile(breaks_for_now, &traced, &options, &compiled));
+    for (int64_t rows = 2; rows < 200; rows++) {
+        resize_world(&eager, rows);
+        resize_world(&traced, rows);
+        same_call(breaks_for_now, &eager, compiled, &traced);
+    }
+    after = compile_counts();
+    ck_assert_uint_eq(after.traces - before.traces, 2);
+    ck_assert_uint_eq(after.limit_calls, before.limit_calls);
+    core_compiled_release(compiled);
+}
+END_TEST
+
 /* Programs that were made from those of other sizes make room for a break. */
 START_TEST(programs_of_many_sizes_leave_room_for_a_break)
 {
@@ -1123,6 +1147,7 @@ SUITE_ON_CPU_AND_SIM(
     beyond_the_limit_the_function_runs_as_it_is,
     beyond_the_limit_a_call_fails_if_that_is_requested,
     breaks_of_many_sizes_leave_room_for_programs, breaks_of_many_sizes_may_end,
+    breaks_of_many_sizes_keep_to_the_limit,
     programs_of_many_sizes_leave_room_for_a_break,
     a_check_finds_what_is_not_in_the_key,
     a_compiled_function_becomes_a_part_of_one_that_calls_it,
