@@ -50,7 +50,7 @@ static core_status check_mask(const core_operator *op, const core_tensor *self,
     return CORE_OK;
 }
 
-/* An index of dimension `at` of self, which is no mask; or NULL. */
+/* index: i64 or i32, and of dimension `at` of self; or NULL. */
 static core_status check_index(const core_operator *op, const core_tensor *self,
                                const core_tensor *index, uint32_t at)
 {
