@@ -89,7 +89,7 @@ struct core__replay {
     uint32_t *last_reader; /* by value, with fusion */
 };
 
-typedef struct core__replay replay;
+typedef struct core__replay core__replay;
 
 /* -------------------------------------------------------------- replays -- */
 
@@ -159,7 +159,7 @@ static core_status find_place(core__replays *replays, core_device *device,
 
 /* ---------------------------------------------------------------- graphs -- */
 
-static replay *replay_new(core_program *program, core__replays *replays)
+static core__replay *replay_new(core_program *program, core__replays *replays)
 {
     size_t size =
         sizeof(replay) +
@@ -168,7 +168,7 @@ static replay *replay_new(core_program *program, core__replays *replays)
         program->nhidden * sizeof(core_memory) +
         program->nnumbers * (2 * sizeof(core_value) + 2 * sizeof(bool) + 2) +
         program->nvalues * (2 * sizeof(void *) + sizeof(uint32_t));
-    replay *r = core__alloc_zero(size);
+    core__replay *r = core__alloc_zero(size);
 
     if (!r)
         return NULL;
@@ -190,9 +190,9 @@ static replay *replay_new(core_program *program, core__replays *replays)
 }
 
 static core_status replay_of(core_program *program, core__replays *replays,
-                             replay **out_replay)
+                             core__replay **out_replay)
 {
-    replay *none = NULL;
+    core__replay *none = NULL;
 
     *out_replay = atomic_load_explicit(&program->replay, memory_order_acquire);
     if (core__likely(*out_replay != NULL))
@@ -208,7 +208,7 @@ static core_status replay_of(core_program *program, core__replays *replays,
 }
 
 /* The memory is reused after the launches, and the copies, that used it. */
-static void drop_tensors(replay *r, core_tensor **tensors, uint32_t count)
+static void drop_tensors(core__replay *r, core_tensor **tensors, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         if (tensors[i] && tensors[i]->storage && r->last)
@@ -218,7 +218,7 @@ static void drop_tensors(replay *r, core_tensor **tensors, uint32_t count)
     }
 }
 
-static void drop_graph(const core_program *program, replay *r)
+static void drop_graph(const core_program *program, core__replay *r)
 {
     core__error_record saved;
 
@@ -240,7 +240,7 @@ static void drop_graph(const core_program *program, replay *r)
 
 void core__replay_free(core_program *program)
 {
-    replay *r = atomic_load(&program->replay);
+    core__replay *r = atomic_load(&program->replay);
 
     if (!r)
         return;
@@ -249,14 +249,14 @@ void core__replay_free(core_program *program)
 }
 
 /* From the next call on, none is tried. */
-static void never(core_program *program, replay *r, const char *reason)
+static void never(core_program *program, core__replay *r, const char *reason)
 {
     drop_graph(program, r);
     core__format(r->reason, sizeof r->reason, "%s", reason);
     atomic_store_explicit(&r->state, NEVER, memory_order_release);
 }
 
-static void describe_end(const core_program *program, const replay *r,
+static void describe_end(const core_program *program, const core__replay *r,
                          char *text, size_t size)
 {
     const char *number = atomic_load(&r->end_number);
@@ -268,7 +268,7 @@ static void describe_end(const core_program *program, const replay *r,
                  number ? " changes from call to call" : "");
 }
 
-static void write_end(const core_program *program, const replay *r,
+static void write_end(const core_program *program, const core__replay *r,
                       core__json *json)
 {
     char text[240];
@@ -279,7 +279,7 @@ static void write_end(const core_program *program, const replay *r,
 
 void core__replay_write(const core_program *program, core__json *json)
 {
-    const replay *r = atomic_load(&program->replay);
+    const core__replay *r = atomic_load(&program->replay);
     uint32_t at = r ? atomic_load_explicit(&r->state, memory_order_acquire) : 0;
 
     if (!r)
@@ -323,7 +323,7 @@ static const char *unprepared_reason(const core__prepared_facts *facts,
 }
 
 static const core__program_number *dynamic_number(
-    const core_program *program, const replay *r,
+    const core_program *program, const core__replay *r,
     const core__program_node *node)
 {
     for (uint32_t i = 0; i < node->nargs; i++)
@@ -334,13 +334,13 @@ static const core__program_number *dynamic_number(
 }
 
 /* The node at a place in the order in which they run. */
-static uint32_t node_at(const replay *r, uint32_t place)
+static uint32_t node_at(const core__replay *r, uint32_t place)
 {
     return r->fusion ? r->fusion->order[place] : place;
 }
 
 /* The group whose nodes include that at a place; NULL: it runs alone. */
-static const core__fused_group *group_at(const replay *r, uint32_t place)
+static const core__fused_group *group_at(const core__replay *r, uint32_t place)
 {
     for (uint32_t i = 0; r->fusion && i < r->fusion->ngroups; i++) {
         const core__fused_group *group = &r->fusion->groups[i];
@@ -352,7 +352,7 @@ static const core__fused_group *group_at(const replay *r, uint32_t place)
 }
 
 /* The first place whose node cannot be in a graph. */
-static uint32_t find_end(const core_program *program, replay *r,
+static uint32_t find_end(const core_program *program, core__replay *r,
                          const core__prepared_facts *facts)
 {
     for (uint32_t i = 0; i < program->nnodes; i++) {
@@ -385,7 +385,7 @@ static void note_last(void *context, uint32_t value)
 
 /* Takes the groups of the prepared calls, if they are of this program: not of
  * one that computes more again. */
-static void take_fusion(const core_program *program, replay *r,
+static void take_fusion(const core_program *program, core__replay *r,
                         const core__prepared_facts *facts)
 {
     core__run run = {.last = r->last_reader};
@@ -447,7 +447,7 @@ static bool is_tied(const core_program *program, uint32_t input)
 /* False: the graph depends on it, or could do so from now on.  A number that
  * changed once, such as the mark of a first step, is a part of graphs again when
  * it has not changed for some calls. */
-static bool note_number(replay *r, uint32_t i)
+static bool note_number(core__replay *r, uint32_t i)
 {
     bool same = same_number(&r->numbers[i], &r->numbers_now[i]);
 
@@ -469,7 +469,7 @@ static bool note_number(replay *r, uint32_t i)
 
 /* Notes what has changed since the last call; *out_holds: nothing that the
  * graph depends on.  False: a tied input has moved. */
-static bool note_changes(const core_program *program, replay *r,
+static bool note_changes(const core_program *program, core__replay *r,
                          core_tensor *const *inputs, bool *out_holds)
 {
     bool holds = true;
@@ -499,7 +499,7 @@ static bool note_changes(const core_program *program, replay *r,
 }
 
 /* What the next call is compared with. */
-static void note_first(const core_program *program, replay *r,
+static void note_first(const core_program *program, core__replay *r,
                        core_tensor *const *inputs)
 {
     for (uint32_t i = 0; i < program->ninputs; i++)
@@ -512,7 +512,7 @@ static void note_first(const core_program *program, replay *r,
 
 /* --------------------------------------------------------------- capture -- */
 
-static core_status make_buffers(const core_program *program, replay *r,
+static core_status make_buffers(const core_program *program, core__replay *r,
                                 const place *at, core_tensor *const *inputs,
                                 core_tensor **captured)
 {
@@ -539,7 +539,7 @@ static core_status make_buffers(const core_program *program, replay *r,
 }
 
 /* Keeps the tensors of the graph's values that are read after it. */
-static void keep_results(const core_program *program, replay *r)
+static void keep_results(const core_program *program, core__replay *r)
 {
     for (uint32_t i = 0; i < program->nvalues; i++) {
         if (r->tensors[i] && program->values[i].source == CORE__VALUE_OF_NODE) {
@@ -549,7 +549,7 @@ static void keep_results(const core_program *program, replay *r)
     }
 }
 
-static void release_tensors(const core_program *program, replay *r)
+static void release_tensors(const core_program *program, core__replay *r)
 {
     for (uint32_t i = 0; i < program->nvalues; i++) {
         core__tensor_release(r->tensors[i]);
@@ -589,7 +589,7 @@ static core_status run_group(core__run *run, const core__fused_group *group,
 }
 
 /* Nodes that follow a graph are operators; those in it are groups, too. */
-static core_status run_nodes(core__run *run, const replay *r, uint32_t first,
+static core_status run_nodes(core__run *run, const core__replay *r, uint32_t first,
                              uint32_t end, bool groups)
 {
     for (uint32_t i = first; i < end; i++) {
@@ -647,7 +647,7 @@ static const core__run_steps capture_steps = {
     .owns = owns_memory,
 };
 
-static core_status run_captured(core_program *program, replay *r,
+static core_status run_captured(core_program *program, core__replay *r,
                                 core_tensor *const *inputs, uint32_t end)
 {
     capturing c = {.run = {.program = program,
@@ -670,7 +670,7 @@ static core_status run_captured(core_program *program, replay *r,
     return status;
 }
 
-static core_status capture_on(core_program *program, replay *r, place *at,
+static core_status capture_on(core_program *program, core__replay *r, place *at,
                               core_tensor *const *inputs, uint32_t end)
 {
     core__error_record failure;
@@ -686,7 +686,7 @@ static core_status capture_on(core_program *program, replay *r, place *at,
     return status;
 }
 
-static uint32_t count_groups(const replay *r, uint32_t end)
+static uint32_t count_groups(const core__replay *r, uint32_t end)
 {
     uint32_t count = 0;
 
@@ -697,7 +697,7 @@ static uint32_t count_groups(const replay *r, uint32_t end)
 }
 
 /* Numbers that nodes of the graph read in each launch may change. */
-static void note_refreshed(const core_program *program, replay *r, uint32_t end)
+static void note_refreshed(const core_program *program, core__replay *r, uint32_t end)
 {
     for (uint32_t i = 0; i < end; i++) {
         const core__program_node *node = &program->nodes[node_at(r, i)];
@@ -710,7 +710,7 @@ static void note_refreshed(const core_program *program, replay *r, uint32_t end)
     }
 }
 
-static core_status capture_program(core_program *program, replay *r,
+static core_status capture_program(core_program *program, core__replay *r,
                                    core_tensor *const *inputs, uint32_t end)
 {
     core_tensor **captured =
@@ -744,7 +744,7 @@ static core_status capture_program(core_program *program, replay *r,
 
 /* Captures the program.  *out_done: the call that wanted it has been made
  * without a graph, because the kernels need one more. */
-static core_status capture(core_program *program, replay *r,
+static core_status capture(core_program *program, core__replay *r,
                            core_tensor *const *inputs, core_tensor **outputs,
                            bool *out_done)
 {
@@ -818,7 +818,7 @@ static core_status order_after_last(place *at, core_stream *stream)
     return CORE_OK;
 }
 
-static core_status copy_inputs(const core_program *program, replay *r,
+static core_status copy_inputs(const core_program *program, core__replay *r,
                                core_tensor *const *inputs)
 {
     for (uint32_t i = 0; i < program->ninputs; i++)
@@ -837,7 +837,7 @@ static bool is_output(const core_program *program, uint32_t value)
 }
 
 /* The tensors of the graph; copies of those that the caller gets. */
-static core_status take_results(const core_program *program, const replay *r,
+static core_status take_results(const core_program *program, const core__replay *r,
                                 core__run *run)
 {
     for (uint32_t i = 0; i < program->nvalues; i++) {
@@ -863,7 +863,7 @@ static core_status make_outputs(const core_program *program,
 }
 
 /* What the graph has written in place, and in buffers. */
-static core_status finish_writes(const core_program *program, replay *r,
+static core_status finish_writes(const core_program *program, core__replay *r,
                                  const core__run *run)
 {
     for (uint32_t i = 0; i < program->nwrites; i++) {
@@ -878,7 +878,7 @@ static core_status finish_writes(const core_program *program, replay *r,
     return CORE_OK;
 }
 
-static core_status launch_graph(core_program *program, replay *r,
+static core_status launch_graph(core_program *program, core__replay *r,
                                 core_tensor *const *inputs,
                                 core_tensor **outputs, core_stream *stream)
 {
@@ -914,7 +914,7 @@ static core_status launch_graph(core_program *program, replay *r,
     return CORE_OK;
 }
 
-static core_status launch(core_program *program, replay *r,
+static core_status launch(core_program *program, core__replay *r,
                           core_tensor *const *inputs, core_tensor **outputs,
                           core_stream *stream)
 {
@@ -931,7 +931,7 @@ static core_status launch(core_program *program, replay *r,
 /* ----------------------------------------------------------------- calls -- */
 
 /* Drops what a reset of the device, or a registration, has made void. */
-static void check_state(core_program *program, replay *r)
+static void check_state(core_program *program, core__replay *r)
 {
     if (atomic_load(&r->state) != CAPTURED)
         return;
@@ -945,7 +945,7 @@ static void check_state(core_program *program, replay *r)
 }
 
 /* The call has the graphs.  *out_done: it was made. */
-static core_status run_taken(core_program *program, replay *r,
+static core_status run_taken(core_program *program, core__replay *r,
                              core_tensor *const *inputs, core_tensor **outputs,
                              core_stream *stream, bool *out_done)
 {
@@ -975,7 +975,7 @@ static core_status run_taken(core_program *program, replay *r,
 
 /* Autograd and autocast have done their part. */
 static core_status run_below(core__thread *self, core_program *program,
-                             replay *r, core_tensor *const *inputs,
+                             core__replay *r, core_tensor *const *inputs,
                              core_tensor **outputs, core_stream *stream,
                              bool *out_done)
 {
@@ -999,7 +999,7 @@ static core_status try_graph(core__replays *replays, core_program *program,
     core_stream *stream = core__program_plain_stream(self, program);
     core_status status;
     const char *reason;
-    replay *r;
+    core__replay *r;
 
     if (!stream)
         return CORE_OK;
