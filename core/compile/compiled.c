@@ -7,6 +7,7 @@
 #include "codegen/kernel_cache.h"
 #include "compile/fusion.h"
 #include "compile/trace.h"
+#include "compile/tune.h"
 #include "compile/dynamic_shapes.h"
 
 #include "autograd/graph/callback.h"
@@ -119,6 +120,7 @@ core_status core_compile_get_cache(core_compile_cache *out_cache, char *path,
 
     CORE__NOT_NULL(out_cache);
     CORE__CHECK_STRUCT_SIZE(out_cache, core_compile_cache);
+    core__choice_get_counts(&cache.choices_loaded, &cache.choices_stored);
     CORE_TRY(
         core__kernel_cache_measure(&cache.files, &cache.bytes, path, capacity));
     cache.struct_size = out_cache->struct_size < sizeof cache

@@ -238,6 +238,10 @@ typedef struct core_compile_cache {
     uint64_t refused; /* files that were not used: damaged, not a kernel, or
                        * writable by other users */
     uint64_t failed;  /* files that could not be written */
+    /* What CORE_COMPILE_MAX_AUTOTUNE has measured, which is kept in files of
+     * the same folder: */
+    uint64_t choices_loaded; /* read from files */
+    uint64_t choices_stored; /* written to files */
 } core_compile_cache;
 
 /* Fills in the struct.  path: receives the path of the folder, truncated to
