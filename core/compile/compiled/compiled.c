@@ -6,6 +6,7 @@
 #include "codegen/kernel_cache.h"
 #include "compile/compiled/compiled_node.h"
 #include "compile/compiled/dynamic_shapes.h"
+#include "compile/compiled/graph_break.h"
 #include "compile/fusion/fusion.h"
 #include "compile/prepare/tune.h"
 #include "compile/record/trace.h"
@@ -494,22 +495,6 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Takes operator and reason from a message such as "nonzero: reason". */
-static core_status describe_break(core__compiled_entry *entry,
-                                  const char *message)
-{
-    size_t name = strcspn(message, ": ");
-
-    if (strncmp(message + name, ": ", 2) == 0) {
-        entry->operator_name = core__strndup(message, name);
-        if (!entry->operator_name)
-            return core__error_memory(name + 1);
-        message += name + 2;
-    }
-    entry->reason = core__strdup(message);
-    return entry->reason ? CORE_OK : core__error_memory(strlen(message) + 1);
-}
-
 /* The newest entry; NULL: none.  Valid until the thread leaves. */
 static const core__compiled_entry *newest_entry(const core_compiled *compiled)
 {
@@ -552,11 +537,13 @@ static core_status describe_cause(const core_compiled *compiled,
 static core_status trace(core_compiled *compiled, core_tensor *const *inputs,
                          size_t ninputs, size_t noutputs,
                          core_program **out_program,
-                         core__training **out_training, uint64_t *out_ns)
+                         core__training **out_training, uint64_t *out_ns,
+                         core__break_place *out_place)
 {
     uint64_t begin = now_ns();
-    core_status status = core__compiled_trace(
-        compiled, inputs, ninputs, noutputs, out_program, out_training);
+    core_status status =
+        core__compiled_trace(compiled, inputs, ninputs, noutputs, out_program,
+                             out_training, out_place);
 
     *out_ns = now_ns() - begin;
     count(&compiled->traces, 1);
@@ -579,6 +566,7 @@ typedef struct call {
 static core_status make_entry(const call *c, core_program *program,
                               core__training *training, uint64_t ns,
                               const char *message,
+                              const core__break_place *place,
                               core__compiled_entry **out_entry)
 {
     core_status status = core__entry_new(&c->guard, program, training,
@@ -593,22 +581,12 @@ static core_status make_entry(const call *c, core_program *program,
         !program && strstr(message, CORE__HOOKS_REFUSED) != NULL;
     status = describe_cause(c->compiled, *out_entry, c->changed);
     if (status == CORE_OK && !program)
-        status = describe_break(*out_entry, message);
+        status = core__break_describe(message, place, *out_entry);
     if (status != CORE_OK) {
         core__entry_release(*out_entry);
         *out_entry = NULL;
     }
     return status;
-}
-
-static core_status __attribute__((cold))
-break_error(const core__compiled_entry *entry)
-{
-    return core__error(CORE_ERROR_UNSUPPORTED,
-                       "core_compiled_call: CORE_COMPILE_FULLGRAPH was given, "
-                       "but the function cannot be recorded: %s%s%s",
-                       entry->operator_name ? entry->operator_name : "",
-                       entry->operator_name ? ": " : "", entry->reason);
 }
 
 static core_status run_function(const call *c)
@@ -623,7 +601,7 @@ static core_status run_entry(const call *c, core__compiled_entry *entry)
 
     count(&entry->calls, 1);
     if (!entry->program)
-        return full ? break_error(entry) : run_function(c);
+        return full ? core__break_error(entry) : run_function(c);
     if (entry->training) {
         if (!full && atomic_load(&entry->training->second_derivative)) {
             count(&entry->training->eager_calls, 1);
@@ -642,15 +620,6 @@ static core_status failed(const call *c, core_status status)
 {
     count(&c->compiled->failed_calls, 1);
     return status;
-}
-
-static void __attribute__((cold))
-log_break(const char *operator_name, const char *reason)
-{
-    core__log(CORE_LOG_WARNING, "compile",
-              "a function cannot be compiled and is called as it is: %s%s%s",
-              operator_name ? operator_name : "", operator_name ? ": " : "",
-              reason);
 }
 
 /* Frees the slot of the oldest entry that was not recorded. */
@@ -682,7 +651,8 @@ static void make_room(core_compiled *compiled)
 
 /* A recording that failed is a graph break if the function itself succeeds;
  * else the error is the function's. */
-static core_status after_failure(call *c, uint64_t ns)
+static core_status after_failure(call *c, uint64_t ns,
+                                 const core__break_place *place)
 {
     bool full = c->compiled->options.flags & CORE_COMPILE_FULLGRAPH;
     core_status failure = core_error_code();
@@ -702,14 +672,14 @@ static core_status after_failure(call *c, uint64_t ns)
             "was recorded, perhaps because it keeps " CORE__KEPT_REFUSED
             ", which have no content");
     if (status == CORE_OK)
-        status = make_entry(c, NULL, NULL, ns, message, &entry);
+        status = make_entry(c, NULL, NULL, ns, message, place, &entry);
     if (status != CORE_OK)
         return failed(c, status);
     count(&entry->calls, 1);
     if (full)
-        failure = break_error(entry);
+        failure = core__break_error(entry);
     else
-        log_break(entry->operator_name, entry->reason);
+        core__break_log(entry->operator_name, entry->reason, entry->place);
     make_room(c->compiled);
     add_entry(c->compiled, &c->guard, c->inputs, entry);
     return full ? failure : CORE_OK;
@@ -912,22 +882,23 @@ static core_status record(call *c)
     core__compiled_entry *entry;
     core__training *training;
     core_program *program;
+    core__break_place place;
     core_status status;
     uint64_t ns;
     bool joined;
 
     c->hooks_removed = atomic_load(&core__hooks_removed);
     status = trace(c->compiled, c->inputs, c->ninputs, c->noutputs, &program,
-                   &training, &ns);
+                   &training, &ns, &place);
     if (status != CORE_OK)
-        return after_failure(c, ns);
+        return after_failure(c, ns, &place);
     status = learn_sizes(c, program, training, &joined);
     if (status != CORE_OK) {
         core_program_release(program);
         core__training_free(training);
         return failed(c, status);
     }
-    status = make_entry(c, program, training, ns, NULL, &entry);
+    status = make_entry(c, program, training, ns, NULL, NULL, &entry);
     if (status != CORE_OK)
         return failed(c, status);
     entry->replaceable = joined;
@@ -976,12 +947,13 @@ static core_status compare_again(const call *c,
     core_program *program;
     core__training *training;
     char difference[160];
+    core__break_place place;
     core_status status;
     uint64_t ns;
 
     count(&c->compiled->checks, 1);
     status = trace(c->compiled, c->inputs, c->ninputs, c->noutputs, &program,
-                   &training, &ns);
+                   &training, &ns, &place);
     if (status != CORE_OK) {
         core__error_prefix("core_compiled_call: LIBCORE_COMPILE_CHECK: the "
                            "function cannot be recorded any more");
@@ -1071,7 +1043,7 @@ static core_status refused(const call *c, const char *reason, uint32_t input)
 
     if (!(c->compiled->options.flags & CORE_COMPILE_FULLGRAPH)) {
         if (is_first)
-            log_break(NULL, reason);
+            core__break_log(NULL, reason, NULL);
         return run_function(c);
     }
     if (input == UINT32_MAX)
