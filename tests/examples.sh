@@ -104,7 +104,7 @@ int main(void)
         core_tensor_release(y);
     }
     core_compiled_explain(compiled, &text);
-    puts(text);
+    fputs(text, stdout);
     core_text_free(text);
     core_compiled_release(compiled);
     core_tensor_release(x);
