@@ -67,7 +67,7 @@ void codegen_random_rows(suite *self, outcome *out, const test *one)
     if (!codegen_bed_open(&b, self, out))
         return;
     if (b.table->flags & CORE_CODEGEN_BUILDS_SLOWLY)
-        count = self->quick ? 6 : 12;
+        count = self->quick ? 3 : 5;
     for (uint32_t i = 0; i < count; i++) {
         bool no;
 
