@@ -7,9 +7,9 @@
 #include "support/compiled.h"
 
 #include "base/memory.h"
-#include "compile/compiled.h"
-#include "compile/prepared.h"
-#include "compile/recompute.h"
+#include "compile/compiled/compiled.h"
+#include "compile/prepare/prepared.h"
+#include "compile/passes/recompute.h"
 
 #include <libcore/dispatch.h>
 #include <libcore/memory.h>

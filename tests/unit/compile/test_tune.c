@@ -9,7 +9,7 @@
 #include "support/temporary_files.h"
 #include "support/training.h"
 
-#include "compile/tune.h"
+#include "compile/prepare/tune.h"
 
 #include <dirent.h>
 #include <sys/stat.h>
