@@ -15,6 +15,11 @@
  * and for `spaced` the number of dimensions and a buffer of longs with their
  * sizes and, for each operand, their strides in bytes.
  *
+ * If the program has reductions, the kernels are `lines`, a work item for each
+ * row, and `groups`, OPENCL_GROUP work items for each.  Their arguments are
+ * those of `spaced`, with the number of rows in the place of that of elements,
+ * then the number of dimensions that are reduced and the size of a row.
+ *
  * Each instruction computes the expression of the operator by which codegen.h
  * defines it, the same as elementwise.c's kernel of that operator.
  * UNSUPPORTED: the program has an instruction that this device cannot
