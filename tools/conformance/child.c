@@ -2,6 +2,7 @@
  * Copyright The libcore authors */
 
 #include "child.h"
+#include "large_calls.h"
 
 #include "process_state.h"
 #include "side_effects.h"
@@ -82,6 +83,16 @@ static void put_needs(suite *self)
     putc('\n', results);
 }
 
+static void put_few(suite *self)
+{
+    char text[TEST_NEEDS];
+
+    large_calls_list_missing(self, text, sizeof text);
+    fprintf(results, "few\t");
+    put(text);
+    putc('\n', results);
+}
+
 static bool open_results(void)
 {
     results = fdopen(CHILD_RESULTS, "w");
@@ -120,8 +131,10 @@ int child_list(suite *self, bool load)
         put(out.detail);
         putc('\n', results);
     }
-    if (loaded && self->list)
+    if (loaded && self->list) {
         put_needs(self);
+        put_few(self);
+    }
     for (size_t i = 0; i < self->count; i++)
         fprintf(results, "test\t%s\t%d\t%d\n", self->tests[i].name,
                 (int)self->tests[i].level, self->tests[i].optional);

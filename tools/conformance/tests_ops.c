@@ -8,6 +8,7 @@
 #include "claims.h"
 #include "name_filter.h"
 #include "operators.h"
+#include "large_calls.h"
 #include "resize.h"
 #include "derived_calls.h"
 #include "value_groups.h"
@@ -17,10 +18,7 @@
 #include <string.h>
 
 enum {
-    ROW = 4133,     /* more than a work group has threads */
-    LARGE = 131103, /* more than a launch of 2^16 threads, or twice as many */
     FEW = 500,
-    COLUMNS = 20003,
     SPECIAL = 2053,
     MOST_SMALL = 65, /* sizes up to one more than a vector loop's step */
     LARGEST_POWER = 65536,
@@ -359,7 +357,7 @@ static bool run_extent(suite *self, sample_call *call, const reference *wanted,
         return run_results(self, call, wanted, RESULT_NEW | RESULT_WINDOW, all,
                            out);
     case EXTENT_LARGE:
-        all->large = true;
+        all->large |= large_call_has_many(call, wanted);
         return run_results(self, call, wanted,
                            RESULT_NEW | RESULT_WINDOW | RESULT_IN_PLACE |
                                RESULT_AGAIN | RESULT_TAIL,
@@ -370,7 +368,7 @@ static bool run_extent(suite *self, sample_call *call, const reference *wanted,
                            out) &&
                run_arranged(self, call, wanted, ARRANGED_STRIDED, all, out);
     case EXTENT_COLUMNS:
-        all->large = true;
+        all->large |= large_call_has_many(call, wanted);
         return run_results(self, call, wanted, RESULT_NEW, all, out);
     default:
         return run_results(self, call, wanted, RESULT_NEW, all, out);
@@ -471,27 +469,29 @@ static bool run_power(suite *self, const sample *from, core_dtype dtype,
 static bool run_large(suite *self, const sample *from, core_dtype dtype,
                       sample_counts *all, outcome *out)
 {
-    int64_t first, last;
-    resized rows, both;
-    uint32_t before = all->ran;
+    large_call calls[LARGE_CALLS];
+    uint32_t count = large_calls(from, calls), before = all->ran;
     bool good = true;
 
-    if (!sample_sizes(from, &first, &last))
-        return true;
-    if (first == last)
-        return !sample_enlarge(from, last, LARGE, &rows) ||
-               run_sample(self, &rows.sample, dtype, EXTENT_LARGE, all, out);
-    if (sample_resize(from, last, ROW, &rows) &&
-        sample_numel(&rows.sample) <= LARGE &&
-        sample_enlarge(&rows.sample, first, LARGE, &both))
-        good = run_sample(self, &both.sample, dtype, EXTENT_LARGE, all, out);
-    if (good && all->ran == before && sample_enlarge(from, last, LARGE, &rows))
-        good = run_sample(self, &rows.sample, dtype, EXTENT_LARGE, all, out);
-    if (!good || !sample_enlarge(from, first, COLUMNS, &rows))
-        return good;
-    return run_sample(self, &rows.sample, dtype, EXTENT_COLUMNS, all, out) &&
-           (!sample_other_dim(&rows.sample, 0, &both) ||
-            run_sample(self, &both.sample, dtype, EXTENT_COLUMNS, all, out));
+    for (uint32_t i = 0; good && i < count; i++)
+        if (!calls[i].otherwise || all->ran == before)
+            good = run_sample(self, &calls[i].call.sample, dtype,
+                              calls[i].columns ? EXTENT_COLUMNS : EXTENT_LARGE,
+                              all, out);
+    return good;
+}
+
+/* Runs the samples of an operator that are large themselves. */
+static bool run_large_samples(suite *self, const char *op, core_dtype dtype,
+                              sample_counts *all, outcome *out)
+{
+    const sample *at;
+    bool good = true;
+
+    for (size_t i = 0; good && (at = large_sample_at(i)); i++)
+        if (strcmp(at->op, op) == 0)
+            good = run_sample(self, at, dtype, EXTENT_LARGE, all, out);
+    return good;
 }
 
 /* Runs a sample with all pairs of special values. */
@@ -545,7 +545,7 @@ static claim claimed(suite *self, const char *op, core_dtype dtype,
             continue;
         if (!*out_first)
             *out_first = at;
-        if (!sample_call_parse(&call, self, at, dtype) ||
+        if (!sample_call_parse_shapes(&call, self, at, dtype) ||
             (!sample_call_has_dtype(&call) && dtype != CORE_I64))
             continue;
         status = reference_shapes(&call, &wanted);
@@ -665,6 +665,9 @@ static bool run_others(suite *self, const char *kernel, core_dtype dtype,
             if (good && !self->quick)
                 good = run_first(self, at->op, dtype, run_large, all, out);
         }
+        if (good && !self->quick &&
+            (!before || strcmp(before->op, at->op) != 0))
+            good = run_large_samples(self, at->op, dtype, all, out);
         if (!good) {
             prepend_detail(out, " ");
             prepend_detail(out, at->op);
@@ -704,7 +707,8 @@ static void run_operator(suite *self, outcome *out, const test *one)
     if (good && !self->quick)
         good = run_first(self, first->op, dtype, run_power, &all, out);
     if (good && !self->quick)
-        good = run_first(self, first->op, dtype, run_large, &all, out);
+        good = run_first(self, first->op, dtype, run_large, &all, out) &&
+               run_large_samples(self, first->op, dtype, &all, out);
     if (good)
         run_others(self, first->op, dtype, &all, out);
     if (out->verdict != VERDICT_PASS)
