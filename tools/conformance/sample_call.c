@@ -501,8 +501,8 @@ static uint32_t repeated(const operand *one, layout how)
 }
 
 /* Computes offset and strides; returns the number of elements of memory. */
-static int64_t arrange(const operand *one, layout how, int64_t *offset,
-                       int64_t *strides)
+static int64_t arrange(const operand *one, layout how, int64_t shift,
+                       int64_t *offset, int64_t *strides)
 {
     bool apart = how == LAYOUT_APART || how == LAYOUT_COLUMNS_APART;
     bool reversed = how == LAYOUT_STRIDED || how == LAYOUT_TRANSPOSED ||
@@ -511,7 +511,7 @@ static int64_t arrange(const operand *one, layout how, int64_t *offset,
     int64_t step = how == LAYOUT_STRIDED ? 2 : how == LAYOUT_SPACED ? 3 : 1;
     bool images = how == LAYOUT_CHANNELS_LAST;
 
-    *offset = how == LAYOUT_STRIDED ? 3 : how == LAYOUT_OFFSET;
+    *offset = how == LAYOUT_STRIDED ? 3 : how == LAYOUT_OFFSET ? 1 + shift : 0;
     for (uint32_t d = 0; d < one->ndim; d++) {
         uint32_t at = reversed ? d : one->ndim - 1 - d;
 
@@ -613,12 +613,14 @@ static core_status make_meta(const operand *one, core_device *meta,
     return CORE_OK;
 }
 
-static core_status make_tensor(const operand *one, core_device *device,
+static core_status make_tensor(const sample_call *of, core_device *device,
                                core_dtype as, layout how, uint32_t k,
                                prepared *out)
 {
+    const operand *one = &of->operands[k];
     size_t size = core_dtype_size(as);
-    int64_t strides[8], offset, capacity = arrange(one, how, &offset, strides);
+    int64_t strides[8], offset;
+    int64_t capacity = arrange(one, how, of->shift, &offset, strides);
     place to = {.of = one, .strides = strides};
     unsigned char *bytes;
 
@@ -660,7 +662,7 @@ core_status sample_call_prepare(const sample_call *self, core_device *device,
             out->tensors[1] = out->tensors[0];
             core_tensor_retain(out->tensors[1]);
         } else if (!(self->absent >> k & 1))
-            CORE_TRY(make_tensor(one, device, tested ? as : one->dtype,
+            CORE_TRY(make_tensor(self, device, tested ? as : one->dtype,
                                  (layout)(how >> 4 * k & 15), k, out));
     }
     for (uint32_t i = 0; i < self->count; i++) {
@@ -725,7 +727,8 @@ static bool same_operand(const sample_call *self, const prepared *on,
         int64_t strides[8];
         place to = {.of = one, .strides = strides};
 
-        arrange(one, (layout)(on->how >> 4 * k & 15), &to.at, strides);
+        arrange(one, (layout)(on->how >> 4 * k & 15), self->shift, &to.at,
+                strides);
         for (int64_t i = 0; written && i < one->numel; i++, next_place(&to))
             memcpy(on->bytes[k] + (size_t)to.at * size,
                    now + (size_t)to.at * size, size);

@@ -34,8 +34,10 @@ typedef struct sample_call {
     uint32_t count;
     int32_t first[SAMPLE_ARGUMENTS]; /* tensors: the first operand, or -1 */
     int32_t items[SAMPLE_ARGUMENTS]; /* -1: not a list */
-    bool no_values;                  /* the operands have sizes only */
-    bool twins;                      /* the first two operands are one tensor */
+    int64_t shift; /* further elements by which operands at an offset, and parts
+                      of tensors as results, begin later in their memory */
+    bool no_values;  /* the operands have sizes only */
+    bool twins;      /* the first two operands are one tensor */
     bool tied;       /* elements may be equal: their order is not defined */
     uint32_t absent; /* mask of operands that are NULL in a list */
     bool device[SAMPLE_ARGUMENTS];

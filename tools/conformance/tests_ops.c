@@ -20,6 +20,7 @@
 enum {
     FEW = 500,
     SPECIAL = 2053,
+    ROW_AT_ADDRESSES = 33,
     MOST_SMALL = 65, /* sizes up to one more than a vector loop's step */
     LARGEST_POWER = 65536,
     SMALLEST_POWER = 4096,
@@ -308,6 +309,55 @@ static bool run_layouts(suite *self, sample_call *call, const reference *wanted,
     return good;
 }
 
+/* ------------------------------------------------------------- addresses -- */
+
+/* Elements from the beginning of their memory; with those before a part of a
+ * tensor, multiples of 2, 4, 16, 64 and more. */
+static const int64_t shifts[] = {1, 2, 3, 7, 13, 31, 61, 255};
+
+static bool run_shifted(suite *self, const sample_call *call,
+                        const reference *wanted, sample_counts *all,
+                        outcome *out)
+{
+    arrangement how = ARRANGED_ROWS;
+    char text[80] = "";
+    bool good;
+
+    for (uint32_t k = 0; k < call->noperands; k++)
+        if (sample_call_allows(call, k, LAYOUT_OFFSET))
+            how |= ARRANGED(LAYOUT_OFFSET, k);
+    core_error_clear();
+    good = operators_check(self, call, wanted, how, out);
+    all->ran += good;
+    if (!good)
+        snprintf(text, sizeof text, "operands at an offset of %d elements: ",
+                 (int)call->shift + 1);
+    else if (!operators_check_out(self, call, wanted, 1, out))
+        snprintf(text, sizeof text,
+                 "into a tensor at an offset of %d elements: ",
+                 (int)call->shift + OPERATORS_GUARD);
+    good = !*text || was_refused(all, out);
+    if (!good && out->verdict == VERDICT_FAIL)
+        prepend_detail(out, text);
+    return good;
+}
+
+/* Places operands, then results, at other addresses. */
+static bool run_addresses(suite *self, sample_call *call,
+                          const reference *wanted, sample_counts *all,
+                          outcome *out)
+{
+    size_t count = self->quick ? 3 : sizeof shifts / sizeof *shifts;
+    bool good = true;
+
+    for (size_t i = 0; good && i < count; i++) {
+        call->shift = shifts[i];
+        good = run_shifted(self, call, wanted, all, out);
+    }
+    call->shift = 0;
+    return good;
+}
+
 /* --------------------------------------------------------------- samples -- */
 
 /* What is done with a sample. */
@@ -318,6 +368,7 @@ typedef enum extent {
     EXTENT_LARGE,   /* all results without gaps, and transposed with gaps */
     EXTENT_TWINS,   /* one tensor as the first two operands */
     EXTENT_COLUMNS, /* row-major */
+    EXTENT_PLACED,  /* operands and results at several addresses */
     EXTENT_VARIED,  /* row-major, into a window and transposed with gaps */
     EXTENT_SPECIAL, /* NaN, infinities and the like */
 } extent;
@@ -363,6 +414,8 @@ static bool run_extent(suite *self, sample_call *call, const reference *wanted,
                                RESULT_AGAIN | RESULT_TAIL,
                            all, out) &&
                run_arranged(self, call, wanted, ARRANGED_STRIDED, all, out);
+    case EXTENT_PLACED:
+        return run_addresses(self, call, wanted, all, out);
     case EXTENT_VARIED:
         return run_results(self, call, wanted, RESULT_NEW | RESULT_WINDOW, all,
                            out) &&
@@ -442,6 +495,24 @@ static bool run_sizes(suite *self, const sample *from, core_dtype dtype,
             good =
                 run_sample(self, &other.sample, dtype, EXTENT_SIZE, all, out);
     return good;
+}
+
+/* Runs a sample, with rows of 33 elements where that is possible, at several
+ * addresses. */
+static bool run_placed(suite *self, const sample *from, core_dtype dtype,
+                       sample_counts *all, outcome *out)
+{
+    uint32_t before = all->ran + all->refused;
+    int64_t first, last;
+    resized other;
+
+    if (!sample_sizes(from, &first, &last))
+        return true;
+    if (sample_resize(from, last, ROW_AT_ADDRESSES, &other) &&
+        !run_sample(self, &other.sample, dtype, EXTENT_PLACED, all, out))
+        return false;
+    return all->ran + all->refused > before ||
+           run_sample(self, from, dtype, EXTENT_PLACED, all, out);
 }
 
 /* Runs a sample with the largest power of two that is cheap: loops whose steps
@@ -694,6 +765,8 @@ static void run_operator(suite *self, outcome *out, const test *one)
             good = run_sample(self, at, dtype, EXTENT_ALL, &all, out);
     if (good)
         good = run_first(self, first->op, dtype, run_sizes, &all, out);
+    if (good)
+        good = run_first(self, first->op, dtype, run_placed, &all, out);
     if (good)
         good = run_first(self, first->op, dtype, run_all_special, &all, out);
     if (good)
