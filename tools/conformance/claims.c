@@ -107,6 +107,19 @@ bool claim_holds(const suite *self, const sample_call *call,
     return status != CORE_ERROR_NO_KERNEL;
 }
 
+bool claim_may_be_refused(const suite *self, const char *name)
+{
+    const core_kernel *kernel;
+    bool may = false;
+
+    for (uint32_t i = 0;
+         !may && core_kernel_at(self->type, i, &kernel) == CORE_OK; i++)
+        may = kernel->supports && kernel->demands & CORE_REQUIRE_NO_FALLBACK &&
+              kernel->name.size == strlen(name) &&
+              memcmp(kernel->name.data, name, kernel->name.size) == 0;
+    return may;
+}
+
 bool claimed_operators_next(const suite *self, claimed_operators *walk,
                             char *buffer, size_t size)
 {
