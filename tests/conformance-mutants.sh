@@ -146,6 +146,13 @@ all_pass() {
     done <"$work/chosen"
 }
 
+# The message says what is wrong.
+awk 'NF < 4 { print "no pattern of the message: " $0 }' "$work/rules" \
+    >"$work/out"
+good=yes
+[ -s "$work/out" ] && good=no
+report 'every rule says what the message must be' $good
+
 while read -r rule name verdict pattern; do
     if [ "$rule" = changes-affinity ] && [ "$(nproc)" = 1 ]; then
         number=$((number + 1))
