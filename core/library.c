@@ -24,9 +24,15 @@
 #include "capture/capture.h"
 #include "codegen/background_build.h"
 #include "comm/upcalls.h"
-#include "compile/compiled.h"
-#include "compile/lazy.h"
-#include "compile/segment.h"
+#include "compile/compiled/compiled.h"
+#include "compile/control_flow/region_trace.h"
+#include "compile/fusion/upcalls.h"
+#include "compile/prepare/replay.h"
+#include "compile/prepare/tune.h"
+#include "compile/program/upcalls.h"
+#include "compile/record/lazy.h"
+#include "compile/record/segment.h"
+#include "compile/run/upcalls.h"
 #include "interpose/interposers.h"
 #include "io/cache_folder.h"
 #include "loader/loader.h"
@@ -231,4 +237,19 @@ const core__entry core__dispatch_layers[CORE__FUNCTIONALITIES] = {
 
 const struct core__comm_upcalls core__comm_upcalls = {
     .load_engines = core__loader_load_deviceless,
+};
+
+/* ------------------------------------------------------------- compile -- */
+
+const struct core__program_upcalls core__program_upcalls = {
+    .prepared_calls_free = core__prepared_calls_free,
+    .replay_free = core__replay_free,
+};
+
+const struct core__fusion_upcalls core__fusion_upcalls = {
+    .measure = core__fusion_measure,
+};
+
+const struct core__run_upcalls core__run_upcalls = {
+    .region = core__region_run,
 };

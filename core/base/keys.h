@@ -31,7 +31,7 @@ enum {
     CORE__FUNCTIONALITY_BACKEND,
     CORE__FUNCTIONALITY_RECORD,        /* in the set of a thread that records a
                                         * program, and of its tensors, as */
-    CORE__FUNCTIONALITY_FUNCTIONALIZE, /* compile/trace.h */
+    CORE__FUNCTIONALITY_FUNCTIONALIZE, /* compile/record/trace.h */
     CORE__FUNCTIONALITY_MODE_BELOW_AUTOGRAD, /* in a thread's set while it has
                                               * such modes, as MODE_API
                                               * (dispatch/mode_stack.h) */

@@ -135,9 +135,9 @@ struct core__thread {
      * (dispatch/decomposition_cycle.c). */
     struct core__decomposing *decomposing;
     struct core__trace *trace; /* what records this thread's calls, or NULL
-                                * (compile/trace.h) */
+                                * (compile/record/trace.h) */
     /* The open lazy region, and the same while it records the calls of this
-     * thread, otherwise NULL (compile/lazy.h). */
+     * thread, otherwise NULL (compile/record/lazy.h). */
     struct core__lazy *lazy_open;
     struct core__lazy *lazy;
     uint64_t meta_draws; /* blocks of random numbers that calls on meta
@@ -182,7 +182,7 @@ struct core__thread {
     struct core__mode *pushed_modes[2];
     uint32_t mode_depth; /* number of nested calls of modes */
     /* Number of nested functions of compiled calls and recordings
-     * (compile/trace.h). */
+     * (compile/record/trace.h). */
     uint32_t function_depth;
     /* The open scopes (scope/scope.h), or NULL before the first one. */
     struct core__scopes *scopes;
@@ -275,7 +275,7 @@ static inline void core__thread_add32(uint32_t *counter, int32_t by)
 }
 
 /* For a call of this name that waits or accesses memory: cuts the thread's lazy
- * region.  UNSUPPORTED while the thread records a program (compile/trace.h). */
+ * region.  UNSUPPORTED while the thread records a program (compile/record/trace.h). */
 core_status core__thread_check_unrecorded(const char *name);
 
 /* Runs what the thread's lazy region has recorded, if it has one, before a call

@@ -7,7 +7,7 @@
  * before they have content: the core infers, converts and allocates, and
  * launches kernels.  While a thread has a log, its kernels are added to the log
  * instead of being launched.  They can then be launched as often as needed,
- * with other memory, without any of the other work (compile/prepare.h). */
+ * with other memory, without any of the other work (compile/prepare/prepared.h). */
 
 #ifndef CORE_DISPATCH_LAUNCH_LOG_H
 #define CORE_DISPATCH_LAUNCH_LOG_H

@@ -62,7 +62,7 @@ enum {
     CORE__TENSOR_BATCHED = 1u << 9, /* tensor/batched.h */
     CORE__TENSOR_TRACED = 1u << 10  /* stands for a value of a program that is
                                    * recorded: its storage has no memory
-                                   * (compile/trace.h) */
+                                   * (compile/record/trace.h) */
 };
 
 enum { CORE__TENSOR_INLINE_NDIM = 6 };
@@ -92,7 +92,7 @@ struct core_tensor {
     /* Only of a batched tensor: the tensor of all samples, with a reference;
      * the call of core_vmap that it belongs to, and which dimension of `held`
      * is that of the samples, or CORE__BATCH_NONE.  Of a tensor of a lazy
-     * region: the next one (compile/lazy.h). */
+     * region: the next one (compile/record/lazy.h). */
     core_tensor *held;
     uint64_t level : 56;
     uint64_t batch_dim : 8;

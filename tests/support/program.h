@@ -10,7 +10,7 @@
 
 #include "autograd.h"
 
-#include "compile/program.h"
+#include "compile/prepare/prepared.h"
 
 #include <libcore/compile.h>
 #include <libcore/device.h>

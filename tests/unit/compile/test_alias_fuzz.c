@@ -8,7 +8,7 @@
 #define SUITE_SECONDS 3000
 #include "support/compiled.h"
 
-#include "compile/simplify.h"
+#include "compile/passes/simplify.h"
 
 #include <libcore/compiled.h>
 #include <libcore/device.h>

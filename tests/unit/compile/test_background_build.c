@@ -9,8 +9,8 @@
 #include "support/training.h"
 
 #include "codegen/background_build.h"
-#include "compile/compiled.h"
-#include "compile/prepared.h"
+#include "compile/compiled/compiled.h"
+#include "compile/prepare/prepared.h"
 
 #include <pthread.h>
 #include <sys/wait.h>

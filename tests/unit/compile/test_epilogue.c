@@ -8,8 +8,8 @@
 #define SUITE_FORKS true /* settings are those of a process */
 #include "support/training.h"
 
-#include "compile/compiled.h"
-#include "compile/prepared.h"
+#include "compile/compiled/compiled.h"
+#include "compile/prepare/prepared.h"
 
 static core_compiled *compile(core_tensor_function function, world *w,
                               uint32_t codegen)

@@ -6,7 +6,7 @@
 
 #include "support/compiled.h"
 
-#include "compile/compiled.h"
+#include "compile/compiled/compiled.h"
 
 #include <libcore/autocast.h>
 #include <libcore/autograd.h>

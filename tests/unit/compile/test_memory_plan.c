@@ -5,7 +5,7 @@
 
 #include "support/suite.h"
 
-#include "compile/memory_plan.h"
+#include "compile/prepare/memory_plan.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 
 #include "support/autograd.h"
 
-#include "compile/min_cut.h"
+#include "compile/compiled/min_cut.h"
 
 enum { VERTICES = 7, EDGES = 16, SOURCE = 0, SINK = VERTICES - 1 };
 

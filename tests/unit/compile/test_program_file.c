@@ -8,7 +8,7 @@
 #include "support/temporary_files.h"
 
 #include "base/checksum.h"
-#include "compile/file_format.h"
+#include "compile/program/file_format.h"
 
 #include <libcore/control_flow.h>
 #include <libcore/device.h>

@@ -2,12 +2,12 @@
  * Copyright The libcore authors */
 
 /* Which steps of optimizers read their numbers from memory of the device in a
- * graph (compile/replay_numbers.h): those of which the graph would keep no number
+ * graph (compile/prepare/replay_numbers.h): those of which the graph would keep no number
  * that a run gives. */
 
 #include "support/compiled.h"
 
-#include "compile/replay_numbers.h"
+#include "compile/prepare/replay_numbers.h"
 #include "ops_ids.h"
 
 #include <libcore/optim.h>

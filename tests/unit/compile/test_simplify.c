@@ -5,7 +5,7 @@
 
 #include "support/program.h"
 
-#include "compile/simplify.h"
+#include "compile/passes/simplify.h"
 
 #include <libcore/device.h>
 

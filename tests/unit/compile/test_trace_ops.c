@@ -7,7 +7,7 @@
 
 #include "support/sample_calls.h"
 
-#include "compile/prepared.h"
+#include "compile/prepare/prepared.h"
 #include "dispatch/operator.h"
 
 #include <libcore/compile.h>
