@@ -602,6 +602,9 @@ names_others() {
         --plugin "$mutant" --level ops --list
 }
 [ ! -f "$mutant" ] || ok "the list names kernels without one" names_others
+ok "the list says what level training needs" ends 0 \
+    '^# level training needs, in f32: .*_log_softmax,.* sigmoid, .*; and for' \
+    --plugin "$sim" --level training --list
 ok "a run is resumed" resumes
 ok "an interrupted run is resumed" interrupted
 ok "a filtered run is not a conformance run" ends 0 \

@@ -309,6 +309,21 @@ static bool run_layouts(suite *self, sample_call *call, const reference *wanted,
     return good;
 }
 
+/* Each operand of many elements with equal rows: of one dtype with fractions and
+ * one without, since each costs a reference. */
+static bool run_many_repeated(suite *self, sample_call *call,
+                              sample_counts *all, outcome *out)
+{
+    bool good = true;
+
+    for (uint32_t k = 0; good && k < call->noperands; k++)
+        if ((call->dtype == CORE_F32 || call->dtype == CORE_I32) &&
+            call->operands[k].numel > FEW &&
+            sample_call_allows(call, k, LAYOUT_ONE_ROW))
+            good = run_repeated(self, call, k, LAYOUT_ONE_ROW, all, out);
+    return good;
+}
+
 /* ------------------------------------------------------------- addresses -- */
 
 /* Elements from the beginning of their memory; with those before a part of a
@@ -373,16 +388,20 @@ typedef enum extent {
     EXTENT_SPECIAL, /* NaN, infinities and the like */
 } extent;
 
-/* Tests whether the order of elements that may be equal decides the result. */
+/* Tests whether the order of elements that may be equal decides the result.  Of
+ * equal elements argmax and argmin take the first. */
 static bool depends_on_ties(sample_call *call, const reference *wanted)
 {
+    const char *op = core_op_name(call->op);
     bool few = !(call->dtype == CORE_F64 || call->dtype == CORE_F32 ||
                  call->dtype == CORE_I64 || call->dtype == CORE_I32);
 
     for (uint32_t k = 0; k < call->noperands; k++)
         call->tied |= few && call->operands[k].kind == 'u' &&
                       call->operands[k].numel > 64;
-    return call->tied && wanted->nresults > 0 && wanted->dtypes[0] == CORE_I64;
+    return call->tied && wanted->nresults > 0 &&
+           wanted->dtypes[0] == CORE_I64 && strcmp(op, "argmax") != 0 &&
+           strcmp(op, "argmin") != 0;
 }
 
 static bool is_too_large(const reference *wanted)
@@ -413,7 +432,8 @@ static bool run_extent(suite *self, sample_call *call, const reference *wanted,
                            RESULT_NEW | RESULT_WINDOW | RESULT_IN_PLACE |
                                RESULT_AGAIN | RESULT_TAIL,
                            all, out) &&
-               run_arranged(self, call, wanted, ARRANGED_STRIDED, all, out);
+               run_arranged(self, call, wanted, ARRANGED_STRIDED, all, out) &&
+               run_many_repeated(self, call, all, out);
     case EXTENT_PLACED:
         return run_addresses(self, call, wanted, all, out);
     case EXTENT_VARIED:
