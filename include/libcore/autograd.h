@@ -32,8 +32,9 @@ typedef struct core_hook core_hook;
 
 /* Computes outputs from inputs by operators.  inputs: borrowed.  *noutputs is
  * the capacity of outputs; the function stores owned tensors there and sets
- * *noutputs to their number.  If it fails, the core releases the tensors that
- * it has stored. */
+ * *noutputs to their number, which callers such as that of core_jacobian need
+ * not know before.  If it fails, the core releases the tensors that it has
+ * stored.  One type serves derivatives, core_vmap and core_compile. */
 typedef core_status (*core_tensor_function)(void *context,
                                             core_tensor *const *inputs,
                                             size_t ninputs,

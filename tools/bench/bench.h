@@ -161,6 +161,12 @@ void bench_compiled_small(const char *name, bench_compiled *b);
 /* The same in ms, for this number of threads. */
 void bench_compiled_large(const char *name, uint32_t threads,
                           bench_compiled *b);
+/* A compiled function of 8 inputs that has a graph break: only guards and lookup
+ * cost something. */
+void bench_guards_open(bench_compiled *b);
+/* A step of the smallest perceptron, which is not compiled yet: 8-16-4, batch 1,
+ * plain gradient descent. */
+void bench_step_open(bench_compiled *b);
 /* Releases the inputs. */
 void bench_compiled_release(bench_compiled *b);
 /* Each is a row of a bench_compiled. */

@@ -239,15 +239,35 @@ void bench_compiled_release(bench_compiled *b)
         core_tensor_release(b->inputs[i]);
 }
 
-static void guards(void)
+void bench_guards_open(bench_compiled *b)
 {
     int64_t sizes[] = {4, 4};
-    bench_compiled b = {
-        .function = returns_an_input, .ninputs = GUARDED, .noutputs = 1};
 
+    *b = (bench_compiled){
+        .function = returns_an_input, .ninputs = GUARDED, .noutputs = 1};
     for (int i = 0; i < GUARDED; i++)
-        b.inputs[i] = bench_full(sizes, 2, 1);
-    must(core_compile(b.function, NULL, NULL, &b.compiled));
+        b->inputs[i] = bench_full(sizes, 2, 1);
+    must(core_compile(b->function, NULL, NULL, &b->compiled));
+}
+
+void bench_step_open(bench_compiled *b)
+{
+    int64_t wide[] = {1, 8}, narrow[] = {1, 4};
+    int64_t first[] = {8, 16}, second[] = {16, 4};
+
+    *b = (bench_compiled){
+        .function = step, .ninputs = PERCEPTRON, .noutputs = 1};
+    b->inputs[0] = bench_full(wide, 2, 1);
+    b->inputs[1] = bench_full(narrow, 2, 1);
+    b->inputs[2] = bench_requires_grad(bench_full(first, 2, .01F));
+    b->inputs[3] = bench_requires_grad(bench_full(second, 2, .01F));
+}
+
+static void guards(void)
+{
+    bench_compiled b;
+
+    bench_guards_open(&b);
     bench_ns("compile.guards_8_inputs", bench_call_compiled, &b);
     core_compiled_release(b.compiled);
     bench_compiled_release(&b);
@@ -255,20 +275,14 @@ static void guards(void)
 
 static void smallest(void)
 {
-    int64_t sizes[] = {4, 4}, wide[] = {1, 8}, narrow[] = {1, 4};
-    int64_t first[] = {8, 16}, second[] = {16, 4};
+    int64_t sizes[] = {4, 4};
     bench_compiled b = {.function = bench_chain3, .ninputs = 1, .noutputs = 1};
     bool before;
 
     b.inputs[0] = bench_full(sizes, 2, 1);
     bench_compiled_small("compile.chain3", &b);
     bench_compiled_release(&b);
-    b = (bench_compiled){
-        .function = step, .ninputs = PERCEPTRON, .noutputs = 1};
-    b.inputs[0] = bench_full(wide, 2, 1);
-    b.inputs[1] = bench_full(narrow, 2, 1);
-    b.inputs[2] = bench_requires_grad(bench_full(first, 2, .01F));
-    b.inputs[3] = bench_requires_grad(bench_full(second, 2, .01F));
+    bench_step_open(&b);
     before = core_grad_mode_set(true);
     bench_compiled_small("compile.mlp_tiny_8-16-4_b1_step", &b);
     b.function = loss;

@@ -20,7 +20,7 @@ typedef struct fixture {
     core_tensor *matrix;
     core_tensor *x; /* requires grad */
     core_tensor *y; /* the end of a chain from x */
-    core_compiled *compiled;
+    bench_compiled chain, guards, step;
 } fixture;
 
 /* --------------------------------------------------------------- forward -- */
@@ -90,13 +90,19 @@ static inline void narrow(fixture *f)
     core_tensor_release(result);
 }
 
-/* Three operators, prepared. */
-static inline void compiled(fixture *f)
+static inline void chain(fixture *f)
 {
-    core_tensor *result;
+    bench_call_compiled(&f->chain);
+}
 
-    must(core_compiled_call(f->compiled, &f->a, 1, &result, 1));
-    core_tensor_release(result);
+static inline void guards(fixture *f)
+{
+    bench_call_compiled(&f->guards);
+}
+
+static inline void step(fixture *f)
+{
+    bench_call_compiled(&f->step);
 }
 
 /* -------------------------------------------------------------- backward -- */
@@ -157,7 +163,9 @@ enum {
     EMPTY1,
     TRANSPOSE,
     NARROW,
-    COMPILED,
+    CHAIN,
+    GUARDS,
+    STEP,
     NONE
 };
 
@@ -175,7 +183,9 @@ static const struct {
     {"tensor.empty1", EMPTY1, NULL},
     {"view.transpose", TRANSPOSE, NULL},
     {"view.narrow", NARROW, NULL},
-    {"compiled.chain3", COMPILED, NULL},
+    {"compiled.chain3", CHAIN, NULL},
+    {"compiled.guards_8_inputs", GUARDS, NULL},
+    {"compiled.mlp_tiny_step", STEP, NULL},
     {"bwd.mul_per_node", NONE, link_mul},
     {"bwd.add_per_node", NONE, link_add},
     {"bwd.mul+add_per_node", NONE, link_both},
@@ -224,8 +234,14 @@ __attribute__((noinline)) void core_bench_counted(fixture *f, int forward,
     case NARROW:
         repeat(f, narrow, count);
         break;
-    case COMPILED:
-        repeat(f, compiled, count);
+    case CHAIN:
+        repeat(f, chain, count);
+        break;
+    case GUARDS:
+        repeat(f, guards, count);
+        break;
+    case STEP:
+        repeat(f, step, count);
         break;
     default:
         must(core_backward(&f->y, 1, NULL, 0));
@@ -254,6 +270,24 @@ static void run_row(fixture *f, int row, long count)
     core_bench_counted(f, rows[row].forward, count);
 }
 
+static void open_compiled(fixture *f)
+{
+    f->chain = (bench_compiled){.function = bench_chain3,
+                                .inputs = {bench_ones1()},
+                                .ninputs = 1,
+                                .noutputs = 1};
+    must(core_compile(bench_chain3, NULL, NULL, &f->chain.compiled));
+    bench_guards_open(&f->guards);
+    bench_step_open(&f->step);
+    must(core_compile(f->step.function, NULL, NULL, &f->step.compiled));
+}
+
+static void close_compiled(bench_compiled *b)
+{
+    core_compiled_release(b->compiled);
+    bench_compiled_release(b);
+}
+
 bool bench_count(const char *name, long count)
 {
     fixture f = {.y = NULL};
@@ -268,11 +302,13 @@ bool bench_count(const char *name, long count)
     f.out = bench_ones1();
     f.matrix = bench_full((const int64_t[]){64, 64}, 2, 1);
     f.x = bench_requires_grad(bench_ones1());
-    must(core_compile(bench_chain3, NULL, NULL, &f.compiled));
+    open_compiled(&f);
     bench_operators_register(&f.operators);
     run_row(&f, row, count);
     bench_operators_release(&f.operators);
-    core_compiled_release(f.compiled);
+    close_compiled(&f.chain);
+    close_compiled(&f.guards);
+    close_compiled(&f.step);
     core_tensor_release(f.a);
     core_tensor_release(f.b);
     core_tensor_release(f.out);

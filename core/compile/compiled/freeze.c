@@ -159,6 +159,16 @@ static void select_nodes(freezing *f)
 
 /* ------------------------------------------------------------- computing -- */
 
+/* What runs need is not changed by the node that reads it last. */
+static void keep_content(freezing *f, bool kept)
+{
+    core_program *program = f->program;
+
+    for (uint32_t i = 0; i < program->nnodes; i++)
+        for (uint32_t k = 0; k < program->nodes[i].nvalues && f->early[i]; k++)
+            program->values[program->nodes[i].first + k].kept = kept;
+}
+
 static core_status compute(freezing *f)
 {
     core_program *program = f->program;
@@ -248,7 +258,9 @@ static core_status fold(freezing *f)
     select_nodes(f);
     self->excluded |= (uint32_t)(CORE__KEY_AUTOGRAD | CORE__KEY_AUTOCAST);
     self->no_grad = true;
+    keep_content(f, true);
     status = compute(f);
+    keep_content(f, false);
     if (status == CORE_OK)
         status = keep_values(f);
     self->no_grad = no_grad;

@@ -90,6 +90,30 @@ START_TEST(what_depends_on_frozen_tensors_alone_is_computed_once)
 }
 END_TEST
 
+/* x + s and 3 x, where s is computed once and then filled with 3. */
+COMPILED_FUNCTION(changes_a_sum)
+{
+    core_tensor *sum = NULL;
+    core_status status = core_sum_dim(w->hidden[0], (int64_t[]){0}, 1, false,
+                                      CORE_DTYPE_NONE, &sum);
+
+    if (status == CORE_OK)
+        status = core_add(x[0], sum, core_int(1), &out[0]);
+    if (status == CORE_OK)
+        status = core_fill_(sum, core_float(3));
+    if (status == CORE_OK)
+        status = core_mul(x[0], sum, &out[1]);
+    core_tensor_release(sum);
+    *noutputs = 2;
+    return status;
+}
+
+START_TEST(what_is_folded_keeps_its_content)
+{
+    core_compiled_release(compare_frozen(changes_a_sum));
+}
+END_TEST
+
 START_TEST(a_change_in_place_leads_to_another_recording)
 {
     world eager = made(), traced = made();
@@ -410,6 +434,7 @@ END_TEST
 
 SUITE_ON_CPU_AND_SIM(
     "compile/freeze", what_depends_on_frozen_tensors_alone_is_computed_once,
+    what_is_folded_keeps_its_content,
     a_change_in_place_leads_to_another_recording,
     an_operator_with_a_registered_function_is_not_computed_before,
     a_write_from_the_host_leads_to_another_recording,
