@@ -90,8 +90,7 @@ enum {
      * softmax, log-softmax and their gradients, layer norm, and sum, mean, amax
      * and amin that keep the dimension.  Such a kernel may add in another order
      * than the operator, so results may differ in the last bits.  On a device
-     * that computes blocks of rows, such as the CPU, only if `codegen` is
-     * ON. */
+     * whose memory is the host's, such as the CPU, only if `codegen` is ON. */
     CORE_COMPILE_REORDER_SUMS = 1u << 3,
     CORE_COMPILE_FLAGS = (1u << 4) - 1
 };

@@ -408,9 +408,10 @@ static const char *no_rows(const core__fusion *fusion,
     if (!program->reorders)
         return "sums of rows would be added in another order, which "
                "CORE_COMPILE_REORDER_SUMS allows";
-    if (!fusion->always && device->interfaces.codegen.row_block)
-        return "the device computes blocks of rows instead, with the bits of "
-               "operators";
+    if (!fusion->always &&
+        device->flags & (CORE_DEVICE_HOST_ACCESS | CORE_DEVICE_UNIFIED))
+        return "a kernel is not expected to be faster: the device's memory is "
+               "the host's";
     return accepts_rows(device)
                ? NULL
                : "the device accepts no loop program with reductions";

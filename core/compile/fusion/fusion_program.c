@@ -286,9 +286,9 @@ static core_status store(writing *w, const bool *is_read)
 
         if (!is_read[w->results[i]])
             continue;
-        operand = add_operand(w, w->results[i],
-                              CORE_LOOP_OPERAND_OUTPUT |
-                                  flags_of(w, w->results[i]));
+        operand =
+            add_operand(w, w->results[i],
+                        CORE_LOOP_OPERAND_OUTPUT | flags_of(w, w->results[i]));
         if (operand != CORE__LOOP_NO_VALUE)
             core__loop_write(&w->writer, CORE_LOOP_STORE, 0, operand,
                              w->written[i], 0);

@@ -167,9 +167,8 @@ static uint32_t softmax(const rows *r, uint32_t x, bool logarithm)
     uint32_t power = function(r, "exp", shifted);
     uint32_t sum = reduce(r, CORE_LOOP_REDUCE_SUM, power);
 
-    return logarithm
-               ? put(r, CORE_LOOP_SUB, shifted, function(r, "log", sum))
-               : put(r, CORE_LOOP_DIV, power, sum);
+    return logarithm ? put(r, CORE_LOOP_SUB, shifted, function(r, "log", sum))
+                     : put(r, CORE_LOOP_DIV, power, sum);
 }
 
 /* y (g - sum(g y)), or g - exp(y) sum(g). */
@@ -196,9 +195,8 @@ static uint32_t layer_norm(const rows *r, const uint32_t *in, double eps)
 {
     uint32_t x = put(r, CORE_LOOP_SUB, in[0], mean(r, in[0]));
     uint32_t variance = mean(r, put(r, CORE_LOOP_MUL, x, x));
-    uint32_t root =
-        put(r, CORE_LOOP_SQRT,
-            put(r, CORE_LOOP_ADD, variance, constant(r, eps)), 0);
+    uint32_t root = put(r, CORE_LOOP_SQRT,
+                        put(r, CORE_LOOP_ADD, variance, constant(r, eps)), 0);
 
     x = put(r, CORE_LOOP_DIV, x, root);
     if (in[1] != CORE__LOOP_NO_VALUE)

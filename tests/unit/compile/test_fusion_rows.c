@@ -268,13 +268,13 @@ END_TEST
 
 /* Why operators are not in a kernel. */
 static void expect_reason(core_tensor_function function, uint32_t flags,
-                          const char *reason)
+                          uint32_t codegen, const char *reason)
 {
     world w = world_of(2, ROWS, 8);
     core_compiled *compiled = compile_with(
         function, &w,
         (core_compile_options){.flags = CORE_COMPILE_FULLGRAPH | flags,
-                               .codegen = CORE_COMPILE_CODEGEN_ON});
+                               .codegen = codegen});
     core_tensor *out = NULL;
 
     call_world(function, &w, compiled, 1, &out);
@@ -293,19 +293,44 @@ COMPILED_FUNCTION(columns)
 
 COMPILED_FUNCTION(dropped)
 {
-    out[0] =
-        own(T(sum_dim, T(exp, x[0]), last, 1, false, CORE_DTYPE_NONE));
+    out[0] = own(T(sum_dim, T(exp, x[0]), last, 1, false, CORE_DTYPE_NONE));
     *noutputs = 1;
     return finish();
 }
 
 START_TEST(explain_says_why_a_reduction_is_not_in_a_kernel)
 {
-    expect_reason(masked_softmax, 0, "CORE_COMPILE_REORDER_SUMS");
-    expect_reason(columns, CORE_COMPILE_REORDER_SUMS,
+    const uint32_t on = CORE_COMPILE_CODEGEN_ON;
+
+    expect_reason(masked_softmax, 0, on, "CORE_COMPILE_REORDER_SUMS");
+    expect_reason(columns, CORE_COMPILE_REORDER_SUMS, on,
                   "it reduces other dimensions than the last");
-    expect_reason(dropped, CORE_COMPILE_REORDER_SUMS,
+    expect_reason(dropped, CORE_COMPILE_REORDER_SUMS, on,
                   "and does not keep it");
+}
+END_TEST
+
+/* Where memory is the host's, kernels of rows are made only if that is asked
+ * for. */
+START_TEST(rows_in_host_memory_are_left_alone)
+{
+    expect_reason(masked_softmax, CORE_COMPILE_REORDER_SUMS,
+                  CORE_COMPILE_CODEGEN_AUTO, "memory is the host's");
+}
+END_TEST
+
+START_TEST(rows_in_device_memory_are_fused_without_being_asked_for)
+{
+    world w = world_of(2, ROWS, LONG);
+    core_compiled *compiled = compile_with(
+        masked_softmax, &w,
+        (core_compile_options){.flags = CORE_COMPILE_REORDER_SUMS});
+    core_tensor *out = NULL;
+
+    call_world(masked_softmax, &w, compiled, 1, &out);
+    core_tensor_release(out);
+    EXPLAINS(compiled, "\"reductions\": 1");
+    core_compiled_release(compiled);
 }
 END_TEST
 
@@ -322,6 +347,9 @@ int main(void)
         gradients_agree,
         explain_says_why_a_reduction_is_not_in_a_kernel,
     };
+    const TTest *const cpu_tests[] = {rows_in_host_memory_are_left_alone};
+    const TTest *const sim_tests[] = {
+        rows_in_device_memory_are_fused_without_being_asked_for};
     const test_suite suites[] = {
         {.name = "compile/fusion_rows on cpu",
          .setup = on_cpu,
@@ -331,6 +359,14 @@ int main(void)
          .setup = on_sim,
          .teardown = drop_all,
          SUITE_TESTS(tests)},
+        {.name = "compile/fusion_rows, memory of the host",
+         .setup = on_cpu,
+         .teardown = drop_all,
+         SUITE_TESTS(cpu_tests)},
+        {.name = "compile/fusion_rows, memory of a device",
+         .setup = on_sim,
+         .teardown = drop_all,
+         SUITE_TESTS(sim_tests)},
     };
 
     return suite_run(suites, sizeof suites / sizeof *suites);
