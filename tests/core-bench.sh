@@ -36,7 +36,9 @@ micro() {
 
 autograd() {
     quick autograd && has ad.chain_bwd_per_node ad.single_node_backward_call \
-        'ad.chain_grad()_per_node' ad.chain_fwd_per_op
+        'ad.chain_grad()_per_node' ad.chain_fwd_per_op \
+        ad.jacobian_16 ad.jacobian_16_by_rows \
+        ad.hessian_256 ad.hessian_256_by_rows
 }
 
 train() {
@@ -112,6 +114,7 @@ elem() {
 compile() {
     quick compile && has compile.guards_8_inputs compile.chain3.eager \
         compile.mlp_tiny_8-16-4_b1_step.compile_ms \
+        compile.mlp_tiny_8-16-4_b1_step.cached_ms \
         compile.chain13_16M.compiled/t1 compile.chain13_16K.compiled/t1 \
         compile.loop_chain13_item_16K.eager/t1 \
         compile.loop_chain13_item_16K.lazy/t1 \
@@ -120,7 +123,8 @@ compile() {
         compile.cnn_step_b32.compile_ms/t1 \
         compile.mlp_step_784-512-256-10_b128.compiled/t1 \
         compile.adam_step_784-512-256-10.compiled/t1 \
-        compile.xfmr_block_fwd+bwd_B8T128C256H8.trace_ms/t1 &&
+        compile.xfmr_block_fwd+bwd_B8T128C256H8.trace_ms/t1 \
+        compile.xfmr_block_fwd+bwd_B8T128C256H8.cached_ms/t1 &&
         awk '$1 == "compile.xfmr_block_step_peak.eager" { all = $2 }
             $1 == "compile.xfmr_block_step_peak.compiled" { few = $2 }
             END { exit !(few > 0 && few <= 0.8 * all) }' "$work/out"

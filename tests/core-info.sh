@@ -67,7 +67,7 @@ full() {
 }
 
 json_is_correct() {
-    "$info" --json | "$python" -c '
+    LIBCORE_COMPILE_CHECK=7 "$info" --json | "$python" -c '
 import json, sys
 info = json.load(sys.stdin)
 cpu = [p for p in info["plugins"] if p["name"] == "cpu"][0]
@@ -80,11 +80,22 @@ assert backend["devices"][0]["memory_kinds"] == ["unified", "host-visible"]
 assert len(info["settings"]) >= 10
 assert info["compile"]["compiled_calls"] == 1001, info["compile"]
 assert info["compile"]["lazy_found"] == 999, info["compile"]
+assert info["compile"]["fused_kernels"] == 0, info["compile"]
+assert info["compile"]["settings"]["LIBCORE_COMPILE_CODEGEN"] == "auto"
+assert info["compile"]["settings"]["LIBCORE_COMPILE_CHECK"] == "7"
 types = {s["name"]: s["type"] for s in info["settings"]}
 assert types["LIBCORE_THREADS"] == "integer", types
 assert types["LIBCORE_BLOCKING"] == "switch", types
 assert info["default_device"] == "cpu"
 '
+}
+
+compiled_in_detail() {
+    LIBCORE_COMPILE_CHECK=50 "$info" --compile >"$work/out" || return
+    cat "$work/out"
+    grep '^  LIBCORE_COMPILE_CHECK=50 (environment)$' "$work/out" &&
+        grep '^  LIBCORE_LOOP_ITERATIONS=1000000 (default)$' "$work/out" &&
+        grep '^    traces 21, .* checks 20, ' "$work/out"
 }
 
 fixtures_as_json() {
@@ -171,7 +182,7 @@ not_sealed() {
         ends 2 'seal needs at least one file' --seal
 }
 
-echo 1..36
+echo 1..37
 ok 'the cpu plugin is loaded' shows '^ +cpu +loaded +0\.' --plugins
 ok 'the cpu device has memory' shows '^ +cpu +[0-9.]+ [KMGT]iB' --devices
 ok 'plugins and devices are shown without flags' shows '^ +cpu +loaded'
@@ -198,6 +209,7 @@ ok 'no launcher is shown' shows '^ +launcher +none' --comm
 ok 'engines are in the JSON' shows '"engines": \[' --comm --json
 ok 'a compiled function is tried' \
     shows '^ +counters: 1001 calls, 1001 of them compiled, 1 recording in' --compile
+ok 'settings and counters of compiled functions are shown' compiled_in_detail
 ok 'a lazy region is tried' \
     shows 'counters: 1000 cuts, 1 segment compiled, 999 found again' --compile
 ok 'an invalid value is reported' wrong_setting 'Not accepted: .*"many".* 1 to 1024'

@@ -13,6 +13,8 @@ golden=$LIBCORE_SOURCE/tests/golden
 
 # shellcheck source=tests/support/tap.sh
 . "$LIBCORE_SOURCE/tests/support/tap.sh"
+# shellcheck source=tests/support/train.sh
+. "$LIBCORE_SOURCE/tests/support/train.sh"
 
 skip() { # name, reason
     number=$((number + 1))
@@ -162,6 +164,29 @@ done
 fakes=$LIBCORE_BUILD/tests/fixtures/gpu/.libs
 settings=
 level_reached=
+[ -n "$slow" ] || data_set idx_images "$work/data" 12 1
+# steps ARGUMENT…: a few, on $vendor with its fake driver.
+steps() {
+    # shellcheck disable=SC2086 # word splitting is intended
+    env LD_LIBRARY_PATH="$work/$vendor" $settings "$train" --json --model mlp \
+        --data "$work/data" --batch 4 --steps 3 --device "$vendor" "$@" \
+        >"$work/out" || return
+    last=$(tail -n 1 "$work/out")
+    echo "$last"
+}
+# The host code, which makes graphs, differs between vendors; programs do not.
+compiled_steps_lead_to_the_same_weights() {
+    modes=reduce-overhead
+    [ "$vendor" != cuda ] || modes='default reduce-overhead'
+    steps || return
+    weights=$(of weights)
+    for mode in $modes; do
+        steps "--compile=$mode" || return
+        same "$weights" "$(of weights)" && same "$(of compiled_steps)" 3 ||
+            return
+    done
+    [ "$(of graph_launches)" -ge 1 ]
+}
 with_fakes() { # name, folder, libraries...; with $settings
     vendor=$1
     file=$LIBCORE_BUILD/$2/.libs/core_$1.so
@@ -196,6 +221,8 @@ with_fakes() { # name, folder, libraries...; with $settings
             says 'level reached: core' env LD_LIBRARY_PATH="$work/$vendor" \
             $settings "$LIBCORE_BUILD/core-conformance" --level core \
             --timeout 600 --plugin "$file"
+        [ -n "$slow" ] || ok "compiled_steps_lead_to_the_same_weights_on_$vendor" \
+            compiled_steps_lead_to_the_same_weights
         level_reached=$vendor
     fi
     rm -r "${work:?}/$vendor"

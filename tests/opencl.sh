@@ -651,6 +651,19 @@ data_set idx_bands "$work/bands" 160 32
 seq 1000 1400 >"$work/text"
 ok 'an MLP learns' learns 0.5 --data "$work/bands" --batch 32 \
     --steps 15
+few_steps() {
+    run --device opencl --model mlp --data "$work/bands" --batch 32 --steps 3 \
+        "$@"
+}
+compiled_steps_lead_to_the_same_weights() {
+    few_steps || return
+    weights=$(of weights)
+    few_steps --compile || return
+    echo "$last"
+    same "$weights" "$(of weights)" && same "$(of compiled_steps)" 3
+}
+ok 'compiled steps lead to the same weights' \
+    compiled_steps_lead_to_the_same_weights
 # There are no FP8 kernels: libcore emulates them with other operators.
 ok 'an MLP learns in fp8' learns 0.5 --amp fp8 --data "$work/bands" \
     --batch 32 --steps 15

@@ -70,6 +70,15 @@ as_graphs() {
     [ "$(of graph_launches)" -ge $(($(of steps) / 2)) ]
 }
 
+# Only what the device may choose is measured.
+measured() (
+    LIBCORE_COMPILE_CODEGEN=auto
+    LIBCORE_CACHE=$work/cache
+    export LIBCORE_CACHE
+    alike cnn --steps 2 || return
+    ls "$work"/cache/kernels/*.choice.kernel
+)
+
 # Each step is recorded again, and the programs are compared.
 recorded_alike() { # MODEL
     "$1" --epochs 1 || return
@@ -127,6 +136,9 @@ ok "a transformer with Adam, too" as_graphs gpt --steps 6
 compile=--compile
 ok "a model that is split trains to the same weights" alike mlp --epochs 1 \
     --devices sim,cpu
+compile=--compile=max-autotune
+ok "what is measured leads to the same weights" measured
+compile=--compile
 ok "training is resumed bit for bit" goes_on gpt
 ok "what cannot be compiled is refused at the start" refused
 ok "compiled steps are profiled" profiled

@@ -187,7 +187,7 @@ void core_compiled_release(core_compiled *compiled);
  * recorded, the function is called without compilation, and so becomes a part
  * of that program.
  *
- * UNSUPPORTED at a graph break, with operator and reason, if
+ * UNSUPPORTED at a graph break, with operator, reason and place, if
  * CORE_COMPILE_FULLGRAPH was given.  REFUSED beyond the limit, if
  * CORE_COMPILE_LIMIT_ERROR was given.  INTERNAL if LIBCORE_COMPILE_CHECK finds
  * that the function does something else now. */
@@ -196,8 +196,9 @@ core_status core_compiled_call(core_compiled *compiled,
                                core_tensor **outputs, size_t noutputs);
 
 /* Returns a JSON text that describes the options, the programs with their
- * facts, why each was recorded, graph breaks with operator, reason and count,
- * and the counters.  The caller frees it with core_text_free. */
+ * facts, why each was recorded, graph breaks with operator, reason, place in the
+ * function (docs/compile.md) and count, and the counters.  The caller frees it
+ * with core_text_free. */
 core_status core_compiled_explain(core_compiled *compiled, char **out_json);
 
 /* Counts of all compiled functions of the process since its start. */
@@ -244,6 +245,10 @@ typedef struct core_compile_cache {
     uint64_t refused; /* files that were not used: damaged, not a kernel, or
                        * writable by other users */
     uint64_t failed;  /* files that could not be written */
+    /* What CORE_COMPILE_MAX_AUTOTUNE has measured, which is kept in files of
+     * the same folder: */
+    uint64_t choices_loaded; /* read from files */
+    uint64_t choices_stored; /* written to files */
 } core_compile_cache;
 
 /* Fills in the struct.  path: receives the path of the folder, truncated to

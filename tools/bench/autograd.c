@@ -268,4 +268,5 @@ void bench_autograd(void)
     core_tensor_release(f.x);
     core_tensor_release(f.one);
     core_tensor_release(f.half);
+    bench_jacobians();
 }

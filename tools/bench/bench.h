@@ -148,8 +148,15 @@ typedef struct bench_compiled {
     void (*after)(struct bench_compiled *b, core_tensor *out);
 } bench_compiled;
 
+/* relu(x * x + x) */
+core_status bench_chain3(void *context, core_tensor *const *inputs,
+                         size_t ninputs, core_tensor **outputs,
+                         size_t *noutputs);
 /* Prints NAME.eager and NAME.compiled in ns, NAME.compile_ms: how long a first
- * call takes, and NAME.trace_ms: how long recording and passes take of it. */
+ * call takes, NAME.trace_ms: how long recording and passes take of it, and
+ * NAME.cached_ms: how long core_compile and the first call take in a process
+ * that has no kernel in memory, with CORE_COMPILE_MAX_AUTOTUNE, whose choices an
+ * earlier process left on disk. */
 void bench_compiled_small(const char *name, bench_compiled *b);
 /* The same in ms, for this number of threads. */
 void bench_compiled_large(const char *name, uint32_t threads,
@@ -163,6 +170,10 @@ void bench_call_compiled(void *compiled);
 void bench_compiled_models(void);
 /* Element-wise operators among others. */
 void bench_compiled_fused(uint32_t threads);
+
+/* A folder that is LIBCORE_CACHE until it is closed, when it is removed. */
+void bench_cache_open(void);
+void bench_cache_close(void);
 
 /* ------------------------------------------------------------- tensors -- */
 
@@ -194,6 +205,7 @@ void bench_micro(void);
 void bench_dispatch(void); /* a part of micro */
 void bench_tensors(void);  /* another part */
 void bench_autograd(void);
+void bench_jacobians(void); /* a part of autograd */
 void bench_train(void);
 void bench_recurrent(uint32_t threads); /* a part of train */
 void bench_amp(void);

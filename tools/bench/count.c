@@ -20,6 +20,7 @@ typedef struct fixture {
     core_tensor *matrix;
     core_tensor *x; /* requires grad */
     core_tensor *y; /* the end of a chain from x */
+    core_compiled *compiled;
 } fixture;
 
 /* --------------------------------------------------------------- forward -- */
@@ -89,6 +90,15 @@ static inline void narrow(fixture *f)
     core_tensor_release(result);
 }
 
+/* Three operators, prepared. */
+static inline void compiled(fixture *f)
+{
+    core_tensor *result;
+
+    must(core_compiled_call(f->compiled, &f->a, 1, &result, 1));
+    core_tensor_release(result);
+}
+
 /* -------------------------------------------------------------- backward -- */
 
 static void extend(fixture *f, core_tensor *longer)
@@ -147,6 +157,7 @@ enum {
     EMPTY1,
     TRANSPOSE,
     NARROW,
+    COMPILED,
     NONE
 };
 
@@ -164,6 +175,7 @@ static const struct {
     {"tensor.empty1", EMPTY1, NULL},
     {"view.transpose", TRANSPOSE, NULL},
     {"view.narrow", NARROW, NULL},
+    {"compiled.chain3", COMPILED, NULL},
     {"bwd.mul_per_node", NONE, link_mul},
     {"bwd.add_per_node", NONE, link_add},
     {"bwd.mul+add_per_node", NONE, link_both},
@@ -212,6 +224,9 @@ __attribute__((noinline)) void core_bench_counted(fixture *f, int forward,
     case NARROW:
         repeat(f, narrow, count);
         break;
+    case COMPILED:
+        repeat(f, compiled, count);
+        break;
     default:
         must(core_backward(&f->y, 1, NULL, 0));
         break;
@@ -253,9 +268,11 @@ bool bench_count(const char *name, long count)
     f.out = bench_ones1();
     f.matrix = bench_full((const int64_t[]){64, 64}, 2, 1);
     f.x = bench_requires_grad(bench_ones1());
+    must(core_compile(bench_chain3, NULL, NULL, &f.compiled));
     bench_operators_register(&f.operators);
     run_row(&f, row, count);
     bench_operators_release(&f.operators);
+    core_compiled_release(f.compiled);
     core_tensor_release(f.a);
     core_tensor_release(f.b);
     core_tensor_release(f.out);

@@ -10,6 +10,7 @@
 #include <libcore/settings.h>
 
 #include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -126,14 +127,99 @@ static trial run_trial(void)
     return t;
 }
 
-static const char *check_setting(void)
-{
-    const char *value;
+/* -------------------------------------------------------------- settings -- */
 
-    return core_setting_get("LIBCORE_COMPILE_CHECK", &value) == CORE_OK && value
-               ? value
-               : "0";
+/* The next setting that compiled functions use, from *index on. */
+static bool next_setting(uint32_t *index, core_setting_information *out_setting)
+{
+    out_setting->struct_size = sizeof *out_setting;
+    while (core_setting_describe((*index)++, out_setting) == CORE_OK)
+        if (strcmp(out_setting->used_by, "compile") == 0 ||
+            strcmp(out_setting->name, "LIBCORE_CACHE") == 0)
+            return true;
+    return false;
 }
+
+static const char *value_of(const core_setting_information *setting)
+{
+    return setting->value ? setting->value : setting->default_text;
+}
+
+static void print_compile_settings(void)
+{
+    static const char *const sources[] = {"default", "environment", "program"};
+    core_setting_information setting;
+
+    printf("  at most %d programs per function, unless its options say "
+           "otherwise\n",
+           CORE_COMPILE_LIMIT);
+    for (uint32_t i = 0; next_setting(&i, &setting);)
+        printf("  %s=%s (%s%s)\n", setting.name,
+               printable_text(value_of(&setting)), sources[setting.source],
+               setting.status == CORE_OK ? "" : ", not accepted");
+}
+
+static void write_compile_settings(core__json *json)
+{
+    core_setting_information setting;
+
+    core__json_unsigned(json, "limit", CORE_COMPILE_LIMIT);
+    core__json_object(json, "settings");
+    for (uint32_t i = 0; next_setting(&i, &setting);)
+        core__json_text(json, setting.name, value_of(&setting));
+    core__json_end(json);
+}
+
+/* -------------------------------------------------------------- counters -- */
+
+#define COUNTER(field)                               \
+    {                                                \
+#field, offsetof(core_compile_counts, field) \
+    }
+
+static const struct {
+    const char *name;
+    size_t offset;
+} counters[] = {
+    COUNTER(calls),          COUNTER(compiled_calls),  COUNTER(eager_calls),
+    COUNTER(break_calls),    COUNTER(limit_calls),     COUNTER(inlined_calls),
+    COUNTER(traces),         COUNTER(trace_ns),        COUNTER(programs),
+    COUNTER(invalidated),    COUNTER(checks),          COUNTER(resized),
+    COUNTER(fused_kernels),  COUNTER(refused_kernels), COUNTER(captures),
+    COUNTER(graph_launches), COUNTER(graph_busy),
+};
+enum { COUNTERS = sizeof counters / sizeof *counters };
+
+static unsigned long long counter(const core_compile_counts *counts, size_t i)
+{
+    uint64_t value;
+
+    memcpy(&value, (const char *)counts + counters[i].offset, sizeof value);
+    return value;
+}
+
+static void print_counters(const core_compile_counts *counts)
+{
+    printf("  counters: %llu calls, %llu of them compiled, %llu recording%s in "
+           "%.1f us, %llu programs, %llu graph breaks\n  all counters:",
+           (unsigned long long)counts->calls,
+           (unsigned long long)counts->compiled_calls,
+           (unsigned long long)counts->traces, counts->traces == 1 ? "" : "s",
+           (double)counts->trace_ns / 1e3, (unsigned long long)counts->programs,
+           (unsigned long long)counts->break_calls);
+    for (size_t i = 0; i < COUNTERS; i++)
+        printf("%s%s %llu", i % 6 ? ", " : "\n    ", counters[i].name,
+               counter(counts, i));
+    printf("\n");
+}
+
+static void write_counters(const core_compile_counts *counts, core__json *json)
+{
+    for (size_t i = 0; i < COUNTERS; i++)
+        core__json_unsigned(json, counters[i].name, counter(counts, i));
+}
+
+/* ----------------------------------------------------------------- cache -- */
 
 static void print_cache(void)
 {
@@ -145,12 +231,16 @@ static void print_cache(void)
                printable_text(core_error_message()));
         return;
     }
-    printf("  kernels on disk: %s, %llu files, %.1f of %.0f MiB; %llu hits, "
-           "%llu stored, %llu refused, %llu not written\n",
-           printable_text(path), (unsigned long long)cache.files,
-           (double)cache.bytes / (1 << 20), (double)cache.limit / (1 << 20),
-           (unsigned long long)cache.loaded, (unsigned long long)cache.stored,
-           (unsigned long long)cache.refused, (unsigned long long)cache.failed);
+    printf(
+        "  kernels on disk: %s, %llu files, %.1f of %.0f MiB; %llu hits, "
+        "%llu stored, %llu refused, %llu not written; measured choices: %llu "
+        "hits, %llu stored\n",
+        printable_text(path), (unsigned long long)cache.files,
+        (double)cache.bytes / (1 << 20), (double)cache.limit / (1 << 20),
+        (unsigned long long)cache.loaded, (unsigned long long)cache.stored,
+        (unsigned long long)cache.refused, (unsigned long long)cache.failed,
+        (unsigned long long)cache.choices_loaded,
+        (unsigned long long)cache.choices_stored);
 }
 
 static void write_cache(core__json *json)
@@ -170,17 +260,20 @@ static void write_cache(core__json *json)
         core__json_unsigned(json, "stored", cache.stored);
         core__json_unsigned(json, "refused", cache.refused);
         core__json_unsigned(json, "failed", cache.failed);
+        core__json_unsigned(json, "choices_loaded", cache.choices_loaded);
+        core__json_unsigned(json, "choices_stored", cache.choices_stored);
     }
     core__json_end(json);
 }
+
+/* ----------------------------------------------------------------- output -- */
 
 void print_compiled(void)
 {
     trial t = run_trial();
 
-    printf("compiled functions\n"
-           "  LIBCORE_COMPILE_CHECK=%s, at most %d programs per function\n",
-           printable_text(check_setting()), CORE_COMPILE_LIMIT);
+    printf("compiled functions\n");
+    print_compile_settings();
     if (t.status != CORE_OK) {
         printf("  the trial failed: %s\n",
                printable_text(core_error_message()));
@@ -189,14 +282,7 @@ void print_compiled(void)
     printf("  a trial of 3 operators on \"%s\": first call %.1f us, then %.2f "
            "us a call; the function itself %.2f us\n",
            core_device_name(t.device), t.first_us, t.call_us, t.function_us);
-    printf("  counters: %llu calls, %llu of them compiled, %llu recording%s in "
-           "%.1f us, %llu programs, %llu graph breaks\n",
-           (unsigned long long)t.counts.calls,
-           (unsigned long long)t.counts.compiled_calls,
-           (unsigned long long)t.counts.traces, t.counts.traces == 1 ? "" : "s",
-           (double)t.counts.trace_ns / 1e3,
-           (unsigned long long)t.counts.programs,
-           (unsigned long long)t.counts.break_calls);
+    print_counters(&t.counts);
     printf("  in a lazy region: %.2f us a call; counters: %llu cuts, %llu "
            "segment%s compiled, %llu found again, %llu failed\n",
            t.lazy_us, (unsigned long long)t.lazy.cuts,
@@ -210,8 +296,7 @@ void write_compiled(core__json *json)
     trial t = run_trial();
 
     core__json_object(json, "compile");
-    core__json_text(json, "check", check_setting());
-    core__json_unsigned(json, "limit", CORE_COMPILE_LIMIT);
+    write_compile_settings(json);
     if (t.status != CORE_OK) {
         core__json_text(json, "error", core_error_message());
     } else {
@@ -219,11 +304,7 @@ void write_compiled(core__json *json)
         core__json_number(json, "first_call_us", t.first_us);
         core__json_number(json, "call_us", t.call_us);
         core__json_number(json, "function_us", t.function_us);
-        core__json_unsigned(json, "calls", t.counts.calls);
-        core__json_unsigned(json, "compiled_calls", t.counts.compiled_calls);
-        core__json_unsigned(json, "traces", t.counts.traces);
-        core__json_unsigned(json, "programs", t.counts.programs);
-        core__json_unsigned(json, "break_calls", t.counts.break_calls);
+        write_counters(&t.counts, json);
         core__json_number(json, "lazy_call_us", t.lazy_us);
         core__json_unsigned(json, "lazy_cuts", t.lazy.cuts);
         core__json_unsigned(json, "lazy_compiled", t.lazy.compiled);

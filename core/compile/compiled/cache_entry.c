@@ -247,6 +247,7 @@ void core__entry_release(core__compiled_entry *entry)
     core__training_free(entry->training);
     core__free(entry->operator_name);
     core__free(entry->reason);
+    core__free(entry->place);
     core__free(entry->why);
     core__reclaim(&entry->link, entry);
 }

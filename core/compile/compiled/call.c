@@ -59,16 +59,6 @@ static core_status call_eagerly(core_compiled *compiled,
 
 /* ------------------------------------------------------------- entries -- */
 
-core_status __attribute__((cold))
-core__call_break_error(const core__compiled_entry *entry)
-{
-    return core__error(CORE_ERROR_UNSUPPORTED,
-                       "core_compiled_call: CORE_COMPILE_FULLGRAPH was given, "
-                       "but the function cannot be recorded: %s%s%s",
-                       entry->operator_name ? entry->operator_name : "",
-                       entry->operator_name ? ": " : "", entry->reason);
-}
-
 core_status core__call_function(const core__call *c)
 {
     return call_eagerly(c->compiled, c->inputs, c->ninputs, c->outputs,
@@ -82,7 +72,7 @@ core_status core__call_run_entry(const core__call *c,
 
     core__compiled_count(&entry->calls, 1);
     if (!entry->program)
-        return full ? core__call_break_error(entry) : core__call_function(c);
+        return full ? core__break_error(entry) : core__call_function(c);
     if (entry->training) {
         if (!full && atomic_load(&entry->training->second_derivative)) {
             core__compiled_count(&entry->training->eager_calls, 1);
@@ -101,15 +91,6 @@ core_status core__call_failed(const core__call *c, core_status status)
 {
     core__compiled_count(&c->compiled->failed_calls, 1);
     return status;
-}
-
-void __attribute__((cold))
-core__call_log_break(const char *operator_name, const char *reason)
-{
-    core__log(CORE_LOG_WARNING, "compile",
-              "a function cannot be compiled and is called as it is: %s%s%s",
-              operator_name ? operator_name : "", operator_name ? ": " : "",
-              reason);
 }
 
 /* ---------------------------------------------------------------- check -- */
@@ -137,12 +118,13 @@ static core_status compare_again(const core__call *c,
     core_program *program;
     core__training *training;
     char difference[160];
+    core__break_place place;
     core_status status;
     uint64_t ns;
 
     core__compiled_count(&c->compiled->checks, 1);
     status = core__call_trace(c->compiled, c->inputs, c->ninputs, c->noutputs,
-                              &program, &training, &ns);
+                              &program, &training, &ns, &place);
     if (status != CORE_OK) {
         core__error_prefix("core_compiled_call: LIBCORE_COMPILE_CHECK: the "
                            "function cannot be recorded any more");
@@ -234,7 +216,7 @@ static core_status refused(const core__call *c, const char *reason,
 
     if (!(c->compiled->options.flags & CORE_COMPILE_FULLGRAPH)) {
         if (is_first)
-            core__call_log_break(NULL, reason);
+            core__break_log(NULL, reason, NULL);
         return core__call_function(c);
     }
     if (input == UINT32_MAX)

@@ -7,6 +7,7 @@
 #define CORE_COMPILE_CALL_H
 
 #include "compile/compiled/compiled_node.h"
+#include "compile/compiled/graph_break.h"
 
 static inline void core__compiled_count(_Atomic uint64_t *counter, uint64_t by)
 {
@@ -55,8 +56,6 @@ bool core__entries_replaceable(core_compiled *compiled);
 
 /* call.c */
 
-/* The error of a graph break under CORE_COMPILE_FULLGRAPH. */
-core_status core__call_break_error(const core__compiled_entry *entry);
 /* Calls the function itself. */
 core_status core__call_function(const core__call *c);
 /* Runs the program of an entry whose guards hold, or calls the function. */
@@ -64,8 +63,6 @@ core_status core__call_run_entry(const core__call *c,
                                  core__compiled_entry *entry);
 /* A call that neither ran a program nor the function to its end. */
 core_status core__call_failed(const core__call *c, core_status status);
-/* Warns of a graph break; the name may be NULL. */
-void core__call_log_break(const char *operator_name, const char *reason);
 
 /* call_record.c */
 
@@ -75,7 +72,8 @@ core_status core__call_record(core__call *c);
 core_status core__call_trace(core_compiled *compiled,
                              core_tensor *const *inputs, size_t ninputs,
                              size_t noutputs, core_program **out_program,
-                             core__training **out_training, uint64_t *out_ns);
+                             core__training **out_training, uint64_t *out_ns,
+                             core__break_place *out_place);
 
 /* call_sizes.c */
 

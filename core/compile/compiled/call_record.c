@@ -20,22 +20,6 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Takes operator and reason from a message such as "nonzero: reason". */
-static core_status describe_break(core__compiled_entry *entry,
-                                  const char *message)
-{
-    size_t name = strcspn(message, ": ");
-
-    if (strncmp(message + name, ": ", 2) == 0) {
-        entry->operator_name = core__strndup(message, name);
-        if (!entry->operator_name)
-            return core__error_memory(name + 1);
-        message += name + 2;
-    }
-    entry->reason = core__strdup(message);
-    return entry->reason ? CORE_OK : core__error_memory(strlen(message) + 1);
-}
-
 /* The newest entry; NULL: none.  Valid until the thread leaves. */
 static const core__compiled_entry *newest_entry(const core_compiled *compiled)
 {
@@ -78,11 +62,13 @@ static core_status describe_cause(const core_compiled *compiled,
 core_status core__call_trace(core_compiled *compiled,
                              core_tensor *const *inputs, size_t ninputs,
                              size_t noutputs, core_program **out_program,
-                             core__training **out_training, uint64_t *out_ns)
+                             core__training **out_training, uint64_t *out_ns,
+                             core__break_place *out_place)
 {
     uint64_t begin = now_ns();
-    core_status status = core__compiled_trace(
-        compiled, inputs, ninputs, noutputs, out_program, out_training);
+    core_status status =
+        core__compiled_trace(compiled, inputs, ninputs, noutputs, out_program,
+                             out_training, out_place);
 
     *out_ns = now_ns() - begin;
     core__compiled_count(&compiled->traces, 1);
@@ -93,6 +79,7 @@ core_status core__call_trace(core_compiled *compiled,
 static core_status make_entry(const core__call *c, core_program *program,
                               core__training *training, uint64_t ns,
                               const char *message,
+                              const core__break_place *place,
                               core__compiled_entry **out_entry)
 {
     core_status status = core__entry_new(&c->guard, program, training,
@@ -107,7 +94,7 @@ static core_status make_entry(const core__call *c, core_program *program,
         !program && strstr(message, CORE__HOOKS_REFUSED) != NULL;
     status = describe_cause(c->compiled, *out_entry, c->changed);
     if (status == CORE_OK && !program)
-        status = describe_break(*out_entry, message);
+        status = core__break_describe(message, place, *out_entry);
     if (status != CORE_OK) {
         core__entry_release(*out_entry);
         *out_entry = NULL;
@@ -117,7 +104,8 @@ static core_status make_entry(const core__call *c, core_program *program,
 
 /* A recording that failed is a graph break if the function itself succeeds;
  * else the error is the function's. */
-static core_status after_failure(core__call *c, uint64_t ns)
+static core_status after_failure(core__call *c, uint64_t ns,
+                                 const core__break_place *place)
 {
     bool full = c->compiled->options.flags & CORE_COMPILE_FULLGRAPH;
     core_status failure = core_error_code();
@@ -137,14 +125,14 @@ static core_status after_failure(core__call *c, uint64_t ns)
             "was recorded, perhaps because it keeps " CORE__KEPT_REFUSED
             ", which have no content");
     if (status == CORE_OK)
-        status = make_entry(c, NULL, NULL, ns, message, &entry);
+        status = make_entry(c, NULL, NULL, ns, message, place, &entry);
     if (status != CORE_OK)
         return core__call_failed(c, status);
     core__compiled_count(&entry->calls, 1);
     if (full)
-        failure = core__call_break_error(entry);
+        failure = core__break_error(entry);
     else
-        core__call_log_break(entry->operator_name, entry->reason);
+        core__break_log(entry->operator_name, entry->reason, entry->place);
     core__entries_make_room(c->compiled);
     core__entries_add(c->compiled, &c->guard, c->inputs, entry);
     return full ? failure : CORE_OK;
@@ -155,22 +143,23 @@ static core_status record(core__call *c)
     core__compiled_entry *entry;
     core__training *training;
     core_program *program;
+    core__break_place place;
     core_status status;
     uint64_t ns;
     bool joined;
 
     c->hooks_removed = atomic_load(&core__hooks_removed);
     status = core__call_trace(c->compiled, c->inputs, c->ninputs, c->noutputs,
-                              &program, &training, &ns);
+                              &program, &training, &ns, &place);
     if (status != CORE_OK)
-        return after_failure(c, ns);
+        return after_failure(c, ns, &place);
     status = core__call_learn_sizes(c, program, training, &joined);
     if (status != CORE_OK) {
         core_program_release(program);
         core__training_free(training);
         return core__call_failed(c, status);
     }
-    status = make_entry(c, program, training, ns, NULL, &entry);
+    status = make_entry(c, program, training, ns, NULL, NULL, &entry);
     if (status != CORE_OK)
         return core__call_failed(c, status);
     entry->replaceable = joined;

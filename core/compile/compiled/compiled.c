@@ -7,16 +7,11 @@
 #include "compile/compiled/call.h"
 #include "compile/compiled/dynamic_shapes.h"
 #include "compile/fusion/fusion.h"
-#include "compile/record/trace.h"
+#include "compile/prepare/tune.h"
 
-#include "autograd/graph/callback.h"
-#include "base/log.h"
 #include "base/memory.h"
-#include "base/settings.h"
-#include "base/text.h"
 
 #include <string.h>
-#include <time.h>
 
 /* --------------------------------------------------------------- counts -- */
 
@@ -114,6 +109,7 @@ core_status core_compile_get_cache(core_compile_cache *out_cache, char *path,
 
     CORE__NOT_NULL(out_cache);
     CORE__CHECK_STRUCT_SIZE(out_cache, core_compile_cache);
+    core__choice_get_counts(&cache.choices_loaded, &cache.choices_stored);
     CORE_TRY(
         core__kernel_cache_measure(&cache.files, &cache.bytes, path, capacity));
     cache.struct_size = out_cache->struct_size < sizeof cache

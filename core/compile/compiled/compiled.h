@@ -95,6 +95,11 @@ void core__holder_drop(core__holder *holder, uint32_t held);
 
 /* ------------------------------------------------------------- entries -- */
 
+/* Of a graph break (graph_break.h); "": not known. */
+typedef struct core__break_place {
+    char text[256];
+} core__break_place;
+
 /* What is known of a tensor that a program keeps. */
 typedef struct core__kept_tensor {
     core_tensor *tensor;
@@ -125,8 +130,8 @@ typedef struct core__compiled_entry {
     uint32_t *gradients; /* pairs: of this input, kept tensor of this index is
                           * the gradient */
     uint32_t ngradients;
-    char *operator_name;    /* of the graph break; NULL: not known */
-    char *reason;           /* of the graph break */
+    /* Of the graph break; operator or place NULL: not known. */
+    char *operator_name, *reason, *place;
     bool hooked;            /* which is that of hooks of a tensor */
     uint32_t hooks_removed; /* core__hooks_removed before it was recorded */
     char *why;              /* why it was recorded */
@@ -204,10 +209,11 @@ void core__compiled_add_counts(const core_compiled *compiled,
                                core_compile_counts *counts);
 
 /* Records a function for a call with noutputs outputs.  *out_training is NULL
- * if no result requires grad. */
+ * if no result requires grad.  *out_place: of an error. */
 core_status core__compiled_trace(const core_compiled *compiled,
                                  core_tensor *const *inputs, size_t ninputs,
                                  size_t noutputs, core_program **out_program,
-                                 core__training **out_training);
+                                 core__training **out_training,
+                                 core__break_place *out_place);
 
 #endif

@@ -19,7 +19,7 @@
 
 /* A graph break of the function. */
 typedef struct break_count {
-    const char *operator_name, *reason;
+    const char *operator_name, *reason, *place;
     uint64_t count;
 } break_count;
 
@@ -37,20 +37,19 @@ static bool same_text(const char *a, const char *b)
     return a == b || (a && b && strcmp(a, b) == 0);
 }
 
-static void count_break(snapshot *s, const char *operator_name,
-                        const char *reason, uint64_t count)
+static void count_break(snapshot *s, break_count counted)
 {
     uint32_t i = 0;
 
     while (i < s->nbreaks &&
-           !(same_text(s->breaks[i].operator_name, operator_name) &&
-             same_text(s->breaks[i].reason, reason)))
+           !(same_text(s->breaks[i].operator_name, counted.operator_name) &&
+             same_text(s->breaks[i].reason, counted.reason) &&
+             same_text(s->breaks[i].place, counted.place)))
         i++;
-    if (i == s->nbreaks) {
-        s->breaks[s->nbreaks++] = (break_count){operator_name, reason, count};
-        return;
-    }
-    s->breaks[i].count += count;
+    if (i == s->nbreaks)
+        s->breaks[s->nbreaks++] = counted;
+    else
+        s->breaks[i].count += counted.count;
 }
 
 static void count_breaks_of(snapshot *s, const core__compiled_entry *entry)
@@ -58,14 +57,14 @@ static void count_breaks_of(snapshot *s, const core__compiled_entry *entry)
     uint64_t eager = core__training_eager_calls(entry->training);
 
     if (!entry->program)
-        count_break(s, entry->operator_name, entry->reason,
-                    atomic_load(&entry->calls));
+        count_break(s, (break_count){entry->operator_name, entry->reason,
+                                     entry->place, atomic_load(&entry->calls)});
     else if (entry->training &&
              atomic_load(&entry->training->second_derivative))
-        count_break(s, NULL,
-                    "a derivative of the gradients is computed "
-                    "(CORE_CREATE_GRAPH)",
-                    eager);
+        count_break(s, (break_count){.reason = "a derivative of the gradients "
+                                               "is computed "
+                                               "(CORE_CREATE_GRAPH)",
+                                     .count = eager});
 }
 
 static core_status take_snapshot(core_compiled *compiled, snapshot *s)
@@ -92,8 +91,8 @@ static core_status take_snapshot(core_compiled *compiled, snapshot *s)
     core__compiled_lock();
     for (uint32_t i = 0; i < CORE__REFUSED_KINDS; i++)
         if (compiled->refused[i].reason)
-            count_break(s, NULL, compiled->refused[i].reason,
-                        compiled->refused[i].count);
+            count_break(s, (break_count){.reason = compiled->refused[i].reason,
+                                         .count = compiled->refused[i].count});
     core__compiled_unlock();
     return CORE_OK;
 }
@@ -213,6 +212,7 @@ static void write_all(const snapshot *s, core__json *json)
         core__json_object(json, NULL);
         core__json_text(json, "operator", s->breaks[i].operator_name);
         core__json_text(json, "reason", s->breaks[i].reason);
+        core__json_text(json, "place", s->breaks[i].place);
         core__json_unsigned(json, "count", s->breaks[i].count);
         core__json_end(json);
     }

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "compile/compiled/freeze.h"
+#include "compile/compiled/graph_break.h"
 #include "compile/fusion/fusion.h"
 #include "compile/passes/simplify.h"
 
@@ -19,6 +20,7 @@ typedef struct traced_function {
     const core_compiled *compiled;
     core_tensor *const *inputs;
     size_t noutputs;
+    core__break_place *place;
 } traced_function;
 
 /* The function sees the gradients of its inputs. */
@@ -156,6 +158,7 @@ static core_status call_function(void *context, core_tensor *const *inputs,
     CORE_TRY(lend_gradients(inputs, traced->inputs, ninputs));
     core_error_clear(); /* of what came before */
     status = call_with_hooks(traced, inputs, ninputs, outputs, noutputs);
+    core__break_find(status, traced->place);
     if (status == CORE_OK)
         status = check_function(traced, inputs, ninputs, *noutputs);
     same = take_gradients(inputs, traced->inputs, ninputs, &input);
@@ -198,15 +201,17 @@ static core_status check_sources(const core_program *program,
 core_status core__compiled_trace(const core_compiled *compiled,
                                  core_tensor *const *inputs, size_t ninputs,
                                  size_t noutputs, core_program **out_program,
-                                 core__training **out_training)
+                                 core__training **out_training,
+                                 core__break_place *out_place)
 {
-    traced_function traced = {compiled, inputs, noutputs};
+    traced_function traced = {compiled, inputs, noutputs, out_place};
     core_program *joint;
     core__joint described;
     core_status status;
 
     *out_program = NULL;
     *out_training = NULL;
+    out_place->text[0] = '\0';
     CORE_TRY(core__joint_trace(call_function, &traced, inputs, ninputs,
                                noutputs, &described, &joint));
     joint->codegen = (uint8_t)compiled->options.codegen;

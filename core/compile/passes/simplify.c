@@ -2,11 +2,13 @@
  * Copyright The libcore authors */
 
 /* Removes nodes that no output, write or random number needs, nodes that repeat
- * another one, and copies that no one can tell from their source. */
+ * another one, copies that no one can tell from their source, and other nodes
+ * that return an operand. */
 
 #include "compile/passes/simplify.h"
 
 #include "base/memory.h"
+#include "compile/passes/identities.h"
 #include "compile/program/region.h"
 #include "ops_ids.h"
 
@@ -143,19 +145,33 @@ static uint32_t hash_node(const simplification *s,
 /* -------------------------------------------------------------- finding -- */
 
 /* A clone that keeps the layout is its argument: values do not change. */
-static bool merge_clone(simplification *s, const core__program_node *node)
+static uint32_t clone_of(const simplification *s,
+                         const core__program_node *node)
 {
     const core__program_value *values = s->program->values;
     uint32_t source;
 
-    if (!is_builtin(node, CORE_OP_CLONE) || any_kept(s->program, node))
-        return false;
+    if (!is_builtin(node, CORE_OP_CLONE))
+        return CORE__NO_VALUE;
     source = s->same[node->args[0].u.value];
-    /* The backward may use a copy of what the program can change. */
-    if (s->joint &&
-        (values[source].source != CORE__VALUE_OF_NODE || values[source].kept))
+    return core__types_equal(&values[source].type, &values[node->first].type)
+               ? source
+               : CORE__NO_VALUE;
+}
+
+/* Uses the operand of a node that returns it. */
+static bool merge_identity(simplification *s, const core__program_node *node)
+{
+    const core__program_value *values = s->program->values;
+    uint32_t source = clone_of(s, node);
+
+    if (source == CORE__NO_VALUE)
+        source = core__node_identity(s->program, node, s->same);
+    if (source == CORE__NO_VALUE || any_kept(s->program, node))
         return false;
-    if (!core__types_equal(&values[source].type, &values[node->first].type))
+    /* The backward may use a copy of what the program can change. */
+    if (s->joint && !core__operator_is_view(node->op) &&
+        (values[source].source != CORE__VALUE_OF_NODE || values[source].kept))
         return false;
     s->same[node->first] = source;
     return true;
@@ -365,7 +381,8 @@ core_status core__program_simplify(core_program *program)
     for (uint32_t i = 0; i < program->nnodes && !s.joint; i++)
         s.joint = program->nodes[i].backward;
     for (uint32_t i = 0; i < program->nnodes; i++)
-        if (is_pure(&program->nodes[i]) && !merge_clone(&s, &program->nodes[i]))
+        if (is_pure(&program->nodes[i]) &&
+            !merge_identity(&s, &program->nodes[i]))
             merge_repeated(&s, i);
     find_live(&s);
     status = rewrite(&s);

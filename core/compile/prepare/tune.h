@@ -51,5 +51,7 @@ void core__choice_name(core_program *part, core_device *device,
 /* False if there is none. */
 bool core__choice_load(const char *name, core__choice *out_choice);
 void core__choice_store(const char *name, const core__choice *choice);
+/* How many this process has loaded and stored. */
+void core__choice_get_counts(uint64_t *out_loaded, uint64_t *out_stored);
 
 #endif

@@ -16,12 +16,21 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 static const char title[] = "libcore choice 1";
+
+static _Atomic uint64_t loaded, stored;
+
+void core__choice_get_counts(uint64_t *out_loaded, uint64_t *out_stored)
+{
+    *out_loaded = atomic_load(&loaded);
+    *out_stored = atomic_load(&stored);
+}
 
 void core__choice_name(core_program *part, core_device *device,
                        const void *ways, size_t size, char out_name[65])
@@ -107,9 +116,11 @@ bool core__choice_load(const char *name, core__choice *out_choice)
     if (is_ours(file) &&
         read(file, &content, sizeof content) == (ssize_t)sizeof content)
         good = sum_of(&content.choice) == content.sum;
-    if (good)
-        *out_choice = content.choice;
     close(file);
+    if (good) {
+        *out_choice = content.choice;
+        atomic_fetch_add(&loaded, 1);
+    }
     return good;
 }
 
@@ -139,7 +150,9 @@ void core__choice_store(const char *name, const core__choice *choice)
     status = path_of(name, path, sizeof path);
     if (status == CORE_OK)
         status = store(path, &content);
-    if (status != CORE_OK && status != CORE_ERROR_UNSUPPORTED)
+    if (status == CORE_OK)
+        atomic_fetch_add(&stored, 1);
+    else if (status != CORE_ERROR_UNSUPPORTED)
         core__log(CORE_LOG_WARNING, "compile",
                   "what was measured is not kept: %s", core_error_message());
     core__error_restore(&before);

@@ -197,6 +197,7 @@ typedef struct core__program_write {
 
 /* Arrays grow with core__program_grow; what they point to is in the arena. */
 typedef struct core__prepared_calls core__prepared_calls; /* prepared.h */
+typedef struct core__replay core__replay;                 /* replay.h */
 typedef struct core__program_block core__program_block;
 
 #define CORE__NO_BLOCKS UINT64_MAX
@@ -233,7 +234,7 @@ struct core_program {
     uint32_t nfolded;    /* nodes that were computed when it was frozen */
     uint32_t registered; /* core__registry_generation at that time */
     core__prepared_calls *_Atomic prepared; /* NULL until one is made */
-    struct core__replay *_Atomic replay;    /* replay.h; NULL: none */
+    core__replay *_Atomic replay;           /* replay.h; NULL: none */
     bool recomputes;      /* prepared calls may (recompute.h) */
     uint8_t codegen;      /* of its prepared calls: CORE_COMPILE_CODEGEN_…,
                            * or CORE__CODEGEN_MEASURED */

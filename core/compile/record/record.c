@@ -12,6 +12,7 @@
 #include "dispatch/inference.h"
 #include "dispatch/schema.h"
 #include "dispatch/structured.h"
+#include "dispatch/table.h"
 #include "ops_ids.h"
 
 #include <string.h>
@@ -481,6 +482,17 @@ static bool returns_tensors(core_operator *op)
     return schema->nresults > 0;
 }
 
+/* Of a program or plugin; what it does on meta is not known. */
+static core_status __attribute__((cold, noinline))
+refuse_without_shape(const core_operator *op)
+{
+    return core__error(CORE_ERROR_UNSUPPORTED,
+                       "%s: it has no shape function, so a program that is "
+                       "being recorded cannot contain it; register one with "
+                       "core_shape_register",
+                       core__operator_name(op));
+}
+
 core_status core__trace_record(core__trace *trace, core_operator *op,
                                const core_value *args, uint32_t nargs,
                                uint32_t written, core_value *results,
@@ -503,6 +515,9 @@ core_status core__trace_record(core__trace *trace, core_operator *op,
     if (status == CORE_OK)
         status = core__program_infer(op, r.meta, nargs, r.inferred,
                                      op->nresults, &r.node.draws);
+    if (status == CORE_ERROR_NO_KERNEL && op->flags & CORE__OP_CUSTOM &&
+        !core__registry_shape(op))
+        status = refuse_without_shape(op);
     if (status == CORE_OK)
         status = check_unresized(&r);
     if (status == CORE_OK)

@@ -367,8 +367,10 @@ void core__trace_refuse(const char *name)
     while (trace->region)
         trace = trace->outer;
     pthread_mutex_lock(&trace->lock);
-    if (!trace->refused)
+    if (!trace->refused) {
         trace->refused = name;
+        trace->refused_at = trace->program->nnodes;
+    }
     pthread_mutex_unlock(&trace->lock);
 }
 

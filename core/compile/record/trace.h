@@ -92,6 +92,7 @@ struct core__trace {
     core__run_numbers numbers; /* of the next call, that are not found yet */
     const char *refused;       /* a call that is not an operator, and that a
                                 * program cannot contain; NULL: none */
+    uint32_t refused_at;       /* how many operators were recorded then */
     uint64_t sequence;         /* of the thread's first node of the graph */
     core__trace *outer;
     bool region;      /* of a region of `outer` (region.h) */

@@ -10,6 +10,8 @@
 #include "compile/compiled/compiled.h"
 #include "compile/prepare/prepared.h"
 #include "compile/passes/recompute.h"
+#include "dispatch/operator.h"
+#include "ops_ids.h"
 
 #include <libcore/dispatch.h>
 #include <libcore/memory.h>
@@ -563,6 +565,60 @@ START_TEST(a_chain_is_computed_in_the_memory_of_its_output)
 }
 END_TEST
 
+/* ------------------------------------------------------------ dispatcher -- */
+
+/* No call of an operator is served between these. */
+static core_operator *saved;
+
+static void close_dispatcher(void)
+{
+    saved = core__alloc(CORE_OP_COUNT * sizeof *saved);
+    ck_assert_ptr_nonnull(saved);
+    memcpy(saved, core__operators, CORE_OP_COUNT * sizeof *saved);
+    for (int i = 0; i < CORE_OP_COUNT; i++) {
+        core__operators[i].key_path = CORE__KEY_PATH_NONE;
+        core__operators[i].mask = 0;
+    }
+}
+
+static void open_dispatcher(void)
+{
+    for (int i = 0; i < CORE_OP_COUNT; i++) {
+        core__operators[i].key_path = saved[i].key_path;
+        core__operators[i].mask = saved[i].mask;
+    }
+    core__free(saved);
+}
+
+static void call_without_dispatcher(core_tensor_function function, world w,
+                                    uint32_t codegen)
+{
+    core_tensor *out = NULL;
+    core_status eager, compiled_status;
+    size_t count = 1;
+
+    measured =
+        compile_with(function, &w,
+                     (core_compile_options){.flags = CORE_COMPILE_FULLGRAPH,
+                                            .codegen = codegen});
+    OK(call_compiled(&w));
+    close_dispatcher();
+    eager = function(&w, w.inputs, w.ninputs, &out, &count);
+    compiled_status = call_compiled(&w);
+    open_dispatcher();
+    ck_assert_int_eq(eager, CORE_ERROR_INVALID_ARGUMENT);
+    OK(compiled_status);
+    core_compiled_release(measured);
+}
+
+START_TEST(calls_do_not_enter_the_dispatcher)
+{
+    call_without_dispatcher(chain, two(), CORE_COMPILE_CODEGEN_OFF);
+    call_without_dispatcher(chain, two(), CORE_COMPILE_CODEGEN_ON);
+    call_without_dispatcher(deep_step, deep(), CORE_COMPILE_CODEGEN_AUTO);
+}
+END_TEST
+
 /* ------------------------------------------------------ at the same time -- */
 
 enum { THREADS = 4, THREAD_CALLS = 40 };
@@ -944,7 +1000,7 @@ END_TEST
 
 SUITE_ON_CPU_AND_SIM(
     "compile/prepared", calls_do_not_depend_on_what_the_arena_has,
-    only_outputs_are_allocated,
+    only_outputs_are_allocated, calls_do_not_enter_the_dispatcher,
     an_optimizer_writes_parameters_and_states_in_place,
     a_written_input_takes_the_new_value_without_a_copy,
     the_old_content_is_kept_for_those_who_read_it_later, inputs_are_swapped,

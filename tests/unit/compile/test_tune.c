@@ -55,12 +55,22 @@ static void store(void)
     ck_assert(is_there());
 }
 
+static core_compile_cache counts(void)
+{
+    core_compile_cache cache = {.struct_size = sizeof cache};
+
+    OK(core_compile_get_cache(&cache, NULL, 0));
+    return cache;
+}
+
 START_TEST(a_choice_is_kept)
 {
     core__choice choice = {{0}};
 
     ck_assert(!is_there());
     store();
+    ck_assert_uint_eq(counts().choices_stored, 1);
+    ck_assert_uint_eq(counts().choices_loaded, 1);
     ck_assert(core__choice_load(name, &choice));
     for (uint64_t i = 0; i < 4; i++)
         ck_assert_uint_eq(choice.numbers[i], i + 1);
