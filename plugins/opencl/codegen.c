@@ -23,7 +23,7 @@ typedef struct loop_kernel {
     cl_program program;
     /* Of element-wise programs; dense is NULL if loops are never joined. */
     cl_kernel dense, spaced;
-    cl_kernel lines, groups; /* of programs with reductions */
+    cl_kernel lines, groups, dense_groups; /* of programs with reductions */
     uint32_t noperands;
     bool may_fail;
     uint8_t hash[32];
@@ -79,6 +79,7 @@ static void destroy(void *device, void *handle)
     release(kernel->spaced);
     release(kernel->lines);
     release(kernel->groups);
+    release(kernel->dense_groups);
     if (kernel->program)
         cl.ReleaseProgram(kernel->program);
     free(kernel->numbers);
@@ -131,7 +132,7 @@ static cl_kernel first_kernel(const loop_kernel *self,
                               const core_loop_hints *hints)
 {
     if (self->groups != NULL)
-        return self->groups;
+        return self->dense_groups;
     return self->dense != NULL && hints != NULL &&
                    hints->flags & CORE_LOOP_HINT_CONTIGUOUS
                ? self->dense
@@ -170,21 +171,26 @@ static void run_first(opencl_device *device, const loop_kernel *self,
     cl.ReleaseMemObject(buffer);
 }
 
+static cl_kernel find_kernel(const loop_kernel *self, const char *text,
+                             cl_int *code)
+{
+    return *code == CL_SUCCESS ? cl.CreateKernel(self->program, text, code)
+                               : NULL;
+}
+
 static cl_int find_kernels(loop_kernel *self, const core_loop_program *program)
 {
-    bool reduces = program->flags & CORE_LOOP_PROGRAM_REDUCES;
     cl_int code = CL_SUCCESS;
 
-    if (reduces)
-        self->lines = cl.CreateKernel(self->program, "lines", &code);
-    else if (program->ndim == 0)
-        self->dense = cl.CreateKernel(self->program, "dense", &code);
-    if (code != CL_SUCCESS)
+    if (program->flags & CORE_LOOP_PROGRAM_REDUCES) {
+        self->lines = find_kernel(self, "lines", &code);
+        self->groups = find_kernel(self, "groups", &code);
+        self->dense_groups = find_kernel(self, "dense_groups", &code);
         return code;
-    if (reduces)
-        self->groups = cl.CreateKernel(self->program, "groups", &code);
-    else
-        self->spaced = cl.CreateKernel(self->program, "spaced", &code);
+    }
+    if (program->ndim == 0)
+        self->dense = find_kernel(self, "dense", &code);
+    self->spaced = find_kernel(self, "spaced", &code);
     return code;
 }
 
@@ -373,6 +379,18 @@ static bool has_lines(const core_loop *loop, uint32_t nreduced, int64_t count)
            (loop->numel / count >= MANY_ROWS && across < along);
 }
 
+/* Whether no operand has gaps in a row of one dimension. */
+static bool has_dense_rows(const loop_kernel *self, const core_loop *loop)
+{
+    for (uint32_t k = 0; k < loop->noperands; k++)
+        if (!(self->flags[k] &
+              (CORE_LOOP_OPERAND_NUMBER | CORE_LOOP_OPERAND_ROW)) &&
+            loop->operands[k].strides[0] !=
+                core_sdk_itemsize(loop->operands[k].dtype))
+            return false;
+    return (loop->reduced >> 1 & 1) == 0;
+}
+
 static core_status launch_rows(opencl_device *device, loop_kernel *self,
                                const core_loop_launch *now)
 {
@@ -386,7 +404,10 @@ static core_status launch_rows(opencl_device *device, loop_kernel *self,
         count *= loop->sizes[nreduced];
     rows = loop->numel / count;
     lines = has_lines(loop, nreduced, count);
-    l = opencl_begin_kernel(now->stream, lines ? self->lines : self->groups,
+    l = opencl_begin_kernel(now->stream,
+                            lines                        ? self->lines
+                            : has_dense_rows(self, loop) ? self->dense_groups
+                                                         : self->groups,
                             name);
     if (l.status == CORE_OK)
         l.status = set_shape(device, self, loop);

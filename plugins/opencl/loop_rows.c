@@ -2,7 +2,8 @@
  * Copyright The libcore authors */
 
 /* Writes the kernels of loop programs with reductions: `groups`, a work group
- * for each row, and `lines`, a work item for each.
+ * for each row, `dense_groups`, the same for rows without gaps, and `lines`, a
+ * work item for each row.
  *
  * A row is read once for each stage.  A stage computes the reductions of values
  * that depend on those of the stages before it only; the last pass writes the
@@ -21,7 +22,7 @@ typedef opencl_loop_writer writer;
 typedef struct rows {
     writer *w;
     const core_loop_program *program;
-    bool groups;
+    bool groups, dense;
     /* By value: */
     bool uniform[CORE_LOOP_MAX_INSTRUCTIONS];
     bool needed[CORE_LOOP_MAX_INSTRUCTIONS];    /* by the present pass */
@@ -235,8 +236,10 @@ static void put_row_offsets(const rows *r)
     for (uint32_t k = 0; k < p->noperands; k++)
         if (has_elements(r, k))
             put(r->w,
-                "    long r%u = 0, e%u = nreduced ? shape[ndim * %u] : 0;\n", k,
-                k, k + 1);
+                r->dense ? "    long r%u = 0;\n"
+                         : "    long r%u = 0, e%u = nreduced ? shape[ndim * "
+                           "%u] : 0;\n",
+                k, k, k + 1);
         else if (opencl_loop_in_memory(p, k))
             put(r->w, "    long s%u = 0;\n", k);
     for (uint32_t d = 0; d < p->ndim; d++)
@@ -251,10 +254,15 @@ static void put_element_offsets(const rows *r)
 
     put(r->w, "    ulong at = row * count + k;\n");
     for (uint32_t k = 0; k < p->noperands; k++)
-        if (has_elements(r, k))
+        if (has_elements(r, k) && r->dense)
+            put(r->w, "    long s%u = r%u + (long)k * %u;\n", k, k,
+                core_sdk_itemsize(p->operands[k].dtype));
+        else if (has_elements(r, k))
             put(r->w, "    long s%u = r%u + (long)k * e%u;\n", k, k, k);
     if (p->ndim > 0)
         put(r->w, "    i0 = (uint)k;\n");
+    if (r->dense)
+        return;
     put(r->w, "    if (nreduced > 1) {\n    uint left = (uint)k;\n");
     for (uint32_t k = 0; k < p->noperands; k++)
         if (has_elements(r, k))
@@ -281,19 +289,20 @@ static core_status put_uniform(const rows *r, uint32_t stage)
     return status;
 }
 
-static core_status put_pass(rows *r, uint32_t stage)
+/* Whether the device computes adjacent elements in a vector.  Between barriers
+ * it has a loop over the work items of a group, which then is the inner one. */
+static bool has_vectors(const rows *r)
+{
+    return r->dense && r->w->device->wide_vectors;
+}
+
+/* What a pass does with element k. */
+static core_status put_element(const rows *r, uint32_t stage)
 {
     core_status status = CORE_OK;
 
-    if (!find_needed(r, stage))
-        return CORE_OK;
-    put_totals(r, stage);
-    put(r->w, "    for (ulong k = %s; k < count; k += %s) {\n",
-        r->groups ? "me" : "0", r->groups ? "GROUP" : "1");
     put_element_offsets(r);
     for (uint32_t i = 0; i < r->program->ninstructions; i++) {
-        const core_loop_instruction *at = &r->program->instructions[i];
-
         if (status == CORE_OK && r->needed[i] && !r->uniform[i])
             status = opencl_loop_put_value(r->w, i, false);
         if (is_of_stage(r, i, stage))
@@ -303,7 +312,31 @@ static core_status put_pass(rows *r, uint32_t stage)
         if (stage > r->nstages &&
             is_element_store(r, &r->program->instructions[i]))
             opencl_loop_put_store(r->w, &r->program->instructions[i], false);
-    put(r->w, "    }\n");
+    return status;
+}
+
+static core_status put_pass(rows *r, uint32_t stage)
+{
+    core_status status;
+
+    if (!find_needed(r, stage))
+        return CORE_OK;
+    put_totals(r, stage);
+    if (has_vectors(r)) {
+        put(r->w, "    {\n    ulong from = 0;\n"
+                  "    for (; from + GROUP <= count; from += GROUP) {\n"
+                  "    ulong k = from + get_local_id(0);\n");
+        status = put_element(r, stage);
+        if (status != CORE_OK)
+            return status;
+        put(r->w, "    barrier(CLK_LOCAL_MEM_FENCE);\n    }\n"
+                  "    ulong k = from + get_local_id(0);\n    if (k < count) {\n");
+    } else {
+        put(r->w, "    for (ulong k = %s; k < count; k += %s) {\n",
+            r->groups ? "me" : "0", r->groups ? "GROUP" : "1");
+    }
+    status = put_element(r, stage);
+    put(r->w, has_vectors(r) ? "    }\n    }\n" : "    }\n");
     return status;
 }
 
@@ -324,11 +357,13 @@ static void put_row_stores(const rows *r)
 
 static void put_head(const rows *r)
 {
-    opencl_loop_put_parameters(
-        r->w, r->groups
-                  ? "kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))"
-                    " void groups"
-                  : "kernel void lines");
+    if (r->groups)
+        put(r->w, "kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) ");
+    else
+        put(r->w, "kernel ");
+    opencl_loop_put_parameters(r->w, r->dense    ? "void dense_groups"
+                                     : r->groups ? "void groups"
+                                                 : "void lines");
     put(r->w, "ulong rows, uint ndim, global const long *shape, uint nreduced, "
               "ulong count)\n{\n    int failed = 0;\n");
     if (r->groups) {
@@ -371,5 +406,8 @@ core_status opencl_loop_put_rows(opencl_loop_writer *w)
     find_stages(&r);
     status = put_kernel(&r);
     r.groups = true;
+    if (status == CORE_OK)
+        status = put_kernel(&r);
+    r.dense = true;
     return status == CORE_OK ? put_kernel(&r) : status;
 }

@@ -16,7 +16,8 @@
  * sizes and, for each operand, their strides in bytes.
  *
  * If the program has reductions, the kernels are `lines`, a work item for each
- * row, and `groups`, OPENCL_GROUP work items for each.  Their arguments are
+ * row, `groups`, OPENCL_GROUP work items for each, and `dense_groups`, the same
+ * for rows of one dimension in which no operand has gaps.  Their arguments are
  * those of `spaced`, with the number of rows in the place of that of elements,
  * then the number of dimensions that are reduced and the size of a row.
  *
