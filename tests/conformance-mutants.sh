@@ -116,7 +116,13 @@ caught() {
     FAIL,core/opening/* | FAIL,core/removal/* | FAIL,*/are-listed | [!F]*)
         through_runner "$1" "$2" "${3:-FAIL}" "${5-}"
         ;;
-    *) fails "$1" "$2" "${5-}" ;;
+    *)
+        # On a busy machine the copy that is not waited for may be done in time.
+        for _ in 1 2 3 4 5; do
+            fails "$1" "$2" "${5-}"
+            case $good,$1 in no,events-end-with-their-stream) ;; *) break ;; esac
+        done
+        ;;
     esac
     report "$1 is caught by $2$4" $good
 }
