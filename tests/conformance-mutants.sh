@@ -124,7 +124,7 @@ caught() {
         done
         ;;
     esac
-    report "$1 is caught by $2$4" $good
+    report "$1 is caught by $2$4" "$good"
 }
 
 # passed TEST WHERE
