@@ -54,9 +54,9 @@ mkdir "$work/cuda/include" "$work/build"
 echo '#define CUDA_VERSION 13000' >"$work/cuda/include/cuda.h"
 
 # The cache keeps the results that do not depend on the compilers.  They are the
-# build's, if it has kept them.
-[ ! -f "$LIBCORE_BUILD/config.cache" ] ||
-    sed '/^ac_cv_env_/d; /hip/d' "$LIBCORE_BUILD/config.cache" \
+# build's, if run-tests has kept them.
+[ ! -f "$LIBCORE_BUILD/found.cache" ] ||
+    sed '/^ac_cv_env_/d; /hip/d' "$LIBCORE_BUILD/found.cache" \
         >"$work/build/config.cache"
 nvcc=$work/cuda/bin/nvcc hipcc=$work/hip/bin/hipcc
 run() { # arguments of configure...

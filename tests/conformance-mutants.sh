@@ -77,6 +77,7 @@ export GLIBC_TUNABLES
 # fails RULE TEST PATTERN: the same, in the process that runs the test alone.
 # A test's result is a line `end`, its name, the verdict (1: FAIL), …, the message.
 fails() {
+    : >"$work/absent"
     echo "$2" | LIBCORE_MUTANT_RULE=$1 timeout $patience \
         "$conformance" --child-run --plugin "$mutant" --filter "$2" \
         --timeout $patience --open-budget $patience \
@@ -124,7 +125,7 @@ caught() {
         done
         ;;
     esac
-    report "$1 is caught by $2$4" $good
+    report "$1 is caught by $2$4" "$good"
 }
 
 # passed TEST WHERE

@@ -74,8 +74,10 @@ static inline int64_t tensor_offset(const tensor *t, int64_t i)
     int64_t offset = 0;
 
     for (uint32_t d = t->view.ndim; d-- > 0;) {
-        offset += i % t->sizes[d] * t->strides[d];
-        i /= t->sizes[d];
+        int64_t rest = i / t->sizes[d]; /* % would divide once more */
+
+        offset += (i - rest * t->sizes[d]) * t->strides[d];
+        i = rest;
     }
     return offset;
 }

@@ -138,8 +138,9 @@ copy_sources() { # folder
 
 # What the first build's configure found: it keeps nothing that depends on flags.
 seed_cache() { # file
-    [ ! -f "$main/config.cache" ] || [ -f "$1" ] ||
-        sed '/^ac_cv_env_/d' "$main/config.cache" >"$1"
+    rm -f "$1"
+    [ ! -f "$main/found.cache" ] ||
+        sed '/^ac_cv_env_/d' "$main/found.cache" >"$1"
 }
 
 # The files of dependencies that compilers replace.  configure creates those that do
@@ -160,10 +161,12 @@ create_dependencies() { # Makefile.in
     rm dependencies.txt
 }
 
+# If it runs again, configure looks for everything: a package may have been
+# installed since.
 configure_tree() { # configure and its arguments...
     [ ! -f Makefile ] || return 0
     create_dependencies "${1%configure}Makefile.in" &&
-        seed_cache config.cache && "$@"
+        seed_cache config.cache && "$@" && mv config.cache found.cache
 }
 
 # The programs under tools/ that are built with the library and the plugins; all

@@ -16,7 +16,6 @@
 section_dist() {
     flags="--without-python --without-cuda --without-hip CFLAGS=-O0"
     flags="$flags CPU_OPTIMIZATION=-O0 --disable-x86-isa"
-    rm -f "$work/dist.cache"
     seed_cache "$work/dist.cache"
     flags="$flags --cache-file=$work/dist.cache --disable-dependency-tracking"
     [ $full = no ] || flags="--without-python CFLAGS='$optimized'"

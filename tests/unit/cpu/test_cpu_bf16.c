@@ -87,23 +87,38 @@ static void check_element(double c, double product, double magnitude,
                   (long)k);
 }
 
+/* The elements of a tensor in row-major order. */
+static double *values(const tensor *t, int64_t count)
+{
+    double *all = malloc((size_t)count * sizeof *all + 1);
+
+    ck_assert_ptr_nonnull(all);
+    for (int64_t i = 0; i < count; i++)
+        all[i] = get(t, i);
+    return all;
+}
+
 static void check(const tensor *a, const tensor *b, const tensor *s,
                   double beta, double alpha, const tensor *c, int64_t m,
                   int64_t n, int64_t k, int64_t batch)
 {
+    double *left = values(a, batch * m * k), *right = values(b, batch * k * n);
+
     for (int64_t at = 0; at < batch * m * n; at++) {
         int64_t one = at / (m * n), i = at / n % m, j = at % n;
         double sum = 0, magnitude = 0;
 
         for (int64_t p = 0; p < k; p++) {
-            double x = get(a, (one * m + i) * k + p);
-            double y = get(b, (one * k + p) * n + j);
+            double x = left[(one * m + i) * k + p];
+            double y = right[(one * k + p) * n + j];
 
             sum += alpha * x * y;
             magnitude += fabs(alpha * x * y);
         }
         check_element(get(c, at), sum, magnitude, s ? beta * get(s, j) : 0, k);
     }
+    free(left);
+    free(right);
 }
 
 static void product(int la, int lb, int lc, int64_t m, int64_t n, int64_t k)
