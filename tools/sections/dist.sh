@@ -2,47 +2,76 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# dist: the tarball has every file and builds, as automake's distcheck sees to:
-# apart from its sources, which may not be written, without Python and without
-# rebuilding what it brings, is installed and uninstalled, and cleans up.  Its
-# generated headers lie elsewhere than those of the first build, whose objects ccache
-# therefore does not find, and so without --full it is not optimized, nor compiled
-# for several instruction sets, and configure knows what the first one found.  What
-# runs there are the tests that build something from the tarball, with the libraries
-# that they load; check has built and run the others, and --full builds and runs all.
-#
-# Users build where they unpacked it, which has other include paths: the thread
-# sanitizer's tree is built so.  With --full everything is, from the tarball.
+# dist: the tarball has every file and configures from sources that may not be
+# written, without Python and without rebuilding what it brings; what is installed is
+# uninstalled, and cleaning up leaves nothing.  What is compiled from the tarball's
+# files are the trees of the thread sanitizer and, with --full, of automake's
+# distcheck, which builds and tests all of it.
 section_dist() {
-    flags="--without-python --without-cuda --without-hip CFLAGS=-O0"
-    flags="$flags CPU_OPTIMIZATION=-O0 --disable-x86-isa"
-    seed_cache "$work/dist.cache"
-    flags="$flags --cache-file=$work/dist.cache --disable-dependency-tracking"
-    [ $full = no ] || flags="--without-python CFLAGS='$optimized'"
-    set -- AM_DISTCHECK_CONFIGURE_FLAGS="$flags"
-    # shellcheck disable=SC2016 # make expands it
-    [ $full = yes ] || set -- "$@" check_PROGRAMS=tests/first_result \
-        check_LTLIBRARIES='$(fixture_plugins) tests/fixtures/libdependency.la' \
-        TESTS='tests/core-info.sh tests/template.sh'
-    rm -rf "$main"/libcore-*
-    # Objects are compiled as in the other trees; what is linked and installed is
-    # libtool's own work.
-    [ $full = yes ] || [ ! -f "$main/libtool.full" ] ||
-        set -- "$@" LIBTOOL="/bin/sh $source/tools/sections/libtool"
-    # shellcheck disable=SC2046 # empty or one option
-    try distcheck env LIBCORE_TEST_SHORT=1 XZ_OPT=-1 make -C "$main" \
-        $(parallel) distcheck "$@"
-    try "configure ends with a table: each backend, its state and why" sh -c "
-        sed -n '/^  backend  *state  *reason/,/^ *$/p' '$logs/distcheck.txt' |
-            awk '{ print } NR > 1 && NF && NF < 3 { bad = 1 }
-                \$1 == \"cpu\" && \$2 == \"yes\" { cpu = 1 }
-                END { exit bad || !cpu || NR < 4 }'"
+    if [ $full = yes ]; then
+        checked_tarball
+    else
+        try "make dist" make -C "$main" dist-xz XZ_OPT=-1
+    fi
     rm -rf "$work/tarball"
     mkdir -p "$work/tarball"
     try "tarball unpacks" tar -C "$work/tarball" -xf \
         "$main"/libcore-*.tar.xz || return
     tarball_is_whole
-    [ $full = no ] || tarball_builds
+    if [ $full = yes ]; then
+        tarball_builds
+    else
+        tarball_configures
+        installed_is_uninstalled
+    fi
+}
+
+checked_tarball() {
+    rm -rf "$main"/libcore-*
+    # shellcheck disable=SC2046 # empty or one option
+    try distcheck env LIBCORE_TEST_SHORT=1 XZ_OPT=-1 make -C "$main" \
+        $(parallel) distcheck \
+        AM_DISTCHECK_CONFIGURE_FLAGS="--without-python CFLAGS='$optimized'"
+    configure_has_table "$logs/distcheck.txt"
+}
+
+configure_has_table() { # output of configure
+    try "configure ends with a table: each backend, its state and why" sh -c "
+        sed -n '/^  backend  *state  *reason/,/^ *$/p' '$1' |
+            awk '{ print } NR > 1 && NF && NF < 3 { bad = 1 }
+                \$1 == \"cpu\" && \$2 == \"yes\" { cpu = 1 }
+                END { exit bad || !cpu || NR < 4 }'"
+}
+
+# In a folder of its own, as distcheck does it.
+tarball_configures() {
+    seed_cache "$work/dist.cache"
+    tarball=$(echo "$work"/tarball/libcore-*)
+    chmod -R a-w "$tarball"
+    mkdir -p "$work/tarball/build"
+    try "tarball configures" sh -c '
+        cd "$1" && "$2/configure" --without-python --without-cuda \
+            --without-hip --cache-file="$3" --disable-dependency-tracking' \
+        sh "$work/tarball/build" "$tarball" "$work/dist.cache" &&
+        configure_has_table "$logs/tarball_configures.txt"
+    try "nothing that the tarball brings is made again" sh -c '
+        make -C "$1" -n all check TESTS= >"$1.commands" &&
+            grep -c "libtool.*mode=compile" "$1.commands" &&
+            ! grep -E "gen_[a-z]*\.py|python|autom|aclocal" "$1.commands"' \
+        sh "$work/tarball/build"
+    try "make distclean leaves no file" sh -c '
+        make -C "$1" distclean && ! find "$1" -type f | grep .' \
+        sh "$work/tarball/build"
+    chmod -R u+w "$tarball"
+}
+
+installed_is_uninstalled() {
+    rm -rf "$work/uninstalled"
+    try "make install and make uninstall leave no file" sh -c '
+        make -C "$1" install DESTDIR="$2" &&
+            find "$2" -type f | grep -c . &&
+            make -C "$1" uninstall DESTDIR="$2" &&
+            ! find "$2" ! -type d | grep .' sh "$main" "$work/uninstalled"
 }
 
 # All files under version control but .gitignore, and the generated kernels,
