@@ -115,11 +115,12 @@ op("pow.Tensor_Tensor", 2,
    {"F": ["pow@(a, b)", "a * a", "a * a * a", "sqrt@(a)", "1 / a",
           "1 / (a * a)", "1 / sqrt@(a)"]}, choice="POWER", cost=3)
 op("pow.Tensor_Tensor", 2, {"I": "(T)power_i64(a, b)"}, cost=3)
-unary2 = lambda name, expression, cost=0: op(
+# Of two operands, for floating-point dtypes only.
+binary = lambda name, expression, cost=0: op(
     name, 2, {"F": expression}, cost=cost)
-unary2("atan2", "atan2@(a, b)", 4)
-unary2("hypot", "hypot@(a, b)", 3)
-unary2("copysign.Tensor", "copysign@(a, b)")
+binary("atan2", "atan2@(a, b)", 4)
+binary("hypot", "hypot@(a, b)", 3)
+binary("copysign.Tensor", "copysign@(a, b)")
 op("nextafter", 2, {"f64": "nextafter_f64(a, b)"}, cost=3)
 op("nextafter", 2, {"f32": ["nextafter_f32(a, b)", "nextafter_f16(a, b)",
                             "nextafter_bf16(a, b)"]}, choice="DTYPE", cost=3)
@@ -207,10 +208,10 @@ for name, cost in (("exp", 1), ("exp2", 1), ("expm1", 1), ("log", 1),
 unary("logit", "log@(z / (1 - z))".replace(
     "z", "(p0 < 0 ? a : a < p0 ? p0 : a > 1 - p0 ? 1 - p0 : a)"), 1,
     parameters=[(1, -1)])
-unary2("logaddexp", "logaddexp@(a, b)", 2)
-unary2("logaddexp2", "logaddexp2@(a, b)", 2)
-unary2("xlogy.Tensor", "b != b ? b : a == 0 ? 0 : a * log@(b)", 1)
-unary2("special_xlog1py", "b != b ? b : a == 0 ? 0 : a * log1p@(b)", 1)
+binary("logaddexp", "logaddexp@(a, b)", 2)
+binary("logaddexp2", "logaddexp2@(a, b)", 2)
+binary("xlogy.Tensor", "b != b ? b : a == 0 ? 0 : a * log@(b)", 1)
+binary("special_xlog1py", "b != b ? b : a == 0 ? 0 : a * log1p@(b)", 1)
 unary("sinc", "a == 0 ? 1 : (T)sin((double)a * 3.141592653589793) / "
               "(a * (T)3.141592653589793)", 4)
 unary("special_entr", "a > 0 ? -a * log@(a) : a == 0 ? 0 : "
@@ -272,13 +273,13 @@ op("threshold", 1, {"F": "a <= p0 ? p1 : a", "I": "a <= p0 ? p1 : a"},
 
 op("threshold_backward", 2, {"F": "b <= p0 ? 0 : a", "I": "b <= p0 ? 0 : a"},
    parameters=[(2, 0)])
-unary2("sigmoid_backward", "a * (1 - b) * b")
-unary2("tanh_backward", "a * (1 - b * b)")
+binary("sigmoid_backward", "a * (1 - b) * b")
+binary("tanh_backward", "a * (1 - b * b)")
 op("gelu_backward", 2,
    {"F": ["a * gelu_slope@(b)", "a * gelu_tanh_slope@(b)"]}, choice="TANH",
    cost=2)
-unary2("silu_backward", "a * silu_slope@(b)", 1)
-unary2("mish_backward", "a * mish_slope@(b)", 2)
+binary("silu_backward", "a * silu_slope@(b)", 1)
+binary("mish_backward", "a * mish_slope@(b)", 2)
 op("hardtanh_backward", 2, {"F": "(b <= p0 || b >= p1) ? 0 : a"},
    parameters=[(2, -1), (3, 1)])
 op("leaky_relu_backward", 2, {"F": "b > 0 ? a : a * p0"},
@@ -290,8 +291,8 @@ op("elu_backward", 2,
 op("softplus_backward", 2,
    {"F": "b * p0 > p1 ? a : a * sigmoid@(b * p0)"},
    parameters=[(2, 1), (3, 20)], cost=1)
-unary2("hardsigmoid_backward", "(b > -3 && b < 3) ? a / 6 : 0")
-unary2("hardswish_backward",
+binary("hardsigmoid_backward", "(b > -3 && b < 3) ? a / 6 : 0")
+binary("hardswish_backward",
        "b <= -3 ? 0 : b >= 3 ? a : a * (b / 3 + (T)0.5)")
 op("hardshrink_backward", 2, {"F": "(b >= -p0 && b <= p0) ? 0 : a"},
    parameters=[(2, 0.5)], choice="BOUND")

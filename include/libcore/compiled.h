@@ -10,8 +10,8 @@
  *
  *   of each input    dtype, device, sizes, strides, whether the address is a
  *                    multiple of 16 bytes, whether it requires grad, is a leaf,
- *                    has a gradient, was created in inference mode, and which
- *                    inputs share memory with it, and where;
+ *                    has a gradient or hooks, was created in inference mode, and
+ *                    which inputs share memory with it, and where;
  *   of the thread    grad and inference mode, autocast, TF32, determinism, the
  *                    current device, and whether the call comes from below
  *                    autograd (a mode, a kernel);

@@ -32,7 +32,7 @@ typedef struct core__call {
 void core__compiled_note_past(core_compiled *compiled,
                               const core__compiled_entry *entry);
 
-/* entries.c */
+/* entry_slots.c */
 
 /* Removes an entry from its slot. */
 void core__entries_remove(core_compiled *compiled, uint32_t slot,
@@ -75,7 +75,7 @@ core_status core__call_trace(core_compiled *compiled,
                              core__training **out_training, uint64_t *out_ns,
                              core__break_place *out_place);
 
-/* call_sizes.c */
+/* call_dynamic_shapes.c */
 
 /* True if programs of several sizes may become one of dynamic shapes. */
 bool core__call_joins_sizes(const core_compiled *compiled);

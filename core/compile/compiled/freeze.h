@@ -13,7 +13,7 @@
  *
  * The program is right as long as the content of these inputs is what it was,
  * and no function was registered for what was computed: its entry compares
- * their versions, and the number of registrations (cache_entry.c). */
+ * their versions, and the number of registrations (entry.c). */
 
 #ifndef CORE_COMPILE_FREEZE_H
 #define CORE_COMPILE_FREEZE_H
