@@ -63,13 +63,24 @@ enum { SUITE_RUNS_MOST = 4096, SUITE_REASON_SIZE = 128 };
 /* Shared by the runner and the processes of its tests. */
 typedef struct suite_skips {
     unsigned started; /* tests so far, the running one included */
+    pid_t process;    /* of all tests; 0: each test has one */
     char reasons[SUITE_RUNS_MOST][SUITE_REASON_SIZE];
 } suite_skips;
 
 static suite_skips *suite_shared;
 
+/* After a failed assertion Check goes on with the next test, if tests have no
+ * processes of their own: also in a process that the test has started.  That one
+ * ends instead. */
+static inline void suite_end_other_process(void)
+{
+    if (suite_shared->process != 0 && suite_shared->process != getpid())
+        _exit(EXIT_FAILURE);
+}
+
 static inline void suite_test_starts(void)
 {
+    suite_end_other_process();
     suite_shared->started++;
 }
 
@@ -154,6 +165,7 @@ static inline void suite_run_tap(SRunner *runner)
     snprintf(path, sizeof path, "/dev/fd/%d", ends[1]);
     srunner_set_tap(runner, path);
     srunner_run_all(runner, CK_ENV);
+    suite_end_other_process();
     close(ends[1]);
     waitpid(marker, NULL, 0);
 }
@@ -205,10 +217,13 @@ static inline int suite_run(const test_suite *suites, size_t count)
     }
     for (size_t i = 0; i < count; i++)
         srunner_add_suite(runner, suite_of(&suites[i]));
+    if (srunner_fork_status(runner) == CK_NOFORK)
+        suite_shared->process = getpid();
     if (suite_prints_tap())
         suite_run_tap(runner);
     else
         srunner_run_all(runner, CK_ENV);
+    suite_end_other_process();
     failed = srunner_ntests_failed(runner);
     srunner_free(runner);
     return failed > 0 ? EXIT_FAILURE : EXIT_SUCCESS;
