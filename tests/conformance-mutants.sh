@@ -116,7 +116,13 @@ caught() {
     FAIL,core/opening/* | FAIL,core/removal/* | FAIL,*/are-listed | [!F]*)
         through_runner "$1" "$2" "${3:-FAIL}" "${5-}"
         ;;
-    *) fails "$1" "$2" "${5-}" ;;
+    *)
+        # On a busy machine the copy that is not waited for may be done in time.
+        for _ in 1 2 3 4 5; do
+            fails "$1" "$2" "${5-}"
+            case $good,$1 in no,events-end-with-their-stream) ;; *) break ;; esac
+        done
+        ;;
     esac
     report "$1 is caught by $2$4" $good
 }
@@ -145,6 +151,13 @@ all_pass() {
         report "$name passes without the violation$1" $good
     done <"$work/chosen"
 }
+
+# The message says what is wrong.
+awk 'NF < 4 { print "no pattern of the message: " $0 }' "$work/rules" \
+    >"$work/out"
+good=yes
+[ -s "$work/out" ] && good=no
+report 'every rule says what the message must be' $good
 
 while read -r rule name verdict pattern; do
     if [ "$rule" = changes-affinity ] && [ "$(nproc)" = 1 ]; then
@@ -313,7 +326,9 @@ if [ -z "${LIBCORE_TEST_SHORT-}" ]; then
     "$conformance" --plugin "$mutant" --filter 'core/features/*callback*' \
         --timeout $patience >"$work/out" 2>&1
     grep -q '^#  *not tested, 2 tests: it has no core.host_callback$' \
-        "$work/out" && good=yes || good=no
+        "$work/out" &&
+        grep -q '^#  *core/features/callbacks-are-in-order, core/' \
+            "$work/out" && good=yes || good=no
     report 'the verdict says what was not tested' $good
     offer core/features/allocator-keeps-order
     passed core/features/allocator-keeps-order ', without host callbacks'

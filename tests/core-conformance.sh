@@ -587,8 +587,24 @@ ok "the list says what is not checked" ends 0 \
     "^# not checked: the results of the plugin's own operators" \
     --plugin "$sim" --list
 ok "a verdict says that no call of many elements was possible" ends 0 \
-    '^# ops/eye/f32: .*; no call of many elements was possible$' \
-    --plugin "$sim" --filter ops/eye/f32
+    '^# ops/arange/i8: .*; no call of many elements was possible$' \
+    --plugin "$sim" --filter ops/arange/i8
+every_kernel_gets_many() {
+    "$conformance" --plugin "$plugins/core_cpu.so" --level ops --list \
+        >"$work/out" || return
+    grep -q '^ops/eye/f32$' "$work/out" &&
+        ! grep '^# not checked: calls of more than' "$work/out"
+}
+ok "every kernel of cpu has a call of many elements" every_kernel_gets_many
+names_others() {
+    LIBCORE_MUTANT_RULE=signature-dtypes-disagree ends 0 \
+        '^# not checked: calls of more than 65,536 elements of exp, as no' \
+        --plugin "$mutant" --level ops --list
+}
+[ ! -f "$mutant" ] || ok "the list names kernels without one" names_others
+ok "the list says what level training needs" ends 0 \
+    '^# level training needs, in f32: .*_log_softmax,.* sigmoid, .*; and for' \
+    --plugin "$sim" --level training --list
 ok "a run is resumed" resumes
 ok "an interrupted run is resumed" interrupted
 ok "a filtered run is not a conformance run" ends 0 \

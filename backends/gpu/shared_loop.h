@@ -39,4 +39,11 @@ typedef struct gpu_loop_strided {
     int64_t call;
 } gpu_loop_strided;
 
+/* Rows, of the innermost `nreduced` dimensions. */
+typedef struct gpu_loop_rows {
+    gpu_loop_strided loop;
+    uint64_t rows, size; /* how many, and of how many elements */
+    uint32_t nreduced, reserved;
+} gpu_loop_rows;
+
 #endif

@@ -86,7 +86,13 @@ enum {
     CORE_COMPILE_FREEZE = 1u << 1,
     CORE_COMPILE_LIMIT_ERROR = 1u << 2, /* a call that needs more programs than
                                          * the limit fails with REFUSED */
-    CORE_COMPILE_FLAGS = (1u << 3) - 1
+    /* Operators that reduce the last dimension may be part of fused kernels:
+     * softmax, log-softmax and their gradients, layer norm, and sum, mean, amax
+     * and amin that keep the dimension.  Such a kernel may add in another order
+     * than the operator, so results may differ in the last bits.  On a device
+     * whose memory is the host's, such as the CPU, only if `codegen` is ON. */
+    CORE_COMPILE_REORDER_SUMS = 1u << 3,
+    CORE_COMPILE_FLAGS = (1u << 4) - 1
 };
 
 /* core_compile_options.dynamic */

@@ -13,16 +13,21 @@ enum {
     GROUP = 2 * OPENCL_GROUP,
     /* Work items of the run that completes a build.  PoCL compiles launches of
      * more than 2^16 work items separately. */
-    FIRST_RUN = (1 << 16) + GROUP
+    FIRST_RUN = (1 << 16) + GROUP,
+    /* Elements of a row, and rows, that one work item each computes well. */
+    SHORT_ROW = 32,
+    MANY_ROWS = 256
 };
 
 typedef struct loop_kernel {
     cl_program program;
-    cl_kernel dense, spaced; /* dense is NULL if loops are never joined */
+    /* Of element-wise programs; dense is NULL if loops are never joined. */
+    cl_kernel dense, spaced;
+    cl_kernel lines, groups, dense_groups; /* of programs with reductions */
     uint32_t noperands;
     bool may_fail;
     uint8_t hash[32];
-    /* The shape of the newest launch of `spaced`, and the buffer with it; under
+    /* The shape of the newest launch of a kernel with one, and the buffer with it; under
      * the device's lock. */
     cl_mem shape;
     int64_t *numbers;
@@ -57,6 +62,12 @@ static core_status accepts(void *handle, const core_loop_program *program)
 
 /* ---------------------------------------------------------------- build -- */
 
+static void release(cl_kernel kernel)
+{
+    if (kernel)
+        cl.ReleaseKernel(kernel);
+}
+
 static void destroy(void *device, void *handle)
 {
     loop_kernel *kernel = handle;
@@ -64,10 +75,11 @@ static void destroy(void *device, void *handle)
     (void)device;
     if (kernel->shape)
         cl.ReleaseMemObject(kernel->shape);
-    if (kernel->dense)
-        cl.ReleaseKernel(kernel->dense);
-    if (kernel->spaced)
-        cl.ReleaseKernel(kernel->spaced);
+    release(kernel->dense);
+    release(kernel->spaced);
+    release(kernel->lines);
+    release(kernel->groups);
+    release(kernel->dense_groups);
     if (kernel->program)
         cl.ReleaseProgram(kernel->program);
     free(kernel->numbers);
@@ -102,12 +114,29 @@ static cl_int set_arguments(const loop_kernel *self, cl_kernel kernel,
     }
     if (code == CL_SUCCESS)
         code = set_argument(kernel, &next, sizeof one, &one);
-    if (code == CL_SUCCESS && kernel == self->spaced) {
+    if (code == CL_SUCCESS && kernel != self->dense) {
         code = set_argument(kernel, &next, sizeof none, &none);
         if (code == CL_SUCCESS)
             code = set_argument(kernel, &next, sizeof buffer, &buffer);
     }
+    if (code == CL_SUCCESS && self->groups != NULL) {
+        code = set_argument(kernel, &next, sizeof none, &none);
+        if (code == CL_SUCCESS)
+            code = set_argument(kernel, &next, sizeof one, &one);
+    }
     return code;
+}
+
+/* The kernel that will run next, as far as the hints say. */
+static cl_kernel first_kernel(const loop_kernel *self,
+                              const core_loop_hints *hints)
+{
+    if (self->groups != NULL)
+        return self->dense_groups;
+    return self->dense != NULL && hints != NULL &&
+                   hints->flags & CORE_LOOP_HINT_CONTIGUOUS
+               ? self->dense
+               : self->spaced;
 }
 
 /* Some libraries, such as PoCL, compile most of a kernel when it runs first.
@@ -116,9 +145,7 @@ static cl_int set_arguments(const loop_kernel *self, cl_kernel kernel,
 static void run_first(opencl_device *device, const loop_kernel *self,
                       const core_loop_hints *hints)
 {
-    bool dense = self->dense != NULL && hints != NULL &&
-                 hints->flags & CORE_LOOP_HINT_CONTIGUOUS;
-    cl_kernel kernel = dense ? self->dense : self->spaced;
+    cl_kernel kernel = first_kernel(self, hints);
     static int64_t zeros[CORE_LOOP_MAX_OPERANDS];
     size_t local = GROUP, global = FIRST_RUN;
     cl_command_queue queue = NULL;
@@ -127,6 +154,8 @@ static void run_first(opencl_device *device, const loop_kernel *self,
 
     if (hints != NULL && hints->numel > 0 && hints->numel < FIRST_RUN)
         global = ((size_t)hints->numel + GROUP - 1) / GROUP * GROUP;
+    if (self->groups != NULL)
+        local = global = OPENCL_GROUP;
     buffer = cl.CreateBuffer(device->context, CL_MEM_COPY_HOST_PTR,
                              sizeof zeros, zeros, &code);
     if (code != CL_SUCCESS)
@@ -142,23 +171,41 @@ static void run_first(opencl_device *device, const loop_kernel *self,
     cl.ReleaseMemObject(buffer);
 }
 
+static cl_kernel find_kernel(const loop_kernel *self, const char *text,
+                             cl_int *code)
+{
+    return *code == CL_SUCCESS ? cl.CreateKernel(self->program, text, code)
+                               : NULL;
+}
+
+static cl_int find_kernels(loop_kernel *self, const core_loop_program *program)
+{
+    cl_int code = CL_SUCCESS;
+
+    if (program->flags & CORE_LOOP_PROGRAM_REDUCES) {
+        self->lines = find_kernel(self, "lines", &code);
+        self->groups = find_kernel(self, "groups", &code);
+        self->dense_groups = find_kernel(self, "dense_groups", &code);
+        return code;
+    }
+    if (program->ndim == 0)
+        self->dense = find_kernel(self, "dense", &code);
+    self->spaced = find_kernel(self, "spaced", &code);
+    return code;
+}
+
 static core_status make_kernels(opencl_device *device, loop_kernel *self,
                                 const core_loop_program *program)
 {
-    cl_int code = CL_SUCCESS;
+    cl_int code;
 
     self->noperands = program->noperands;
     self->may_fail = opencl_loop_may_fail(program);
     memcpy(self->hash, program->hash, sizeof self->hash);
     for (uint32_t k = 0; k < program->noperands; k++)
         self->flags[k] = program->operands[k].flags;
-    if (program->ndim == 0)
-        self->dense = cl.CreateKernel(self->program, "dense", &code);
-    if (code == CL_SUCCESS)
-        self->spaced = cl.CreateKernel(self->program, "spaced", &code);
-    if (code != CL_SUCCESS)
-        return opencl_fail(device, code, name);
-    return CORE_OK;
+    code = find_kernels(self, program);
+    return code == CL_SUCCESS ? CORE_OK : opencl_fail(device, code, name);
 }
 
 /* Threads that the library starts inherit the blocked signals.  Handlers are
@@ -278,35 +325,112 @@ static core_status check_loop(const loop_kernel *self, const core_loop *loop)
     return CORE_OK;
 }
 
-static core_status launch(void *handle, void *kernel,
-                          const core_loop_launch *now)
+static void put_operands(opencl_launch *l, const loop_kernel *self,
+                         const core_loop_launch *now)
 {
-    opencl_device *device = handle;
-    loop_kernel *self = kernel;
     const core_loop *loop = now->loop;
-    bool dense = self->dense != NULL && loop->flags & CORE_LOOP_CONTIGUOUS;
-    core_status status = check_loop(self, loop);
-    opencl_launch l;
 
-    if (status != CORE_OK)
-        return status;
-    l = opencl_begin_kernel(now->stream, dense ? self->dense : self->spaced,
-                            name);
-    if (l.status == CORE_OK && !dense)
-        l.status = set_shape(device, self, loop);
     for (uint32_t k = 0; k < self->noperands; k++)
         if (self->flags[k] & CORE_LOOP_OPERAND_NUMBER)
-            opencl_bytes(&l, &loop->operands[k].immediate, sizeof(cl_ulong));
+            opencl_bytes(l, &loop->operands[k].immediate, sizeof(cl_ulong));
         else
-            opencl_buffer(&l, loop->operands[k].memory);
+            opencl_buffer(l, loop->operands[k].memory);
     if (self->may_fail)
-        opencl_error_args(&l, now->id);
+        opencl_error_args(l, now->id);
+}
+
+static core_status launch_elements(opencl_device *device, loop_kernel *self,
+                                   const core_loop_launch *now)
+{
+    const core_loop *loop = now->loop;
+    bool dense = self->dense != NULL && loop->flags & CORE_LOOP_CONTIGUOUS;
+    opencl_launch l = opencl_begin_kernel(
+        now->stream, dense ? self->dense : self->spaced, name);
+
+    if (l.status == CORE_OK && !dense)
+        l.status = set_shape(device, self, loop);
+    put_operands(&l, self, now);
     opencl_long(&l, loop->numel);
     if (!dense) {
         opencl_int(&l, (int32_t)loop->ndim);
         opencl_bytes(&l, &self->shape, sizeof self->shape);
     }
     return opencl_run(&l, (uint64_t)loop->numel, GROUP);
+}
+
+/* Whether each work item computes a row: rows are short, or there are many, of
+ * which adjacent ones are nearer to each other than adjacent elements. */
+static bool has_lines(const core_loop *loop, uint32_t nreduced, int64_t count)
+{
+    int64_t along = INT64_MAX, across = INT64_MAX;
+
+    for (uint32_t k = 0; k < loop->noperands; k++) {
+        const int64_t *strides = loop->operands[k].strides;
+
+        if (loop->operands[k].flags & CORE_OPERAND_IMMEDIATE)
+            continue;
+        if (strides[0] > 0 && strides[0] < along)
+            along = strides[0];
+        if (nreduced < loop->ndim && strides[0] > 0 && strides[nreduced] > 0 &&
+            strides[nreduced] < across)
+            across = strides[nreduced];
+    }
+    return count <= SHORT_ROW ||
+           (loop->numel / count >= MANY_ROWS && across < along);
+}
+
+/* Whether no operand has gaps in a row of one dimension. */
+static bool has_dense_rows(const loop_kernel *self, const core_loop *loop)
+{
+    for (uint32_t k = 0; k < loop->noperands; k++)
+        if (!(self->flags[k] &
+              (CORE_LOOP_OPERAND_NUMBER | CORE_LOOP_OPERAND_ROW)) &&
+            loop->operands[k].strides[0] !=
+                core_sdk_itemsize(loop->operands[k].dtype))
+            return false;
+    return (loop->reduced >> 1 & 1) == 0;
+}
+
+static core_status launch_rows(opencl_device *device, loop_kernel *self,
+                               const core_loop_launch *now)
+{
+    const core_loop *loop = now->loop;
+    uint32_t nreduced = 0;
+    int64_t count = 1, rows;
+    opencl_launch l;
+    bool lines;
+
+    for (; nreduced < loop->ndim && loop->reduced >> nreduced & 1; nreduced++)
+        count *= loop->sizes[nreduced];
+    rows = loop->numel / count;
+    lines = has_lines(loop, nreduced, count);
+    l = opencl_begin_kernel(now->stream,
+                            lines                        ? self->lines
+                            : has_dense_rows(self, loop) ? self->dense_groups
+                                                         : self->groups,
+                            name);
+    if (l.status == CORE_OK)
+        l.status = set_shape(device, self, loop);
+    put_operands(&l, self, now);
+    opencl_long(&l, rows);
+    opencl_int(&l, (int32_t)loop->ndim);
+    opencl_bytes(&l, &self->shape, sizeof self->shape);
+    opencl_int(&l, (int32_t)nreduced);
+    opencl_long(&l, count);
+    return opencl_run(&l, (uint64_t)(lines ? rows : rows * OPENCL_GROUP),
+                      OPENCL_GROUP);
+}
+
+static core_status launch(void *handle, void *kernel,
+                          const core_loop_launch *now)
+{
+    loop_kernel *self = kernel;
+    core_status status = check_loop(self, now->loop);
+
+    if (status != CORE_OK)
+        return status;
+    return self->groups != NULL ? launch_rows(handle, self, now)
+                                : launch_elements(handle, self, now);
 }
 
 /* ---------------------------------------------------------------- saved -- */

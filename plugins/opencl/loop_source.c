@@ -5,9 +5,8 @@
  * a function whose body is the operator's expression, for the type in which it
  * computes; half precision is computed in f32 and rounded. */
 
-#include "loop_source.h"
-
 #include "elementwise.h"
+#include "loop_writer.h"
 #include "opencl_kernels.h"
 
 #include <stdarg.h>
@@ -15,14 +14,8 @@
 
 /* -------------------------------------------------------------- writing -- */
 
-typedef struct writer {
-    const opencl_device *device;
-    const core_loop_program *program;
-    char *text;
-    size_t used, capacity;
-    bool no_memory;
-    bool parts; /* barriers divide the kernels */
-} writer;
+typedef opencl_loop_writer writer;
+#define put opencl_loop_put
 
 static void add(writer *w, const char *what, size_t size)
 {
@@ -42,8 +35,7 @@ static void add(writer *w, const char *what, size_t size)
     w->text[w->used] = '\0';
 }
 
-__attribute__((format(printf, 2, 3))) static void put(writer *w,
-                                                      const char *format, ...)
+void opencl_loop_put(writer *w, const char *format, ...)
 {
     char line[1500];
     va_list arguments;
@@ -134,6 +126,21 @@ static const operation *operation_of(const core_loop_program *program,
     return opencl_operation_find(name);
 }
 
+uint32_t opencl_loop_values(const core_loop_program *program,
+                            const core_loop_instruction *at)
+{
+    const operation *op;
+    int parameter;
+
+    if (at->opcode == CORE_LOOP_CONVERT || opencl_loop_reduces(at->opcode))
+        return 1;
+    if (at->opcode == CORE_LOOP_SELECT || at->opcode == CORE_LOOP_PHILOX32 ||
+        at->opcode == CORE_LOOP_PHILOX64)
+        return 3;
+    op = is_computed(at->opcode) ? operation_of(program, at, &parameter) : NULL;
+    return op != NULL ? op->inputs : 0;
+}
+
 static const char *text_of(const core_loop_program *program,
                            const core_loop_instruction *at)
 {
@@ -202,7 +209,7 @@ static uint32_t computed_as(core_dtype dtype)
     return i;
 }
 
-static const char *type_of(core_dtype dtype)
+const char *opencl_loop_type(core_dtype dtype)
 {
     return opencl_type_name(computed[computed_as(dtype)]);
 }
@@ -290,15 +297,20 @@ static void put_bits(writer *w, core_dtype dtype, const char *bits)
         put(w, "%s((ushort)%s)", loading(dtype), bits);
         break;
     default:
-        put(w, "(%s)%s", type_of(dtype), bits);
+        put(w, "(%s)%s", opencl_loop_type(dtype), bits);
     }
+}
+
+bool opencl_loop_in_memory(const core_loop_program *program, uint32_t operand)
+{
+    return !(program->operands[operand].flags & CORE_LOOP_OPERAND_NUMBER);
 }
 
 static void put_load(writer *w, const core_loop_instruction *at, bool dense)
 {
     char bits[16];
 
-    if (w->program->operands[at->a].flags & CORE_LOOP_OPERAND_NUMBER) {
+    if (!opencl_loop_in_memory(w->program, at->a)) {
         snprintf(bits, sizeof bits, "n%u", at->a);
         put_bits(w, at->type, bits);
         return;
@@ -318,12 +330,13 @@ static void put_conversion(writer *w, const core_loop_instruction *at)
     if (to == CORE_BOOL)
         put(w, "(uchar)(v%u != 0)", at->a);
     else if (to <= CORE_BF16)
-        put(w, "%s(%s)v%u))", rounding(to), type_of(to), at->a);
+        put(w, "%s(%s)v%u))", rounding(to), opencl_loop_type(to), at->a);
     else if (from > CORE_BF16)
-        put(w, "(%s)v%u", type_of(to), at->a);
+        put(w, "(%s)v%u", opencl_loop_type(to), at->a);
     else
-        put(w, "(%s)%s(%s, v%u)", type_of(to),
-            to == CORE_I32 ? "TO_I32" : "TO_I64", type_of(from), at->a);
+        put(w, "(%s)%s(%s, v%u)", opencl_loop_type(to),
+            to == CORE_I32 ? "TO_I32" : "TO_I64", opencl_loop_type(from),
+            at->a);
 }
 
 static core_status put_call(writer *w, uint32_t value)
@@ -347,7 +360,7 @@ static core_status put_call(writer *w, uint32_t value)
     return CORE_OK;
 }
 
-static core_status put_value(writer *w, uint32_t value, bool dense)
+static core_status put_expression(writer *w, uint32_t value, bool dense)
 {
     const core_loop_instruction *at = &w->program->instructions[value];
     char bits[32];
@@ -371,6 +384,9 @@ static core_status put_value(writer *w, uint32_t value, bool dense)
     case CORE_LOOP_POSITION:
         put(w, "(long)at");
         break;
+    case CORE_LOOP_ROW_SIZE:
+        put(w, "(long)count");
+        break;
     case CORE_LOOP_SELECT:
         put(w, "v%u ? v%u : v%u", at->a, at->b, at->c);
         break;
@@ -391,6 +407,31 @@ static core_status put_value(writer *w, uint32_t value, bool dense)
                                    at->opcode);
     }
     return CORE_OK;
+}
+
+core_status opencl_loop_put_value(writer *w, uint32_t value, bool dense)
+{
+    core_status status;
+
+    put(w,
+        "    %s v%u = ", opencl_loop_type(w->program->instructions[value].type),
+        value);
+    status = put_expression(w, value, dense);
+    put(w, ";\n");
+    return status;
+}
+
+void opencl_loop_put_store(writer *w, const core_loop_instruction *at,
+                           bool dense)
+{
+    core_dtype dtype = w->program->operands[at->a].dtype;
+
+    put(w, "    *AT(%s, b%u, o%u + ", opencl_type_name(dtype), at->a, at->a);
+    if (dense)
+        put(w, "at * %u) = ", core_sdk_itemsize(dtype));
+    else
+        put(w, "s%u) = ", at->a);
+    put(w, "%s(v%u);\n", storing(dtype), at->b);
 }
 
 /* --------------------------------------------------------------- kernels -- */
@@ -429,19 +470,25 @@ static bool needs_parts(const opencl_device *device,
     return false;
 }
 
-static void put_parameters(writer *w, bool dense)
+void opencl_loop_put_parameters(writer *w, const char *name)
 {
     const core_loop_program *p = w->program;
 
-    put(w, "kernel void %s(", dense ? "dense" : "spaced");
+    put(w, "%s(", name);
     for (uint32_t k = 0; k < p->noperands; k++)
-        if (p->operands[k].flags & CORE_LOOP_OPERAND_NUMBER)
+        if (!opencl_loop_in_memory(p, k))
             put(w, "ulong n%u, ", k);
         else
             put(w, "%sglobal uchar *b%u, ulong o%u, ",
                 k < p->noutputs ? "" : "const ", k, k);
     if (opencl_loop_may_fail(p))
         put(w, "global fault *errors, long call, ");
+}
+
+static void put_head(writer *w, bool dense)
+{
+    opencl_loop_put_parameters(w, dense ? "kernel void dense"
+                                        : "kernel void spaced");
     put(w, "ulong numel%s)\n{\n",
         dense ? "" : ", uint ndim, global const long *shape");
     put(w, "    ulong item = get_global_id(0), at = item;\n"
@@ -459,7 +506,7 @@ static void put_offsets(writer *w)
 
     put(w, "    uint left = (uint)at;\n");
     for (uint32_t k = 0; k < p->noperands; k++)
-        if (!(p->operands[k].flags & CORE_LOOP_OPERAND_NUMBER))
+        if (opencl_loop_in_memory(p, k))
             put(w, "    long s%u = 0;\n", k);
     for (uint32_t d = 0; d < p->ndim; d++)
         put(w, "    uint i%u = 0;\n", d);
@@ -467,7 +514,7 @@ static void put_offsets(writer *w)
            "        uint size = (uint)shape[d], next = left / size;\n"
            "        uint k = left - next * size;\n");
     for (uint32_t k = 0; k < p->noperands; k++)
-        if (!(p->operands[k].flags & CORE_LOOP_OPERAND_NUMBER))
+        if (opencl_loop_in_memory(p, k))
             put(w, "        s%u += k * shape[ndim * %u + d];\n", k, k + 1);
     for (uint32_t d = 0; d < p->ndim; d++)
         put(w, "        if (d == %u)\n            i%u = k;\n", d, d);
@@ -480,30 +527,21 @@ static core_status put_kernel(writer *w, bool dense)
     core_status status = CORE_OK;
     bool separate, separated = false;
 
-    put_parameters(w, dense);
+    put_head(w, dense);
     if (!dense)
         put_offsets(w);
     for (uint32_t i = 0; i < p->ninstructions && status == CORE_OK; i++) {
         const core_loop_instruction *at = &p->instructions[i];
 
         if (at->opcode == CORE_LOOP_STORE) {
-            core_dtype dtype = p->operands[at->a].dtype;
-
-            put(w, "    if (item < numel)\n        *AT(%s, b%u, o%u + ",
-                opencl_type_name(dtype), at->a, at->a);
-            if (dense)
-                put(w, "at * %u) = ", core_sdk_itemsize(dtype));
-            else
-                put(w, "s%u) = ", at->a);
-            put(w, "%s(v%u);\n", storing(dtype), at->b);
+            put(w, "    if (item < numel)\n    ");
+            opencl_loop_put_store(w, at, dense);
             continue;
         }
         separate = w->parts && is_scalar(p, at);
         if (separate && !separated)
             put(w, "    barrier(CLK_LOCAL_MEM_FENCE);\n");
-        put(w, "    %s v%u = ", type_of(at->type), i);
-        status = put_value(w, i, dense);
-        put(w, ";\n");
+        status = opencl_loop_put_value(w, i, dense);
         if (separate)
             put(w, "    barrier(CLK_LOCAL_MEM_FENCE);\n");
         separated = separate;
@@ -513,6 +551,17 @@ static core_status put_kernel(writer *w, bool dense)
                "        fail(errors, 1, call, 0);\n");
     put(w, "}\n");
     return status;
+}
+
+static core_status put_kernels(writer *w)
+{
+    core_status status = CORE_OK;
+
+    if (w->program->flags & CORE_LOOP_PROGRAM_REDUCES)
+        return opencl_loop_put_rows(w);
+    if (w->program->ndim == 0)
+        status = put_kernel(w, true);
+    return status == CORE_OK ? put_kernel(w, false) : status;
 }
 
 static bool uses_special(const core_loop_program *program)
@@ -534,9 +583,6 @@ static bool uses_special(const core_loop_program *program)
 static core_status check(const opencl_device *device,
                          const core_loop_program *program)
 {
-    if (program->flags & CORE_LOOP_PROGRAM_REDUCES)
-        return opencl_refuse(CORE_ERROR_UNSUPPORTED,
-                             "loop programs with reductions are not supported");
     for (uint32_t i = 0; i < program->ninstructions && !device->has_f64; i++)
         if (program->instructions[i].type == CORE_F64)
             return opencl_refuse(CORE_ERROR_UNSUPPORTED,
@@ -554,22 +600,23 @@ core_status opencl_loop_source(const opencl_device *device,
     *out_text = NULL;
     if (status != CORE_OK)
         return status;
-    w.parts = needs_parts(device, program);
+    w.parts = !(program->flags & CORE_LOOP_PROGRAM_REDUCES) &&
+              needs_parts(device, program);
     if (device->has_f64)
         put(&w, "#define HAS_F64 1\n");
     add(&w, opencl_prelude_cl, sizeof opencl_prelude_cl - 1);
     if (uses_special(program))
         add(&w, opencl_special_cl, sizeof opencl_special_cl - 1);
     add(&w, opencl_loop_cl, sizeof opencl_loop_cl - 1);
+    if (program->flags & CORE_LOOP_PROGRAM_REDUCES)
+        add(&w, opencl_loop_rows_cl, sizeof opencl_loop_rows_cl - 1);
     add(&w, opencl_own_names, strlen(opencl_own_names));
     put(&w, "#define OPERANDS 1\n");
     for (uint32_t i = 0; i < sizeof computed / sizeof *computed; i++)
         if (status == CORE_OK)
             status = put_functions(&w, i);
-    if (status == CORE_OK && program->ndim == 0)
-        status = put_kernel(&w, true);
     if (status == CORE_OK)
-        status = put_kernel(&w, false);
+        status = put_kernels(&w);
     if (status == CORE_OK && w.no_memory)
         status = opencl_refuse(CORE_ERROR_OUT_OF_MEMORY,
                                "no host memory for the source of a loop "

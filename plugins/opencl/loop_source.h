@@ -15,6 +15,12 @@
  * and for `spaced` the number of dimensions and a buffer of longs with their
  * sizes and, for each operand, their strides in bytes.
  *
+ * If the program has reductions, the kernels are `lines`, a work item for each
+ * row, `groups`, OPENCL_GROUP work items for each, and `dense_groups`, the same
+ * for rows of one dimension in which no operand has gaps.  Their arguments are
+ * those of `spaced`, with the number of rows in the place of that of elements,
+ * then the number of dimensions that are reduced and the size of a row.
+ *
  * Each instruction computes the expression of the operator by which codegen.h
  * defines it, the same as elementwise.c's kernel of that operator.
  * UNSUPPORTED: the program has an instruction that this device cannot

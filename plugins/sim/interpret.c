@@ -193,6 +193,9 @@ core_status sim_program_make(const core_loop_program *from, sim_program *out)
     out->nsteps = from->ninstructions;
     out->noperands = from->noperands;
     out->reduces = (from->flags & CORE_LOOP_PROGRAM_REDUCES) != 0;
+    for (uint32_t k = 0; k < from->noperands; k++)
+        if (from->operands[k].flags & CORE_LOOP_OPERAND_ROW)
+            out->rows |= 1u << k;
     for (uint32_t i = 0; i < out->nsteps && status == CORE_OK; i++) {
         out->steps[i].instruction = from->instructions[i];
         status = resolve(from, &out->steps[i]);
@@ -272,10 +275,14 @@ static void load(const run *r, const core_loop_instruction *at, char *to)
                size);
 }
 
+/* An element of a row is written in the last tile: it may have the memory of an
+ * input that each tile reads. */
 static void store(const run *r, const core_loop_instruction *at)
 {
     uint32_t size = size_of(r, at->b);
 
+    if (r->program->rows >> at->a & 1 && r->begin + r->count < r->row_size)
+        return;
     for (int64_t e = 0; e < r->count; e++)
         memcpy(element_of(r, at->a, e), value_of(r, at->b) + e * size, size);
 }

@@ -27,6 +27,7 @@ typedef struct sim_step {
 typedef struct sim_program {
     uint32_t nsteps;
     uint32_t noperands;
+    uint32_t rows; /* a bit for each operand with an element for each row */
     bool reduces;
     sim_step *steps;
 } sim_program;

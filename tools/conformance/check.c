@@ -383,6 +383,10 @@ static void list_needs(const report *self)
            "reference, unless the plugin has a function of them for cpu (the "
            "suite compares kernels with themselves and gradients with finite "
            "differences); operators without samples\n");
+    if (self->few[0])
+        printf("# not checked: calls of more than 65,536 elements of %s, as no "
+               "sample has them\n",
+               self->few);
 }
 
 static int list_tests(const report *self)

@@ -2,6 +2,7 @@
  * Copyright The libcore authors */
 
 #include "child.h"
+#include "large_calls.h"
 
 #include "process_state.h"
 #include "side_effects.h"
@@ -31,20 +32,21 @@ static bool add_all(suite *self, bool with_ops)
            suite_add_stream_order(self) && suite_add_rules(self) &&
            suite_add_large(self) && suite_add_shapes(self) &&
            suite_add_rows(self) && suite_add_conversions(self) &&
-           suite_add_values(self) && suite_add_fused_steps(self) &&
-           suite_add_numbers(self) && suite_add_definitions(self) &&
-           suite_add_division(self) && suite_add_grid_limits(self) &&
-           suite_add_dimensions(self) && suite_add_second_device(self) &&
-           suite_add_kernel_events(self) && suite_add_kernel_times(self) &&
-           suite_add_layers(self) && suite_add_arguments(self) &&
-           suite_add_attention(self) && suite_add_wide_weights(self) &&
-           suite_add_equal_elements(self) && suite_add_graph_kernels(self) &&
-           suite_add_kept_weights(self) && suite_add_two_streams(self) &&
-           suite_add_indices(self) && suite_add_random_graphs(self) &&
-           suite_add_order(self) && suite_add_backward(self) &&
-           suite_add_training(self) && suite_add_custom(self) &&
-           suite_add_stress(self) && suite_add_alloc_failure(self) &&
-           suite_add_cross_thread_free(self) && suite_add_perf(self);
+           suite_add_values(self) && suite_add_narrow_sums(self) &&
+           suite_add_fused_steps(self) && suite_add_numbers(self) &&
+           suite_add_definitions(self) && suite_add_division(self) &&
+           suite_add_grid_limits(self) && suite_add_dimensions(self) &&
+           suite_add_second_device(self) && suite_add_kernel_events(self) &&
+           suite_add_kernel_times(self) && suite_add_layers(self) &&
+           suite_add_arguments(self) && suite_add_attention(self) &&
+           suite_add_wide_weights(self) && suite_add_equal_elements(self) &&
+           suite_add_graph_kernels(self) && suite_add_kept_weights(self) &&
+           suite_add_two_streams(self) && suite_add_indices(self) &&
+           suite_add_random_graphs(self) && suite_add_order(self) &&
+           suite_add_backward(self) && suite_add_training(self) &&
+           suite_add_custom(self) && suite_add_stress(self) &&
+           suite_add_alloc_failure(self) && suite_add_cross_thread_free(self) &&
+           suite_add_perf(self);
 }
 
 /* Tabs and newlines separate fields and lines; other control characters are
@@ -78,6 +80,16 @@ static void put_needs(suite *self)
     if (!training_list_needs(self, text, sizeof text))
         return;
     fprintf(results, "needs\t");
+    put(text);
+    putc('\n', results);
+}
+
+static void put_few(suite *self)
+{
+    char text[TEST_NEEDS];
+
+    large_calls_list_missing(self, text, sizeof text);
+    fprintf(results, "few\t");
     put(text);
     putc('\n', results);
 }
@@ -120,8 +132,10 @@ int child_list(suite *self, bool load)
         put(out.detail);
         putc('\n', results);
     }
-    if (loaded && self->list)
+    if (loaded && self->list) {
         put_needs(self);
+        put_few(self);
+    }
     for (size_t i = 0; i < self->count; i++)
         fprintf(results, "test\t%s\t%d\t%d\n", self->tests[i].name,
                 (int)self->tests[i].level, self->tests[i].optional);

@@ -11,6 +11,7 @@
  *     test    NAME LEVEL OPTIONAL
  *     about   KEY VALUE
  *     needs   OPERATORS of level training, with --list
+ *     few     OPERATORS without a call of many elements, with --list
  *     begin   NAME
  *     end     NAME VERDICT ERROR MEASURED UNIT DETAIL
  *     done

@@ -5,21 +5,37 @@
 
 #include "claims.h"
 
+#include "sample_tokens.h"
+
 #include <string.h>
+
+/* Tests whether an argument is a tensor that is absent, which has a place in a
+ * signature all the same. */
+static bool is_absent(const sample_call *call, uint32_t argument,
+                      const schema_argument *of)
+{
+    return call->first[argument] < 0 &&
+           call->values[argument].tag == CORE_VALUE_NONE &&
+           strcmp(of->type, "Tensor?") == 0;
+}
 
 /* Stores the dtypes of the tensors in a kernel's order: loop kernels have the
  * results first, others last.  Scalar operands of a loop come last. */
 static uint32_t slots(const sample_call *call, const reference *wanted,
                       bool results_first, core_dtype *out)
 {
+    schema_argument arguments[SCHEMA_ARGUMENTS] = {0};
     uint32_t count = 0;
 
+    schema_read(core_op_schema(call->op), arguments);
     for (uint32_t r = 0; results_first && r < wanted->nresults; r++)
         out[count++] = wanted->dtypes[r];
-    for (uint32_t i = 0; i < call->count; i++)
-        if (call->first[i] >= 0 && call->items[i] != 0 &&
-            count < SAMPLE_TENSORS * 2 - SAMPLE_TENSORS)
+    for (uint32_t i = 0; i < call->count && count < 2 * SAMPLE_TENSORS; i++) {
+        if (call->first[i] >= 0 && call->items[i] != 0)
             out[count++] = call->operands[call->first[i]].dtype;
+        else if (is_absent(call, i, &arguments[i]))
+            out[count++] = CORE_DTYPE_NONE;
+    }
     for (uint32_t r = 0; !results_first && r < wanted->nresults; r++)
         out[count++] = wanted->dtypes[r];
     return count;
@@ -32,7 +48,7 @@ static bool takes(const core_kernel *kernel, const sample_call *call,
     uint32_t count = slots(call, wanted, results_first, dtypes);
 
     for (uint32_t k = 0; k < count && k < CORE_SIGNATURE_MAX; k++)
-        if (kernel->signature[k] &&
+        if (kernel->signature[k] && dtypes[k] != CORE_DTYPE_NONE &&
             !(kernel->signature[k] & CORE_DTYPE_MASK(dtypes[k])))
             return false;
     return true;
@@ -89,6 +105,19 @@ bool claim_holds(const suite *self, const sample_call *call,
     sample_call_done(&on);
     core_error_clear();
     return status != CORE_ERROR_NO_KERNEL;
+}
+
+bool claim_may_be_refused(const suite *self, const char *name)
+{
+    const core_kernel *kernel;
+    bool may = false;
+
+    for (uint32_t i = 0;
+         !may && core_kernel_at(self->type, i, &kernel) == CORE_OK; i++)
+        may = kernel->supports && kernel->demands & CORE_REQUIRE_NO_FALLBACK &&
+              kernel->name.size == strlen(name) &&
+              memcmp(kernel->name.data, name, kernel->name.size) == 0;
+    return may;
 }
 
 bool claimed_operators_next(const suite *self, claimed_operators *walk,

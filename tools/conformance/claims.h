@@ -22,6 +22,9 @@ claim claim_of(const suite *self, const sample_call *call,
  * by making the call with operands of its own. */
 bool claim_holds(const suite *self, const sample_call *call,
                  const reference *wanted);
+/* Tests whether `supports` of a kernel may refuse a call with UNSUPPORTED, which
+ * is then the call's own error. */
+bool claim_may_be_refused(const suite *self, const char *name);
 /* Returns the name of the kernels that compute an operator: its own, if there
  * are any, or those of another operator that it uses (sum.dim_IntList those of
  * sum). */

@@ -211,11 +211,16 @@ static uint32_t values_of(const core_loop_instruction *at)
     case CORE_LOOP_INDEX:
     case CORE_LOOP_SIZE:
     case CORE_LOOP_POSITION:
+    case CORE_LOOP_ROW_SIZE:
         return 0;
     case CORE_LOOP_STORE:
         return 2;
     case CORE_LOOP_SELECT:
         return 7;
+    case CORE_LOOP_REDUCE_SUM:
+    case CORE_LOOP_REDUCE_MAX:
+    case CORE_LOOP_REDUCE_MIN:
+        return 1;
     default:
         for (size_t i = 0; i < sizeof drawn / sizeof *drawn; i++)
             if (drawn[i].opcode == at->opcode)
@@ -291,6 +296,91 @@ void loop_case_random(loop_case *self, uint64_t seed, bool divides)
     last = self->program.ninstructions - 1;
     for (uint32_t k = 0; k < noutputs; k++)
         loop_case_store(self, k, last - k);
+    compact(self);
+    loop_case_end(self);
+}
+
+/* ------------------------------------------------------- random, of rows -- */
+
+static bool reduces(uint32_t opcode)
+{
+    return opcode >= CORE_LOOP_REDUCE_SUM && opcode <= CORE_LOOP_REDUCE_MIN;
+}
+
+/* Whether a value is the same for all elements of a row. */
+static bool is_uniform(const loop_case *self, uint32_t value)
+{
+    bool known[LOOP_INSTRUCTIONS];
+
+    for (uint32_t i = 0; i <= value; i++) {
+        const core_loop_instruction *at = &self->instructions[i];
+        uint32_t values = values_of(at);
+
+        known[i] = (!(values & 1) || known[at->a]) &&
+                   (!(values & 2) || known[at->b]) &&
+                   (!(values & 4) || known[at->c]);
+        if (at->opcode == CORE_LOOP_LOAD)
+            known[i] = self->operands[at->a].flags &
+                       (CORE_LOOP_OPERAND_NUMBER | CORE_LOOP_OPERAND_ROW);
+        if (reduces(at->opcode))
+            known[i] = true;
+    }
+    return known[value];
+}
+
+/* The sum of small integers, or an extreme of numbers without -0; of a value
+ * that is not uniform. */
+static void add_reduction(loop_case *self, uint64_t *state)
+{
+    static const core_dtype types[] = {CORE_F32, CORE_F64, CORE_I32, CORE_I64};
+    core_dtype type = types[draw(state, 4)];
+    uint32_t opcode = CORE_LOOP_REDUCE_SUM + draw(state, 3);
+    bool exact = opcode == CORE_LOOP_REDUCE_SUM && is_float(type);
+    uint32_t a = pick(self, state, exact ? CORE_I8 : type);
+
+    if (a == UINT32_MAX || is_uniform(self, a)) {
+        /* The first input is of u8 and not uniform. */
+        a = loop_case_add(self, CORE_LOOP_CONVERT, type, 0, 0, 0);
+    } else if (exact) {
+        a = loop_case_add(self, CORE_LOOP_CONVERT, type, a, 0, 0);
+    } else if (is_float(type)) {
+        a = loop_case_add(self, CORE_LOOP_ADD, type, a,
+                          loop_case_constant(self, type, 0), 0);
+    }
+    loop_case_add(self, opcode, type, a, 0, 0);
+}
+
+void loop_case_random_rows(loop_case *self, uint64_t seed, bool divides)
+{
+    uint64_t state = seed;
+    uint32_t inputs = 1 + draw(&state, 4), count = 1 + draw(&state, 3), last;
+
+    loop_case_begin(self, 2);
+    self->program.flags = CORE_LOOP_PROGRAM_REDUCES;
+    self->operands[1].flags |= CORE_LOOP_OPERAND_ROW;
+    loop_case_load(self, CORE_U8, 0);
+    for (uint32_t k = 0; k < inputs; k++) {
+        uint32_t how = draw(&state, 8);
+
+        loop_case_load(self, CORE_F64 + draw(&state, 10),
+                       how == 0   ? CORE_LOOP_OPERAND_NUMBER
+                       : how == 1 ? CORE_LOOP_OPERAND_ROW
+                                  : 0);
+    }
+    loop_case_add(self, CORE_LOOP_ROW_SIZE, CORE_I64, 0, 0, 0);
+    loop_case_constant(self, CORE_F64 + draw(&state, 10), 3);
+    while (count-- > 0) {
+        for (uint32_t i = draw(&state, 40); i > 0; i--)
+            if (self->program.ninstructions < LOOP_INSTRUCTIONS / 4 * 3)
+                add_random(self, &state, divides);
+        add_reduction(self, &state);
+    }
+    last = self->program.ninstructions - 1;
+    for (uint32_t i = draw(&state, 20); i > 0; i--)
+        if (self->program.ninstructions < LOOP_INSTRUCTIONS - 8)
+            add_random(self, &state, divides);
+    loop_case_store(self, 0, self->program.ninstructions - 1);
+    loop_case_store(self, 1, last);
     compact(self);
     loop_case_end(self);
 }
@@ -480,7 +570,7 @@ typedef struct run {
     const core_loop_program *program;
     const core_loop *loop;
     int64_t index[CORE_MAX_NDIM];
-    int64_t position;
+    int64_t position, row_size;
     number values[LOOP_INSTRUCTIONS];
 } run;
 
@@ -521,6 +611,9 @@ static number computed(const run *r, const core_loop_instruction *at)
     case CORE_LOOP_POSITION:
         out.i = r->position;
         return out;
+    case CORE_LOOP_ROW_SIZE:
+        out.i = r->row_size;
+        return out;
     case CORE_LOOP_SELECT:
         return a.i ? b : r->values[at->c];
     case CORE_LOOP_CONVERT:
@@ -537,33 +630,84 @@ static number computed(const run *r, const core_loop_instruction *at)
     return out;
 }
 
-static void run_element(run *r)
+/* An element of a row may have the memory of inputs of all its elements. */
+static bool is_written(const run *r, uint32_t operand)
+{
+    return !(r->program->operands[operand].flags & CORE_LOOP_OPERAND_ROW) ||
+           r->position % r->row_size == r->row_size - 1;
+}
+
+/* The instructions before `end` for an element; those of reductions keep their
+ * values. */
+static void run_element(run *r, uint32_t end)
 {
     const core_loop_program *p = r->program;
+    int64_t left = r->position;
 
-    for (uint32_t i = 0; i < p->ninstructions; i++) {
+    for (uint32_t d = 0; d < r->loop->ndim; d++) {
+        r->index[d] = left % r->loop->sizes[d];
+        left /= r->loop->sizes[d];
+    }
+    for (uint32_t i = 0; i < end; i++) {
         const core_loop_instruction *at = &p->instructions[i];
 
-        if (at->opcode == CORE_LOOP_STORE)
+        if (at->opcode == CORE_LOOP_STORE && is_written(r, at->a))
             stored(p->operands[at->a].dtype, r->values[at->b],
                    element(r, at->a));
-        else
+        else if (at->opcode != CORE_LOOP_STORE && !reduces(at->opcode))
             r->values[i] = computed(r, at);
     }
 }
 
+static number combined(const core_loop_instruction *at, number a, number b)
+{
+    core_loop_instruction step = {.type = at->type};
+
+    step.opcode = at->opcode == CORE_LOOP_REDUCE_SUM   ? CORE_LOOP_ADD
+                  : at->opcode == CORE_LOOP_REDUCE_MAX ? CORE_LOOP_MAXIMUM
+                                                       : CORE_LOOP_MINIMUM;
+    if (is_float(at->type)) {
+        step.type = CORE_F64;
+        a.f = of_floats(&step, a.f, b.f);
+    } else {
+        a.i = wrapped(at->type, of_integers(&step, a.i, b.i));
+    }
+    return a;
+}
+
+/* The row's first element is at the position. */
+static void reduce_row(run *r, uint32_t value)
+{
+    const core_loop_instruction *at = &r->program->instructions[value];
+    int64_t first = r->position, end = first + r->row_size;
+    number total = {0, 0};
+
+    for (; r->position < end; r->position++) {
+        run_element(r, value);
+        total = r->position == first ? r->values[at->a]
+                                     : combined(at, total, r->values[at->a]);
+    }
+    r->position = first;
+    if (is_float(at->type))
+        total.f = rounded(at->type, total.f);
+    r->values[value] = total;
+}
+
 void loop_reference_run(const core_loop_program *program, const core_loop *loop)
 {
-    run r = {.program = program, .loop = loop};
+    run r = {.program = program, .loop = loop, .row_size = 1};
 
-    for (r.position = 0; r.position < loop->numel; r.position++) {
-        int64_t left = r.position;
+    for (uint32_t d = 0; d < loop->ndim; d++)
+        if (loop->reduced >> d & 1)
+            r.row_size *= loop->sizes[d];
+    while (r.position < loop->numel) {
+        int64_t end = r.position + r.row_size;
 
-        for (uint32_t d = 0; d < loop->ndim; d++) {
-            r.index[d] = left % loop->sizes[d];
-            left /= loop->sizes[d];
-        }
-        run_element(&r);
+        for (uint32_t i = 0; i < program->ninstructions; i++)
+            if (reduces(program->instructions[i].opcode))
+                reduce_row(&r, i);
+        for (; r.position < end; r.position++)
+            run_element(&r, program->ninstructions);
     }
 }
 

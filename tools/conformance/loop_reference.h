@@ -43,8 +43,13 @@ void loop_case_end(loop_case *self);
  * does not do it here. */
 void loop_case_random(loop_case *self, uint64_t seed, bool divides);
 
-/* Runs a program without reductions, functions and random numbers on a loop
- * whose memory is host addresses. */
+/* Writes a program with reductions whose bits are defined: sums are exact, and
+ * extremes are not those of zeros of both signs.  It has two outputs, of which
+ * the second is an element for each row. */
+void loop_case_random_rows(loop_case *self, uint64_t seed, bool divides);
+
+/* Runs a program without functions and random numbers on a loop whose memory is
+ * host addresses.  Sums of floats are added in order, in f64. */
 void loop_reference_run(const core_loop_program *program,
                         const core_loop *loop);
 /* The text of the program's instructions, for messages; at most size bytes. */

@@ -238,11 +238,12 @@ static core_operator *out_variant(const sample_call *call, uint32_t *out_nargs)
  * elements are `gap` apart with the dimensions in reverse order; row-major if
  * gap is 1. */
 static core_status make_window(suite *self, const reference *wanted,
-                               int64_t gap, core_tensor **out_all,
-                               core_tensor **out_window)
+                               int64_t guard, int64_t gap,
+                               core_tensor **out_all, core_tensor **out_window)
 {
     core_dtype dtype = wanted->dtypes[0];
-    int64_t capacity = wanted->numel[0] * gap + 2 * OPERATORS_GUARD, step = gap;
+    int64_t capacity = wanted->numel[0] * gap + guard + OPERATORS_GUARD,
+            step = gap;
     size_t bytes = (size_t)capacity * core_dtype_size(dtype);
     int64_t strides[8];
     core_value args[4], result = {0};
@@ -270,19 +271,19 @@ static core_status make_window(suite *self, const reference *wanted,
         CORE_VALUE_INT_LIST, wanted->ndim[0], {.ints = wanted->sizes[0]}};
     args[2] =
         (core_value){CORE_VALUE_INT_LIST, wanted->ndim[0], {.ints = strides}};
-    args[3] = core_int(OPERATORS_GUARD);
+    args[3] = core_int(guard);
     CORE_TRY(core_op_find("as_strided", &op));
     CORE_TRY(core_op_call(op, args, 4, &result, 1));
     *out_window = result.u.tensor;
     return CORE_OK;
 }
 
-/* Tests whether an element of the memory belongs to the window, and brings
- * those that do into row-major order. */
+/* Tests whether an element of the memory, counted from the beginning of the
+ * window, belongs to it, and brings those that do into row-major order. */
 static bool unroll(const reference *wanted, int64_t gap, int64_t at,
                    size_t size, const unsigned char *from, unsigned char *rows)
 {
-    int64_t left = at - OPERATORS_GUARD, row = 0, step[8];
+    int64_t left = at, row = 0, step[8];
 
     if (left < 0 || left >= wanted->numel[0] * gap || left % gap != 0)
         return false;
@@ -306,6 +307,7 @@ static bool check_window(suite *self, const sample_call *call,
 {
     size_t size = core_dtype_size(wanted->dtypes[0]);
     int64_t capacity = core_tensor_numel(all);
+    int64_t guard = OPERATORS_GUARD + call->shift;
     unsigned char poison =
         wanted->dtypes[0] == CORE_BOOL ? 1 : OPERATORS_POISON;
     unsigned char *data = malloc((size_t)capacity * size);
@@ -322,14 +324,14 @@ static bool check_window(suite *self, const sample_call *call,
     for (int64_t at = 0; at < capacity; at++) {
         const unsigned char *one = data + (size_t)at * size;
 
-        if (unroll(wanted, gap, at, size, one, rows))
+        if (unroll(wanted, gap, at - guard, size, one, rows))
             continue;
         for (size_t i = 0; i < size; i++)
             if (!expect(out, one[i] == poison,
                         "the kernel writes outside its window, which has %lld "
                         "elements %lld apart: at %lld from its beginning",
                         (long long)wanted->numel[0], (long long)gap,
-                        (long long)(at - OPERATORS_GUARD)))
+                        (long long)(at - guard)))
                 goto done;
     }
     good = check_bytes(self, call, wanted, 0, (const char *)rows, out);
@@ -364,7 +366,9 @@ bool operators_check_out(suite *self, const sample_call *call,
                      sample_call_prepare(call, self->device, call->dtype,
                                          ARRANGED_ROWS, &on),
                      "making the operands") &&
-           expect_ok(out, make_window(self, wanted, gap, &all, &window),
+           expect_ok(out,
+                     make_window(self, wanted, OPERATORS_GUARD + call->shift,
+                                 gap, &all, &window),
                      "allocating a window for the result");
     if (good) {
         /* Arguments that the sample leaves out are NONE, which selects the

@@ -383,10 +383,32 @@ static bool copied_values(const sample_call *call, reference *out)
     return true;
 }
 
+/* The largest number that is represented. */
+static double largest_of(core_dtype dtype)
+{
+    bool is_signed = dtype != CORE_U8 && dtype != CORE_BOOL;
+
+    if (core_dtype_is_floating(dtype))
+        return dtype_largest(dtype);
+    return ldexp(1, 8 * (int)core_dtype_size(dtype) - is_signed) - 1;
+}
+
+/* Tests whether arguments that are numbers are beyond those of the dtype. */
+static bool exceeds(const sample_call *call)
+{
+    for (uint32_t i = 0; i < call->count; i++)
+        if (call->values[i].tag == CORE_VALUE_INT &&
+            (double)call->values[i].u.i > largest_of(call->dtype))
+            return true;
+    return false;
+}
+
 bool oracle_defines(const sample_call *call)
 {
     int which = find_element(core_op_name(call->op));
 
+    if (strncmp(core_op_name(call->op), "arange", 6) == 0 && exceeds(call))
+        return false;
     /* Integers are scaled by integers only. */
     return which < 0 || !(elements[which].flags & (ALPHA | ALPHA_FIRST)) ||
            call->count <= 2 || core_dtype_is_floating(call->dtype) ||

@@ -174,12 +174,38 @@ static size_t count_untested(const report *self, level which,
     return count;
 }
 
-/* What a passed level does not say about the device: a line per reason. */
+/* Lists the tests that are not covered for a reason; NULL: for those that are
+ * not the reasons of tests before `begin`. */
+static void name_untested(const report *self, level which, const char *reason,
+                          size_t begin, FILE *to, const char *prefix)
+{
+    enum { NAMES = 40 };
+    size_t count = 0;
+
+    for (size_t i = begin; i < self->count; i++) {
+        const record *one = &self->records[i];
+
+        if (!is_untested(one, which) ||
+            (reason ? strcmp(one->detail, reason) != 0
+                    : count_untested(self, which, one->detail, 0, begin) > 0))
+            continue;
+        if (count++ < NAMES)
+            fprintf(to, "%s%s%s", count > 1 ? ", " : prefix,
+                    count > 1 ? "" : "    ", one->name);
+    }
+    if (count > NAMES)
+        fprintf(to, " and %zu more", count - NAMES);
+    if (count > 0)
+        fprintf(to, "\n");
+}
+
+/* What a passed level does not say about the device: a line per reason, and
+ * another with the tests if there are several. */
 static void untested(const report *self, level which, FILE *to,
                      const char *prefix)
 {
     enum { LINES = 24 };
-    size_t lines = 0, left = 0;
+    size_t lines = 0, left = 0, rest = self->count;
 
     for (size_t i = 0; i < self->count; i++) {
         const record *one = &self->records[i];
@@ -189,17 +215,21 @@ static void untested(const report *self, level which, FILE *to,
             count_untested(self, which, one->detail, 0, i) > 0)
             continue;
         same = count_untested(self, which, one->detail, i, self->count);
-        if (lines++ >= LINES)
-            left++;
-        else if (same > 1)
+        if (lines++ >= LINES) {
+            rest = left++ ? rest : i;
+        } else if (same > 1) {
             fprintf(to, "%s  not tested, %zu tests: %s\n", prefix, same,
                     one->detail);
-        else
+            name_untested(self, which, one->detail, i, to, prefix);
+        } else {
             fprintf(to, "%s  not tested, %s: %s\n", prefix, one->name,
                     one->detail);
+        }
     }
-    if (left > 0)
-        fprintf(to, "%s  not tested: %zu more reasons\n", prefix, left);
+    if (left == 0)
+        return;
+    fprintf(to, "%s  not tested: %zu more reasons\n", prefix, left);
+    name_untested(self, which, NULL, rest, to, prefix);
 }
 
 static void summary_level(const report *self, level which, FILE *to,

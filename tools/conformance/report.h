@@ -49,8 +49,10 @@ typedef struct report {
     /* Remarks on waivers and of tests, printed after the verdicts. */
     char remarks[REPORT_REMARKS][REPORT_REMARK];
     size_t nremarks;
-    char needs
-        [TEST_NEEDS]; /* operators of level training, where they are listed */
+    /* Where tests are listed: the operators that level training needs, and
+     * those that level ops calls with few elements only. */
+    char needs[TEST_NEEDS];
+    char few[TEST_NEEDS];
     const record *stopped; /* the test after which nothing more was run, because
                               every other would fail of the same cause */
 } report;

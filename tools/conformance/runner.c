@@ -249,6 +249,8 @@ static void take_line(runner *self, child *from)
         report_remark(self->report, "%s", rest);
     } else if (strcmp(word, "needs") == 0 && rest) {
         snprintf(self->report->needs, sizeof self->report->needs, "%s", rest);
+    } else if (strcmp(word, "few") == 0 && rest) {
+        snprintf(self->report->few, sizeof self->report->few, "%s", rest);
     } else if (strcmp(word, "test") == 0) {
         const char *name = next(&rest), *which = next(&rest);
 

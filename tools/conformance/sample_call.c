@@ -96,7 +96,7 @@ static double value_at(const sample_call *self, const suite *of,
                             (uint64_t)(self->noperands * 512 + (uint32_t)i)) %
                         (uint64_t)limit);
     case 'y':
-        return (double)(i + 1);
+        return (double)(i % one->sizes[one->ndim - 1] + 1);
     case 'q':
         return (double)((i * 2 + 1) % one->numel);
     case 'm':
@@ -188,6 +188,10 @@ static bool add_operand(sample_call *self, const suite *of, const sample *from,
         one->numel *= one->sizes[d];
     if (one->numel > SAMPLE_NUMEL)
         return false;
+    if (self->no_values) {
+        self->noperands++;
+        return true;
+    }
     for (int64_t i = 0; i < one->numel; i++)
         one->values[i] = value_at(self, of, from, one, limit, i);
     if (*text == '=' && !listed_values(text, one, limit))
@@ -284,8 +288,8 @@ static bool add_word(sample_call *self, const suite *of, const sample *from,
     return true;
 }
 
-bool sample_call_parse(sample_call *self, const suite *of, const sample *from,
-                       core_dtype dtype)
+static bool parse(sample_call *self, const suite *of, const sample *from,
+                  core_dtype dtype, bool values)
 {
     int32_t list = -1;
     char *rest;
@@ -295,6 +299,7 @@ bool sample_call_parse(sample_call *self, const suite *of, const sample *from,
     for (uint32_t k = 0; k < SAMPLE_TENSORS; k++)
         memset(&self->operands[k], 0, offsetof(operand, values));
     self->dtype = dtype;
+    self->no_values = !values;
     for (int i = 0; i < SAMPLE_ARGUMENTS; i++)
         self->first[i] = self->items[i] = -1;
     if (core_op_find(from->op, &self->op) != CORE_OK)
@@ -305,6 +310,18 @@ bool sample_call_parse(sample_call *self, const suite *of, const sample *from,
         if (!add_word(self, of, from, word, &list))
             return false;
     return true;
+}
+
+bool sample_call_parse(sample_call *self, const suite *of, const sample *from,
+                       core_dtype dtype)
+{
+    return parse(self, of, from, dtype, true);
+}
+
+bool sample_call_parse_shapes(sample_call *self, const suite *of,
+                              const sample *from, core_dtype dtype)
+{
+    return parse(self, of, from, dtype, false);
 }
 
 bool sample_call_has_dtype(const sample_call *self)
@@ -484,8 +501,8 @@ static uint32_t repeated(const operand *one, layout how)
 }
 
 /* Computes offset and strides; returns the number of elements of memory. */
-static int64_t arrange(const operand *one, layout how, int64_t *offset,
-                       int64_t *strides)
+static int64_t arrange(const operand *one, layout how, int64_t shift,
+                       int64_t *offset, int64_t *strides)
 {
     bool apart = how == LAYOUT_APART || how == LAYOUT_COLUMNS_APART;
     bool reversed = how == LAYOUT_STRIDED || how == LAYOUT_TRANSPOSED ||
@@ -494,7 +511,7 @@ static int64_t arrange(const operand *one, layout how, int64_t *offset,
     int64_t step = how == LAYOUT_STRIDED ? 2 : how == LAYOUT_SPACED ? 3 : 1;
     bool images = how == LAYOUT_CHANNELS_LAST;
 
-    *offset = how == LAYOUT_STRIDED ? 3 : how == LAYOUT_OFFSET;
+    *offset = how == LAYOUT_STRIDED ? 3 : how == LAYOUT_OFFSET ? 1 + shift : 0;
     for (uint32_t d = 0; d < one->ndim; d++) {
         uint32_t at = reversed ? d : one->ndim - 1 - d;
 
@@ -585,16 +602,31 @@ bool sample_call_writes(const sample_call *self, uint32_t operand)
            strcspn(schema, "!") < strcspn(schema, ",");
 }
 
-static core_status make_tensor(const operand *one, core_device *device,
+/* A tensor without values. */
+static core_status make_meta(const operand *one, core_device *meta,
+                             core_dtype as, uint32_t k, prepared *out)
+{
+    CORE_TRY(core_tensor_from_data(NULL, as, one->sizes, one->ndim, meta,
+                                   &out->tensors[k]));
+    out->memory[k] = out->tensors[k];
+    core_tensor_retain(out->memory[k]);
+    return CORE_OK;
+}
+
+static core_status make_tensor(const sample_call *of, core_device *device,
                                core_dtype as, layout how, uint32_t k,
                                prepared *out)
 {
+    const operand *one = &of->operands[k];
     size_t size = core_dtype_size(as);
-    int64_t strides[8], offset, capacity = arrange(one, how, &offset, strides);
+    int64_t strides[8], offset;
+    int64_t capacity = arrange(one, how, of->shift, &offset, strides);
     place to = {.of = one, .strides = strides};
-    unsigned char *bytes = malloc((size_t)capacity * size);
+    unsigned char *bytes;
 
-    out->bytes[k] = bytes;
+    if (strcmp(core_device_type(device), "meta") == 0 && how == LAYOUT_ROWS)
+        return make_meta(one, device, as, k, out);
+    out->bytes[k] = bytes = malloc((size_t)capacity * size);
     if (!bytes)
         return core_error_set(CORE_ERROR_OUT_OF_MEMORY, "no memory");
     /* A value that would be noticed in a result. */
@@ -630,7 +662,7 @@ core_status sample_call_prepare(const sample_call *self, core_device *device,
             out->tensors[1] = out->tensors[0];
             core_tensor_retain(out->tensors[1]);
         } else if (!(self->absent >> k & 1))
-            CORE_TRY(make_tensor(one, device, tested ? as : one->dtype,
+            CORE_TRY(make_tensor(self, device, tested ? as : one->dtype,
                                  (layout)(how >> 4 * k & 15), k, out));
     }
     for (uint32_t i = 0; i < self->count; i++) {
@@ -695,7 +727,8 @@ static bool same_operand(const sample_call *self, const prepared *on,
         int64_t strides[8];
         place to = {.of = one, .strides = strides};
 
-        arrange(one, (layout)(on->how >> 4 * k & 15), &to.at, strides);
+        arrange(one, (layout)(on->how >> 4 * k & 15), self->shift, &to.at,
+                strides);
         for (int64_t i = 0; written && i < one->numel; i++, next_place(&to))
             memcpy(on->bytes[k] + (size_t)to.at * size,
                    now + (size_t)to.at * size, size);

@@ -34,7 +34,10 @@ typedef struct sample_call {
     uint32_t count;
     int32_t first[SAMPLE_ARGUMENTS]; /* tensors: the first operand, or -1 */
     int32_t items[SAMPLE_ARGUMENTS]; /* -1: not a list */
-    bool twins;                      /* the first two operands are one tensor */
+    int64_t shift; /* further elements by which operands at an offset, and parts
+                      of tensors as results, begin later in their memory */
+    bool no_values;  /* the operands have sizes only */
+    bool twins;      /* the first two operands are one tensor */
     bool tied;       /* elements may be equal: their order is not defined */
     uint32_t absent; /* mask of operands that are NULL in a list */
     bool device[SAMPLE_ARGUMENTS];
@@ -87,6 +90,9 @@ typedef struct prepared {
  * (harness error). */
 bool sample_call_parse(sample_call *self, const suite *of, const sample *from,
                        core_dtype dtype);
+/* The same for a call that is made on meta only: the operands get no values. */
+bool sample_call_parse_shapes(sample_call *self, const suite *of,
+                              const sample *from, core_dtype dtype);
 /* Tests whether any part of the call has the tested dtype. */
 bool sample_call_has_dtype(const sample_call *self);
 /* Replaces the values of t-operands by NaN, infinities, zeros, extremes and

@@ -36,6 +36,10 @@ extern const size_t sample_count;
 extern const sample argument_sample_table[];
 extern const size_t argument_sample_count;
 
+/* Calls of more than 65,536 elements; the same. */
+extern const sample large_sample_table[];
+extern const size_t large_sample_count;
+
 /* Returns NULL after the last of sample_table. */
 const sample *sample_at(size_t index);
 

@@ -193,6 +193,7 @@ bool suite_add_rows(suite *self);
 bool suite_add_backward(suite *self);
 bool suite_add_conversions(suite *self);
 bool suite_add_values(suite *self);
+bool suite_add_narrow_sums(suite *self);
 bool suite_add_fused_steps(suite *self);
 /* Tests whether those tests call the operator. */
 bool fused_steps_has(const char *op);

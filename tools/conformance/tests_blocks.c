@@ -8,6 +8,7 @@
 #include "stream_gate.h"
 #include "plugin_tables.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -71,7 +72,7 @@ done:
 
 /* ---------------------------------------------------------------- free -- */
 
-enum { ROUNDS = 4 };
+enum { ROUNDS = 4, MOST_BLOCKS = 10000 };
 
 /* Memory that the device or the process has less of. */
 typedef struct usage {
@@ -119,6 +120,32 @@ static bool free_returns(plugin_tables *p, uint32_t count, uint64_t size,
                   device ? "the device's memory in" : "the process's memory");
 }
 
+/* A device that does not report its use has more blocks than fit, one after the
+ * other. */
+static void exceed_memory(plugin_tables *p, outcome *out)
+{
+    const uint64_t total = p->properties.total_memory,
+                   largest = p->properties.largest_allocation;
+    uint64_t size = total / 8, all = 0;
+
+    size = largest > 0 && size > largest ? largest : size;
+    for (int i = 0; size > 0 && i < MOST_BLOCKS && all < total + total / 4;
+         i++) {
+        plugin_block block = {{0}, size};
+        core_status status = p->memory.alloc(p->device, size, &block.memory);
+
+        if (!expect(out, status == CORE_OK || all == 0,
+                    "free does not return memory: %d blocks of %llu bytes were "
+                    "allocated and freed, one after the other, and then alloc "
+                    "fails on a device of %llu bytes",
+                    i, (unsigned long long)size, (unsigned long long)total) ||
+            status != CORE_OK)
+            return;
+        plugin_free(p, &block);
+        all += size;
+    }
+}
+
 /* Blocks of several sizes, of which a device may sub-allocate some, and large
  * ones, for which devices often have another way.  If
  * none is returned they are a quarter of the device's memory. */
@@ -139,7 +166,14 @@ static void free_returns_memory(suite *self, outcome *out, const test *one)
     largest = p->properties.largest_allocation;
     size = most > 0 && size > most ? most : size;
     size = largest > 0 && size > largest ? largest : size;
-    free_returns(p, FEW, size, out);
+    if (!free_returns(p, FEW, size, out) || p->memory.info)
+        return;
+    if (p->properties.total_memory > 0)
+        exceed_memory(p, out);
+    else
+        snprintf(out->detail, sizeof out->detail,
+                 "only the process's memory was looked at: it has neither "
+                 "`info` nor total_memory");
 }
 
 /* Memory that other processes free at the same time may hide an allocation, so

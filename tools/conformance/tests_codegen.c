@@ -766,6 +766,8 @@ bool suite_add_codegen(suite *self)
         {"core/codegen/indices-and-random-numbers",
          codegen_indices_and_random_numbers, true},
         {"core/codegen/rows", codegen_rows, true},
+        {"core/codegen/random-rows", codegen_random_rows, true},
+        {"core/codegen/rows-may-be-inputs", codegen_rows_may_be_inputs, true},
         {"core/codegen/rows-are-independent", codegen_rows_are_independent,
          true},
         {"core/codegen/kernels-are-launched-again",

@@ -41,6 +41,8 @@ void codegen_kernels_are_launched_again(suite *self, outcome *out,
 void codegen_outputs_may_be_inputs(suite *self, outcome *out, const test *one);
 void codegen_tiles_and_threads(suite *self, outcome *out, const test *one);
 void codegen_threads_share_a_kernel(suite *self, outcome *out, const test *one);
+void codegen_random_rows(suite *self, outcome *out, const test *one);
+void codegen_rows_may_be_inputs(suite *self, outcome *out, const test *one);
 void codegen_rows_are_independent(suite *self, outcome *out, const test *one);
 
 #endif

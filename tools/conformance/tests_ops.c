@@ -8,6 +8,7 @@
 #include "claims.h"
 #include "name_filter.h"
 #include "operators.h"
+#include "large_calls.h"
 #include "resize.h"
 #include "derived_calls.h"
 #include "value_groups.h"
@@ -17,11 +18,9 @@
 #include <string.h>
 
 enum {
-    ROW = 4133,     /* more than a work group has threads */
-    LARGE = 131103, /* more than a launch of 2^16 threads, or twice as many */
     FEW = 500,
-    COLUMNS = 20003,
     SPECIAL = 2053,
+    ROW_AT_ADDRESSES = 33,
     MOST_SMALL = 65, /* sizes up to one more than a vector loop's step */
     LARGEST_POWER = 65536,
     SMALLEST_POWER = 4096,
@@ -310,6 +309,70 @@ static bool run_layouts(suite *self, sample_call *call, const reference *wanted,
     return good;
 }
 
+/* Each operand of many elements with equal rows: of one dtype with fractions and
+ * one without, since each costs a reference. */
+static bool run_many_repeated(suite *self, sample_call *call,
+                              sample_counts *all, outcome *out)
+{
+    bool good = true;
+
+    for (uint32_t k = 0; good && k < call->noperands; k++)
+        if ((call->dtype == CORE_F32 || call->dtype == CORE_I32) &&
+            call->operands[k].numel > FEW &&
+            sample_call_allows(call, k, LAYOUT_ONE_ROW))
+            good = run_repeated(self, call, k, LAYOUT_ONE_ROW, all, out);
+    return good;
+}
+
+/* ------------------------------------------------------------- addresses -- */
+
+/* Elements from the beginning of their memory; with those before a part of a
+ * tensor, multiples of 2, 4, 16, 64 and more. */
+static const int64_t shifts[] = {1, 2, 3, 7, 13, 31, 61, 255};
+
+static bool run_shifted(suite *self, const sample_call *call,
+                        const reference *wanted, sample_counts *all,
+                        outcome *out)
+{
+    arrangement how = ARRANGED_ROWS;
+    char text[80] = "";
+    bool good;
+
+    for (uint32_t k = 0; k < call->noperands; k++)
+        if (sample_call_allows(call, k, LAYOUT_OFFSET))
+            how |= ARRANGED(LAYOUT_OFFSET, k);
+    core_error_clear();
+    good = operators_check(self, call, wanted, how, out);
+    all->ran += good;
+    if (!good)
+        snprintf(text, sizeof text, "operands at an offset of %d elements: ",
+                 (int)call->shift + 1);
+    else if (!operators_check_out(self, call, wanted, 1, out))
+        snprintf(text, sizeof text,
+                 "into a tensor at an offset of %d elements: ",
+                 (int)call->shift + OPERATORS_GUARD);
+    good = !*text || was_refused(all, out);
+    if (!good && out->verdict == VERDICT_FAIL)
+        prepend_detail(out, text);
+    return good;
+}
+
+/* Places operands, then results, at other addresses. */
+static bool run_addresses(suite *self, sample_call *call,
+                          const reference *wanted, sample_counts *all,
+                          outcome *out)
+{
+    size_t count = self->quick ? 3 : sizeof shifts / sizeof *shifts;
+    bool good = true;
+
+    for (size_t i = 0; good && i < count; i++) {
+        call->shift = shifts[i];
+        good = run_shifted(self, call, wanted, all, out);
+    }
+    call->shift = 0;
+    return good;
+}
+
 /* --------------------------------------------------------------- samples -- */
 
 /* What is done with a sample. */
@@ -320,20 +383,25 @@ typedef enum extent {
     EXTENT_LARGE,   /* all results without gaps, and transposed with gaps */
     EXTENT_TWINS,   /* one tensor as the first two operands */
     EXTENT_COLUMNS, /* row-major */
+    EXTENT_PLACED,  /* operands and results at several addresses */
     EXTENT_VARIED,  /* row-major, into a window and transposed with gaps */
     EXTENT_SPECIAL, /* NaN, infinities and the like */
 } extent;
 
-/* Tests whether the order of elements that may be equal decides the result. */
+/* Tests whether the order of elements that may be equal decides the result.  Of
+ * equal elements argmax and argmin take the first. */
 static bool depends_on_ties(sample_call *call, const reference *wanted)
 {
+    const char *op = core_op_name(call->op);
     bool few = !(call->dtype == CORE_F64 || call->dtype == CORE_F32 ||
                  call->dtype == CORE_I64 || call->dtype == CORE_I32);
 
     for (uint32_t k = 0; k < call->noperands; k++)
         call->tied |= few && call->operands[k].kind == 'u' &&
                       call->operands[k].numel > 64;
-    return call->tied && wanted->nresults > 0 && wanted->dtypes[0] == CORE_I64;
+    return call->tied && wanted->nresults > 0 &&
+           wanted->dtypes[0] == CORE_I64 && strcmp(op, "argmax") != 0 &&
+           strcmp(op, "argmin") != 0;
 }
 
 static bool is_too_large(const reference *wanted)
@@ -359,18 +427,21 @@ static bool run_extent(suite *self, sample_call *call, const reference *wanted,
         return run_results(self, call, wanted, RESULT_NEW | RESULT_WINDOW, all,
                            out);
     case EXTENT_LARGE:
-        all->large = true;
+        all->large |= large_call_has_many(call, wanted);
         return run_results(self, call, wanted,
                            RESULT_NEW | RESULT_WINDOW | RESULT_IN_PLACE |
                                RESULT_AGAIN | RESULT_TAIL,
                            all, out) &&
-               run_arranged(self, call, wanted, ARRANGED_STRIDED, all, out);
+               run_arranged(self, call, wanted, ARRANGED_STRIDED, all, out) &&
+               run_many_repeated(self, call, all, out);
+    case EXTENT_PLACED:
+        return run_addresses(self, call, wanted, all, out);
     case EXTENT_VARIED:
         return run_results(self, call, wanted, RESULT_NEW | RESULT_WINDOW, all,
                            out) &&
                run_arranged(self, call, wanted, ARRANGED_STRIDED, all, out);
     case EXTENT_COLUMNS:
-        all->large = true;
+        all->large |= large_call_has_many(call, wanted);
         return run_results(self, call, wanted, RESULT_NEW, all, out);
     default:
         return run_results(self, call, wanted, RESULT_NEW, all, out);
@@ -446,6 +517,24 @@ static bool run_sizes(suite *self, const sample *from, core_dtype dtype,
     return good;
 }
 
+/* Runs a sample, with rows of 33 elements where that is possible, at several
+ * addresses. */
+static bool run_placed(suite *self, const sample *from, core_dtype dtype,
+                       sample_counts *all, outcome *out)
+{
+    uint32_t before = all->ran + all->refused;
+    int64_t first, last;
+    resized other;
+
+    if (!sample_sizes(from, &first, &last))
+        return true;
+    if (sample_resize(from, last, ROW_AT_ADDRESSES, &other) &&
+        !run_sample(self, &other.sample, dtype, EXTENT_PLACED, all, out))
+        return false;
+    return all->ran + all->refused > before ||
+           run_sample(self, from, dtype, EXTENT_PLACED, all, out);
+}
+
 /* Runs a sample with the largest power of two that is cheap: loops whose steps
  * are smaller powers leave no remainder. */
 static bool run_power(suite *self, const sample *from, core_dtype dtype,
@@ -471,27 +560,29 @@ static bool run_power(suite *self, const sample *from, core_dtype dtype,
 static bool run_large(suite *self, const sample *from, core_dtype dtype,
                       sample_counts *all, outcome *out)
 {
-    int64_t first, last;
-    resized rows, both;
-    uint32_t before = all->ran;
+    large_call calls[LARGE_CALLS];
+    uint32_t count = large_calls(from, calls), before = all->ran;
     bool good = true;
 
-    if (!sample_sizes(from, &first, &last))
-        return true;
-    if (first == last)
-        return !sample_enlarge(from, last, LARGE, &rows) ||
-               run_sample(self, &rows.sample, dtype, EXTENT_LARGE, all, out);
-    if (sample_resize(from, last, ROW, &rows) &&
-        sample_numel(&rows.sample) <= LARGE &&
-        sample_enlarge(&rows.sample, first, LARGE, &both))
-        good = run_sample(self, &both.sample, dtype, EXTENT_LARGE, all, out);
-    if (good && all->ran == before && sample_enlarge(from, last, LARGE, &rows))
-        good = run_sample(self, &rows.sample, dtype, EXTENT_LARGE, all, out);
-    if (!good || !sample_enlarge(from, first, COLUMNS, &rows))
-        return good;
-    return run_sample(self, &rows.sample, dtype, EXTENT_COLUMNS, all, out) &&
-           (!sample_other_dim(&rows.sample, 0, &both) ||
-            run_sample(self, &both.sample, dtype, EXTENT_COLUMNS, all, out));
+    for (uint32_t i = 0; good && i < count; i++)
+        if (!calls[i].otherwise || all->ran == before)
+            good = run_sample(self, &calls[i].call.sample, dtype,
+                              calls[i].columns ? EXTENT_COLUMNS : EXTENT_LARGE,
+                              all, out);
+    return good;
+}
+
+/* Runs the samples of an operator that are large themselves. */
+static bool run_large_samples(suite *self, const char *op, core_dtype dtype,
+                              sample_counts *all, outcome *out)
+{
+    const sample *at;
+    bool good = true;
+
+    for (size_t i = 0; good && (at = large_sample_at(i)); i++)
+        if (strcmp(at->op, op) == 0)
+            good = run_sample(self, at, dtype, EXTENT_LARGE, all, out);
+    return good;
 }
 
 /* Runs a sample with all pairs of special values. */
@@ -545,7 +636,7 @@ static claim claimed(suite *self, const char *op, core_dtype dtype,
             continue;
         if (!*out_first)
             *out_first = at;
-        if (!sample_call_parse(&call, self, at, dtype) ||
+        if (!sample_call_parse_shapes(&call, self, at, dtype) ||
             (!sample_call_has_dtype(&call) && dtype != CORE_I64))
             continue;
         status = reference_shapes(&call, &wanted);
@@ -665,6 +756,9 @@ static bool run_others(suite *self, const char *kernel, core_dtype dtype,
             if (good && !self->quick)
                 good = run_first(self, at->op, dtype, run_large, all, out);
         }
+        if (good && !self->quick &&
+            (!before || strcmp(before->op, at->op) != 0))
+            good = run_large_samples(self, at->op, dtype, all, out);
         if (!good) {
             prepend_detail(out, " ");
             prepend_detail(out, at->op);
@@ -692,6 +786,8 @@ static void run_operator(suite *self, outcome *out, const test *one)
     if (good)
         good = run_first(self, first->op, dtype, run_sizes, &all, out);
     if (good)
+        good = run_first(self, first->op, dtype, run_placed, &all, out);
+    if (good)
         good = run_first(self, first->op, dtype, run_all_special, &all, out);
     if (good)
         good = run_first(self, first->op, dtype, run_level, &all, out);
@@ -704,7 +800,8 @@ static void run_operator(suite *self, outcome *out, const test *one)
     if (good && !self->quick)
         good = run_first(self, first->op, dtype, run_power, &all, out);
     if (good && !self->quick)
-        good = run_first(self, first->op, dtype, run_large, &all, out);
+        good = run_first(self, first->op, dtype, run_large, &all, out) &&
+               run_large_samples(self, first->op, dtype, &all, out);
     if (good)
         run_others(self, first->op, dtype, &all, out);
     if (out->verdict != VERDICT_PASS)

@@ -2,9 +2,10 @@
  * Copyright The libcore authors */
 
 /* Level ops: values whose results are exact and that simplifications of a
- * kernel get wrong: integers that wrap or that f64 cannot represent, sums that
- * need more bits than f16 or bf16 has, a beta of 0, equal elements to sort. */
+ * kernel get wrong: integers that wrap or that f64 cannot represent, a beta of 0, equal
+ * elements to sort. */
 
+#include "claims.h"
 #include "element_value.h"
 #include "skipped_calls.h"
 #include "suite.h"
@@ -36,26 +37,12 @@ static void end(const values *v, const char *what)
     skipped_calls_report(&v->left, v->ran, v->out);
 }
 
-/* Tests whether `supports` of a kernel may refuse a call with UNSUPPORTED, which
- * is then the call's own error. */
-static bool may_refuse(const suite *self, const char *name)
-{
-    const core_kernel *kernel;
-    bool may = false;
-
-    for (uint32_t i = 0;
-         !may && core_kernel_at(self->type, i, &kernel) == CORE_OK; i++)
-        may = kernel->supports && kernel->demands & CORE_REQUIRE_NO_FALLBACK &&
-              kernel->name.size == strlen(name) &&
-              memcmp(kernel->name.data, name, kernel->name.size) == 0;
-    return may;
-}
-
 /* A call of an operator that is not claimed for these dtypes proves nothing. */
 static bool done(values *v, core_status status, const char *name)
 {
     if (status == CORE_ERROR_NO_KERNEL ||
-        (status == CORE_ERROR_UNSUPPORTED && may_refuse(v->self, name))) {
+        (status == CORE_ERROR_UNSUPPORTED &&
+         claim_may_be_refused(v->self, name))) {
         skipped_calls_add(&v->left, name, CORE_DTYPE_NONE);
         return false;
     }
@@ -420,105 +407,6 @@ static void beta_0_ignores_self(suite *self, outcome *out, const test *one)
     end(&v, "addmm and the like");
 }
 
-/* ------------------------------------------------------------------ sums -- */
-
-enum { SUMMANDS = 4096 };
-
-/* Large numbers that cancel each other, between small ones that f16 or bf16
- * loses next to a large one.  All partial sums are exact in f32, in any
- * order. */
-static double summand(core_dtype dtype, int64_t i)
-{
-    int64_t quarter = i * 1103 % SUMMANDS / (SUMMANDS / 4);
-    double large = dtype == CORE_F16 ? 1024 : 256;
-    double small = dtype == CORE_F16 ? .25 : 1;
-
-    return quarter == 0 ? large : quarter == 1 ? -large : small;
-}
-
-/* The first half adds up to a number that f16 and bf16 do not represent, and so
- * does each part of 1024 or more; the second half cancels all but 3 of it. */
-enum { PARTS = 16384 };
-
-static double part_of(int64_t i)
-{
-    return i >= PARTS / 2 ? -1 : i % 1024 == 0 ? 1.375 : 1;
-}
-
-static const struct {
-    const char *name;
-    uint32_t ndim[2]; /* 0: none.  Of matrices the other sizes are 1. */
-} sums[] = {{"sum", {1, 0}}, {"mean", {1, 0}}, {"mm", {2, 2}},
-            {"bmm", {3, 3}}, {"mv", {2, 1}},   {"dot", {1, 1}}};
-
-/* `split`: with numbers whose partial sums must be kept in f32. */
-static bool sum_wide(values *v, size_t which, core_dtype dtype, bool split)
-{
-    const int64_t count = split ? PARTS : SUMMANDS;
-    const int64_t sizes[2][3] = {{1, 1, count}, {1, count, 1}};
-    static double numbers[2][PARTS];
-    const char *name = sums[which].name;
-    core_tensor *operands[2] = {NULL, NULL}, *got = NULL;
-    core_value args[2] = {{0}};
-    double total = 0, is;
-    unsigned char bytes[8];
-    bool good = true;
-
-    for (int64_t i = 0; i < count; i++) {
-        numbers[0][i] = split ? part_of(i) : summand(dtype, i);
-        numbers[1][i] = 1;
-        total += numbers[0][i];
-    }
-    total /= strcmp(name, "mean") == 0 ? (double)count : 1;
-    for (int k = 0; good && k < 2 && sums[which].ndim[k]; k++) {
-        uint32_t ndim = sums[which].ndim[k];
-
-        /* The last dimension of the first factor and of vectors, the one before
-         * of matrices. */
-        operands[k] = numbers_of(v, dtype, numbers[k],
-                                 sizes[k && ndim > 1] + 3 - ndim, ndim);
-        good = operands[k] != NULL;
-        if (good)
-            args[k] = suite_tensor_value(operands[k]);
-    }
-    if (good &&
-        done(v, suite_call(name, args, operands[1] ? 2 : 1, &got), name)) {
-        v->ran++;
-        good = expect_ok(v->out,
-                         core_tensor_read(got, bytes, core_dtype_size(dtype)),
-                         "reading a result");
-        is = good ? element_load(dtype, bytes) : 0;
-        good = good &&
-               expect(v->out, is == total,
-                      "%s of %lld numbers of %s is %g, expected %g: %s not "
-                      "computed in f32, which narrow_sums of core.numerics "
-                      "does not declare",
-                      name, (long long)count, core_dtype_name(dtype), is, total,
-                      split ? "partial sums are" : "the sum is");
-    }
-    core_tensor_release(got);
-    core_tensor_release(operands[1]);
-    core_tensor_release(operands[0]);
-    return good && v->out->verdict == VERDICT_PASS;
-}
-
-static void narrow_sums_are_declared(suite *self, outcome *out, const test *one)
-{
-    static const core_dtype halves[] = {CORE_F16, CORE_BF16};
-    values v;
-
-    (void)one;
-    if (!begin(&v, self, out))
-        return;
-    for (size_t d = 0; d < sizeof halves / sizeof *halves; d++)
-        for (size_t k = 0; k < sizeof sums / sizeof *sums; k++)
-            if (!(self->numerics.narrow_sums & CORE_DTYPE_MASK(halves[d])) &&
-                (!sum_wide(&v, k, halves[d], false) ||
-                 !sum_wide(&v, k, halves[d], true)))
-                return;
-    end(&v, "sums of f16 and bf16 with wider partial sums");
-}
-
 /* ------------------------------------------------------------------ ties -- */
 
 enum { SORTED = 2049 };
@@ -621,7 +509,6 @@ bool suite_add_values(suite *self)
     static const listed tests[] = {
         {"ops/rules/integers-are-exact", integers_are_exact, true},
         {"ops/rules/beta-0-ignores-self", beta_0_ignores_self, true},
-        {"ops/rules/narrow-sums-are-declared", narrow_sums_are_declared, true},
         {"ops/rules/stable-sorts-keep-ties", stable_sorts_keep_ties, true},
     };
 

@@ -14,7 +14,8 @@ from .schema import Problem
 LINE = re.compile(r"^(?P<words>.*?)(?: in (?P<low>\S+) (?P<high>\S+))?$")
 # A note that takes a reason is followed by ": REASON".
 NOTES = {"in place": False, "out": False, "conformance only": False,
-         "no conformance": False, "forward only": False, "dense": False,
+         "no conformance": False, "forward only": False, "large": False,
+         "dense": False,
          "sized": False, "third order": False, "first order": True,
          "no gradient": True}
 VARIANTS = {"in place": "INPLACE", "out": "OUT"}
@@ -89,11 +90,17 @@ class Sample:
 
     @property
     def in_tests(self):
-        return "conformance only" not in self.notes
+        return not {"conformance only", "large"} & set(self.notes)
 
     @property
     def in_conformance(self):
-        return not {"no conformance", "forward only"} & set(self.notes)
+        return not {"no conformance", "forward only",
+                    "large"} & set(self.notes)
+
+    @property
+    def is_large(self):
+        """core-conformance makes the call once in each dtype."""
+        return "large" in self.notes
 
     @property
     def has_other_arguments(self):
@@ -141,6 +148,7 @@ def conformance(model):
     """The table of core-conformance."""
     rows = [s.row() for s in samples(model) if s.in_conformance]
     others = [s.row() for s in samples(model) if s.has_other_arguments]
+    large = [s.row() for s in samples(model) if s.is_large]
     kernels = ["    {%s, %s},\n" % (c_string(o.name), c_string(o.base.kernel.name))
                for o in sorted(model.operators, key=lambda o: o.name)
                if o.base.kernel is not o]
@@ -157,10 +165,14 @@ def conformance(model):
             "const size_t argument_sample_count =\n"
             "    sizeof argument_sample_table / sizeof *argument_sample_table;\n"
             "\n"
+            "const sample large_sample_table[] = {\n%s};\n\n"
+            "const size_t large_sample_count =\n"
+            "    sizeof large_sample_table / sizeof *large_sample_table;\n\n"
             "const kernel_name kernel_name_table[] = {\n%s};\n\n"
             "const size_t kernel_name_count =\n"
             "    sizeof kernel_name_table / sizeof *kernel_name_table;\n\n"
             "const char *const composed_table[] = {\n%s};\n\n"
             "const size_t composed_count =\n"
             "    sizeof composed_table / sizeof *composed_table;\n" %
-            ("".join(rows), "".join(others), "".join(kernels), "".join(composed)))
+            tuple("".join(of) for of in (rows, others, large, kernels,
+                                         composed)))

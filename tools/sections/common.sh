@@ -136,6 +136,36 @@ copy_sources() { # folder
     ) && mkdir -p "$1" && cp -Rp "$1.sources/." "$1" && rm -rf "$1.sources"
 }
 
+# What the first build's configure found: it keeps nothing that depends on flags.
+seed_cache() { # file
+    [ ! -f "$main/config.cache" ] || [ -f "$1" ] ||
+        sed '/^ac_cv_env_/d' "$main/config.cache" >"$1"
+}
+
+# The files of dependencies that compilers replace.  configure creates those that do
+# not exist, each with three processes: half of the time that it needs.
+create_dependencies() { # Makefile.in
+    awk '/^am__depfiles_remade =/ { names = 1 }
+        names {
+            more = sub(/\\$/, "")
+            sub(/^.*=/, "")
+            gsub(/\$\(DEPDIR\)/, ".deps")
+            for (i = 1; i <= NF; i++) print $i
+            if (!more) exit
+        }' "$1" >dependencies.txt
+    sed 's,/[^/]*$,,' dependencies.txt | sort -u | xargs mkdir -p
+    while read -r file; do
+        [ -f "$file" ] || echo '# dummy' >"$file" || return
+    done <dependencies.txt
+    rm dependencies.txt
+}
+
+configure_tree() { # configure and its arguments...
+    [ ! -f Makefile ] || return 0
+    create_dependencies "${1%configure}Makefile.in" &&
+        seed_cache config.cache && "$@"
+}
+
 # The programs under tools/ that are built with the library and the plugins; all
 # of them if it is empty.
 tools=
@@ -150,7 +180,7 @@ build() { # what, folder, configure's arguments...
         cd "$build_dir" || exit 1
         configure=./configure
         [ -x configure ] || configure=$source/configure
-        [ -f Makefile ] || "$configure" -q "$@" || exit 1
+        configure_tree "$configure" -q -C "$@" || exit 1
         use_fast_libtool . || exit 1
         [ "$build_dir" = "$main" ] || [ $copy_images = no ] ||
             copy_kernel_images "$build_dir"

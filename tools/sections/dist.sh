@@ -6,15 +6,19 @@
 # apart from its sources, which may not be written, without Python and without
 # rebuilding what it brings, is installed and uninstalled, and cleans up.  Its
 # generated headers lie elsewhere than those of the first build, whose objects ccache
-# therefore does not find, and so it is not optimized without --full.  What runs
-# there are the tests that build something from the tarball, with the libraries that
-# they load; check has built and run the others, and --full builds and runs all.
+# therefore does not find, and so without --full it is not optimized, nor compiled
+# for several instruction sets, and configure knows what the first one found.  What
+# runs there are the tests that build something from the tarball, with the libraries
+# that they load; check has built and run the others, and --full builds and runs all.
 #
 # Users build where they unpacked it, which has other include paths: the thread
 # sanitizer's tree is built so.  With --full everything is, from the tarball.
 section_dist() {
     flags="--without-python --without-cuda --without-hip CFLAGS=-O0"
-    flags="$flags CPU_OPTIMIZATION=-O0"
+    flags="$flags CPU_OPTIMIZATION=-O0 --disable-x86-isa"
+    rm -f "$work/dist.cache"
+    seed_cache "$work/dist.cache"
+    flags="$flags --cache-file=$work/dist.cache --disable-dependency-tracking"
     [ $full = no ] || flags="--without-python CFLAGS='$optimized'"
     set -- AM_DISTCHECK_CONFIGURE_FLAGS="$flags"
     # shellcheck disable=SC2016 # make expands it

@@ -46,6 +46,14 @@ uint64_t gpu_emulated_exchange(uint64_t x, uint32_t from);
 uint64_t gpu_emulated_ballot(int x);
 uint32_t gpu_emulated_lane(void);
 
+/* These functions, for libraries that cannot be linked with them (module.h). */
+typedef struct gpu_emulated_meetings {
+    void (*barrier)(void);
+    uint64_t (*exchange)(uint64_t x, uint32_t from);
+    uint64_t (*ballot)(int x);
+    uint32_t (*lane)(void);
+} gpu_emulated_meetings;
+
 #ifdef __cplusplus
 }
 

@@ -54,17 +54,20 @@ static void *open_library(const void *image, size_t size)
     return library;
 }
 
-/* Tells the library where the running thread's position is, and finds its
- * kernels. */
+/* Tells the library where the running thread's position is and how threads
+ * meet, and finds its kernels. */
 static int attach(module *m)
 {
     gpu_emulated_position **position = dlsym(m->library, "gpu_emulated_at");
+    gpu_emulated_meetings *meet = dlsym(m->library, "gpu_emulated_meet");
     void (*kernels)(gpu_emulated_kernel **, gpu_emulated_kernel **);
     void *found = dlsym(m->library, "gpu_emulated_kernels");
 
-    if (position == NULL || found == NULL)
+    if (position == NULL || meet == NULL || found == NULL)
         return EMULATED_INVALID;
     *position = &gpu_emulated;
+    *meet = (gpu_emulated_meetings){gpu_emulated_barrier, gpu_emulated_exchange,
+                                    gpu_emulated_ballot, gpu_emulated_lane};
     memcpy(&kernels, &found, sizeof kernels);
     kernels(&m->first, &m->end);
     return 0;

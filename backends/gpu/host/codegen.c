@@ -18,6 +18,12 @@
 
 enum { HASH = 32 };
 
+/* How many threads compute a row (kernels/loop_rows.h), and the rows for which
+ * one thread or a team is chosen. */
+enum { ALONE, TEAM, BLOCK, SIDES };
+enum { SHORT_ROW = 16, TEAM_ROW = 1024, MANY_ROWS = 4096, TEAMS = 8 };
+static const char *const sides[SIDES] = {"_l", "_t", "_b"};
+
 /* Compiled and loaded code.  A device has one for each program. */
 typedef struct gpu_loop_code {
     gpu_loop_code *next;
@@ -25,6 +31,7 @@ typedef struct gpu_loop_code {
     char name[GPU_LOOP_NAME];
     void *module;
     void *dense, *strided; /* dense is NULL if there is no such kernel */
+    void *rows[SIDES];     /* of a program with reductions, by side */
     uint8_t hash[HASH];
     uint32_t noperands, numbers; /* numbers: one bit per operand */
     uint64_t size;               /* of the image */
@@ -150,14 +157,28 @@ static int find_function(gpu_device *device, const code *c, const char *suffix,
     return calls->function_find(device->context, c->module, name, out_function);
 }
 
-static core_status load_module(gpu_device *device, code *c, bool has_dense)
+static int find_functions(gpu_device *device, code *c,
+                          const core_loop_program *program)
+{
+    int code = 0;
+
+    if (program->flags & CORE_LOOP_PROGRAM_REDUCES) {
+        for (int side = 0; side < SIDES && code == 0; side++)
+            code = find_function(device, c, sides[side], &c->rows[side]);
+        return code;
+    }
+    if (gpu_loop_has_dense(program))
+        code = find_function(device, c, "_d", &c->dense);
+    return code == 0 ? find_function(device, c, "_s", &c->strided) : code;
+}
+
+static core_status load_module(gpu_device *device, code *c,
+                               const core_loop_program *program)
 {
     int code = calls->module_load(device->context, c->image, &c->module);
 
-    if (code == 0 && has_dense)
-        code = find_function(device, c, "_d", &c->dense);
     if (code == 0)
-        code = find_function(device, c, "_s", &c->strided);
+        code = find_functions(device, c, program);
     return gpu_report(device, code, "loading the kernels of a loop program");
 }
 
@@ -174,7 +195,7 @@ static core_status add(gpu_device *device, const core_loop_program *program,
     c = new_code(program, image, size);
     if (c == NULL)
         return no_memory();
-    status = load_module(device, c, gpu_loop_has_dense(program));
+    status = load_module(device, c, program);
     if (status != CORE_OK) {
         if (c->module != NULL)
             calls->module_unload(device->context, c->module);
@@ -293,16 +314,24 @@ typedef struct run {
 } run;
 
 static core_status launch_code(const run *r, const char *suffix, void *function,
-                               const core_loop *loop, const void *parameters,
+                               gpu_shape shape, const void *parameters,
                                size_t size)
 {
-    gpu_stream *stream = r->now->stream;
     char name[GPU_LOOP_NAME + 2];
 
     snprintf(name, sizeof name, "%s%s", r->code->name, suffix);
-    return gpu_launch_function(
-        stream, function, name,
-        gpu_spread(stream->device, (uint64_t)loop->numel, 4), parameters, size);
+    return gpu_launch_function(r->now->stream, function, name, shape,
+                               parameters, size);
+}
+
+static gpu_device *device_of(const run *r)
+{
+    return ((gpu_stream *)r->now->stream)->device;
+}
+
+static gpu_shape shape_of_elements(const run *r, const core_loop *loop)
+{
+    return gpu_spread(device_of(r), (uint64_t)loop->numel, 4);
 }
 
 static core_status launch_dense(const run *r, const core_loop *loop)
@@ -321,7 +350,33 @@ static core_status launch_dense(const run *r, const core_loop *loop)
         all |= (uintptr_t)p.data[k];
     }
     p.vectors = all % 16 == 0;
-    return launch_code(r, "_d", r->code->dense, loop, &p, sizeof p);
+    return launch_code(r, "_d", r->code->dense, shape_of_elements(r, loop), &p,
+                       sizeof p);
+}
+
+static void fill_strided(const core_loop *loop, const run *r,
+                         gpu_loop_strided *p)
+{
+    memset(p, 0, sizeof *p);
+    p->count = (uint64_t)loop->numel;
+    p->ndim = loop->ndim;
+    p->error = ((gpu_stream *)r->now->stream)->error;
+    p->call = (int64_t)r->now->id;
+    for (uint32_t d = 0; d < loop->ndim; d++) {
+        p->wide_sizes[d] = loop->sizes[d];
+        if (loop->numel <= INT32_MAX)
+            p->sizes[d] = gpu_divide_by((uint32_t)loop->sizes[d]);
+    }
+    for (uint32_t k = 0; k < loop->noperands; k++) {
+        const core_operand *operand = &loop->operands[k];
+
+        if (r->code->numbers >> k & 1) {
+            p->number[k] = operand->immediate;
+            continue;
+        }
+        p->data[k] = gpu_address(operand->memory);
+        memcpy(p->strides[k], operand->strides, loop->ndim * sizeof(int64_t));
+    }
 }
 
 static core_status launch_strided(const core_loop *loop, void *context)
@@ -329,27 +384,59 @@ static core_status launch_strided(const core_loop *loop, void *context)
     const run *r = context;
     gpu_loop_strided p;
 
-    memset(&p, 0, sizeof p);
-    p.count = (uint64_t)loop->numel;
-    p.ndim = loop->ndim;
-    p.error = ((gpu_stream *)r->now->stream)->error;
-    p.call = (int64_t)r->now->id;
-    for (uint32_t d = 0; d < loop->ndim; d++) {
-        p.wide_sizes[d] = loop->sizes[d];
-        if (loop->numel <= INT32_MAX)
-            p.sizes[d] = gpu_divide_by((uint32_t)loop->sizes[d]);
-    }
-    for (uint32_t k = 0; k < loop->noperands; k++) {
-        const core_operand *operand = &loop->operands[k];
+    fill_strided(loop, r, &p);
+    return launch_code(r, "_s", r->code->strided, shape_of_elements(r, loop),
+                       &p, sizeof p);
+}
 
-        if (r->code->numbers >> k & 1) {
-            p.number[k] = operand->immediate;
+/* ----------------------------------------------------------------- rows -- */
+
+/* Whether adjacent rows are nearer to each other than adjacent elements. */
+static bool is_transposed(const gpu_loop_rows *q, const core_loop *loop)
+{
+    int64_t along = INT64_MAX, across = INT64_MAX;
+
+    for (uint32_t k = 0; k < loop->noperands && q->nreduced < loop->ndim; k++) {
+        const int64_t *strides = q->loop.strides[k];
+
+        if (strides[0] <= 0) /* a number, or broadcast */
             continue;
-        }
-        p.data[k] = gpu_address(operand->memory);
-        memcpy(p.strides[k], operand->strides, loop->ndim * sizeof(int64_t));
+        if (strides[0] < along)
+            along = strides[0];
+        if (strides[q->nreduced] > 0 && strides[q->nreduced] < across)
+            across = strides[q->nreduced];
     }
-    return launch_code(r, "_s", r->code->strided, loop, &p, sizeof p);
+    return across < along;
+}
+
+static int side_of(const gpu_loop_rows *q, const core_loop *loop)
+{
+    if (q->size <= SHORT_ROW ||
+        (q->rows >= MANY_ROWS && is_transposed(q, loop)))
+        return ALONE;
+    return q->size <= TEAM_ROW ? TEAM : BLOCK;
+}
+
+static core_status launch_rows(const core_loop *loop, void *context)
+{
+    const run *r = context;
+    gpu_loop_rows q = {.size = 1};
+    gpu_shape shape;
+    int side;
+
+    fill_strided(loop, r, &q.loop);
+    for (; q.nreduced < loop->ndim && loop->reduced >> q.nreduced & 1;
+         q.nreduced++)
+        q.size *= (uint64_t)loop->sizes[q.nreduced];
+    q.rows = (uint64_t)loop->numel / q.size;
+    side = side_of(&q, loop);
+    shape =
+        side == ALONE
+            ? gpu_spread(device_of(r), q.rows, 1)
+            : gpu_blocks(side == BLOCK ? q.rows : (q.rows + TEAMS - 1) / TEAMS,
+                         GPU_BLOCK);
+    return launch_code(r, sides[side], r->code->rows[side], shape, &q,
+                       sizeof q);
 }
 
 static core_status launch(void *device, void *kernel,
@@ -357,6 +444,7 @@ static core_status launch(void *device, void *kernel,
 {
     run r = {now, kernel};
     const core_loop *loop = now->loop;
+    gpu_piece piece;
 
     (void)device;
     if (loop->noperands != r.code->noperands)
@@ -367,9 +455,10 @@ static core_status launch(void *device, void *kernel,
         return launch_dense(&r, loop);
     /* Cut only if there are too many dimensions, which a program that names
      * dimensions does not have. */
+    piece = r.code->rows[0] != NULL ? launch_rows : launch_strided;
     if (loop->ndim <= GPU_DIMS)
-        return launch_strided(loop, &r);
-    return gpu_loop_pieces(loop, launch_strided, &r);
+        return piece(loop, &r);
+    return gpu_loop_pieces(loop, piece, &r);
 }
 
 /* ---------------------------------------------------------------- saved -- */

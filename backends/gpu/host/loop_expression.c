@@ -4,6 +4,7 @@
 /* loop_expression.c: finds the expression of an instruction. */
 
 #include <gpu/host/loop_expression.h>
+#include <gpu/host/loop_writer.h>
 
 #include <stdlib.h>
 
@@ -94,4 +95,21 @@ const gpu_loop_expression *gpu_loop_expression_of(
     *out_form =
         e != NULL ? form_of(e, program->instructions[at->a].type) : NULL;
     return *out_form != NULL ? e : NULL;
+}
+
+uint32_t gpu_loop_values(const core_loop_program *program,
+                         const core_loop_instruction *at)
+{
+    const gpu_loop_expression *e;
+    const char *form;
+
+    if (at->opcode == CORE_LOOP_CONVERT || gpu_loop_reduces(at->opcode))
+        return 1;
+    if (at->opcode == CORE_LOOP_SELECT || at->opcode == CORE_LOOP_PHILOX32 ||
+        at->opcode == CORE_LOOP_PHILOX64)
+        return 3;
+    if (!gpu_loop_is_operator(at->opcode))
+        return 0;
+    e = gpu_loop_expression_of(program, at, &form);
+    return e != NULL ? e->inputs : 0;
 }

@@ -4,7 +4,7 @@
 /* loop_source.c: writes the struct of kernels/loop.h for a loop program. */
 
 #include <gpu/host/loop_expression.h>
-#include <gpu/host/loop_source.h>
+#include <gpu/host/loop_writer.h>
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,12 +14,8 @@
 
 /* -------------------------------------------------------------- writing -- */
 
-typedef struct writer {
-    const core_loop_program *program;
-    char *text;
-    size_t used, capacity;
-    bool no_memory;
-} writer;
+typedef gpu_loop_writer writer;
+#define put gpu_loop_put
 
 static void add(writer *w, const char *what, size_t size)
 {
@@ -39,9 +35,7 @@ static void add(writer *w, const char *what, size_t size)
     w->text[w->used] = '\0';
 }
 
-/* A line of at most 255 characters. */
-__attribute__((format(printf, 2, 3))) static void put(writer *w,
-                                                      const char *format, ...)
+void gpu_loop_put(writer *w, const char *format, ...)
 {
     char line[256];
     va_list arguments;
@@ -56,8 +50,7 @@ __attribute__((format(printf, 2, 3))) static void put(writer *w,
 
 /* ---------------------------------------------------------------- types -- */
 
-/* Of elements in memory, and of values. */
-static const char *memory_type(core_dtype dtype)
+const char *gpu_loop_type(core_dtype dtype)
 {
     static const char *const types[] = {
         [CORE_F64] = "double",  [CORE_F32] = "float",
@@ -133,11 +126,12 @@ static void put_function(writer *w, uint32_t value)
     const char *form, *last;
     const gpu_loop_expression *e =
         gpu_loop_expression_of(w->program, at, &form);
-    const char *result = memory_type(e->to_bool ? (core_dtype)CORE_U8 : dtype);
+    const char *result =
+        gpu_loop_type(e->to_bool ? (core_dtype)CORE_U8 : dtype);
 
     last = strrchr(form, ';');
     last = last != NULL ? last + 1 : form;
-    put(w, "struct f%u {\n    typedef %s T;\n", value, memory_type(dtype));
+    put(w, "struct f%u {\n    typedef %s T;\n", value, gpu_loop_type(dtype));
     put(w, "    static GPU_DEVICE_MEMBER %s of(%s, int *failed)\n    {\n",
         result, parameters[e->inputs - 1]);
     put(w, "        int bad = 0;\n        ");
@@ -161,7 +155,7 @@ static void put_functions(writer *w)
 
 static void put_conversion(writer *w, const core_loop_instruction *at)
 {
-    put(w, "gpu_converted<%s>::%s(gpu_load(v%u))", memory_type(at->type),
+    put(w, "gpu_converted<%s>::%s(gpu_load(v%u))", gpu_loop_type(at->type),
         is_float(operand_type(w, at)) ? "of" : "of_whole", at->a);
 }
 
@@ -178,22 +172,33 @@ static void put_call(writer *w, uint32_t value)
         order[1] = at->a;
         order[2] = at->b;
     }
-    put(w, "gpu_value<%s>(f%u::of(", memory_type(at->type),
+    put(w, "gpu_value<%s>(f%u::of(", gpu_loop_type(at->type),
         function_of(w, value));
     for (uint32_t k = 0; k < e->inputs; k++)
         put(w, "gpu_load(v%u), ", order[k]);
     put(w, "failed))");
 }
 
+static bool has_rows(const core_loop_program *program)
+{
+    return (program->flags & CORE_LOOP_PROGRAM_REDUCES) != 0;
+}
+
 static void put_load(writer *w, const core_loop_instruction *at)
 {
-    if (w->program->operands[at->a].flags & CORE_LOOP_OPERAND_NUMBER)
-        put(w, "gpu_of_bits<%s>(p.number[%u])", memory_type(at->type), at->a);
+    uint32_t flags = w->program->operands[at->a].flags;
+
+    if (flags & CORE_LOOP_OPERAND_NUMBER)
+        put(w, "gpu_of_bits<%s>(p.number[%u])", gpu_loop_type(at->type), at->a);
+    else if (has_rows(w->program))
+        put(w, "*(const %s *)((const char *)p.data[%u] + %s[%u])",
+            gpu_loop_type(at->type), at->a,
+            flags & CORE_LOOP_OPERAND_ROW ? "base" : "offset", at->a);
     else
         put(w, "e.e%u", at->a);
 }
 
-static void put_value(writer *w, uint32_t value)
+static void put_expression(writer *w, uint32_t value)
 {
     const core_loop_instruction *at = &w->program->instructions[value];
 
@@ -202,7 +207,7 @@ static void put_value(writer *w, uint32_t value)
         put_load(w, at);
         break;
     case CORE_LOOP_CONSTANT:
-        put(w, "gpu_of_bits<%s>(0x%x%08xull)", memory_type(at->type), at->b,
+        put(w, "gpu_of_bits<%s>(0x%x%08xull)", gpu_loop_type(at->type), at->b,
             at->a);
         break;
     case CORE_LOOP_INDEX:
@@ -214,6 +219,9 @@ static void put_value(writer *w, uint32_t value)
     case CORE_LOOP_POSITION:
         put(w, "(int64_t)at");
         break;
+    case CORE_LOOP_ROW_SIZE:
+        put(w, "(int64_t)q.size");
+        break;
     case CORE_LOOP_SELECT:
         put(w, "v%u.bits ? v%u : v%u", at->a, at->b, at->c);
         break;
@@ -223,13 +231,21 @@ static void put_value(writer *w, uint32_t value)
     case CORE_LOOP_PHILOX32:
     case CORE_LOOP_PHILOX64:
         put(w, "(%s)philox_%s((uint64_t)v%u, (uint64_t)v%u, (uint64_t)v%u)",
-            memory_type(at->type),
+            gpu_loop_type(at->type),
             at->opcode == CORE_LOOP_PHILOX32 ? "32" : "64", at->a, at->b,
             at->c);
         break;
     default:
         put_call(w, value);
     }
+}
+
+void gpu_loop_put_value(writer *w, uint32_t value)
+{
+    put(w, "        const %s v%u = ",
+        gpu_loop_type(w->program->instructions[value].type), value);
+    put_expression(w, value);
+    put(w, ";\n");
 }
 
 static void put_run(writer *w)
@@ -247,18 +263,21 @@ static void put_run(writer *w)
             put(w, "        e.e%u = v%u;\n", at->a, at->b);
             continue;
         }
-        put(w, "        const %s v%u = ", memory_type(at->type), i);
-        put_value(w, i);
-        put(w, ";\n");
+        gpu_loop_put_value(w, i);
     }
     put(w, "    }\n");
 }
 
 /* -------------------------------------------------------------- operands -- */
 
+bool gpu_loop_in_memory(const core_loop_program *program, uint32_t operand)
+{
+    return !(program->operands[operand].flags & CORE_LOOP_OPERAND_NUMBER);
+}
+
 static bool in_memory(const writer *w, uint32_t operand)
 {
-    return !(w->program->operands[operand].flags & CORE_LOOP_OPERAND_NUMBER);
+    return gpu_loop_in_memory(w->program, operand);
 }
 
 /* The elements of one load or store: at most 16 bytes of any operand. */
@@ -292,7 +311,7 @@ static void put_members(writer *w, const char *name, const char *before,
     for (uint32_t k = 0; k < w->program->noperands; k++)
         if (in_memory(w, k))
             put(w, "        %s%s%s e%u;\n", before,
-                memory_type(w->program->operands[k].dtype), after, k);
+                gpu_loop_type(w->program->operands[k].dtype), after, k);
     put(w, "    };\n");
 }
 
@@ -319,7 +338,7 @@ static const access accesses[] = {
 
 static void put_statement(writer *w, const char *statement, uint32_t operand)
 {
-    const char *type = memory_type(w->program->operands[operand].dtype);
+    const char *type = gpu_loop_type(w->program->operands[operand].dtype);
 
     put(w, "        ");
     for (; *statement != 0; statement++)
@@ -370,6 +389,10 @@ static void put_kernels(writer *w)
     char name[GPU_LOOP_NAME];
 
     gpu_loop_name(w->program, name);
+    if (has_rows(w->program)) {
+        put(w, "GPU_LOOP_ROWS(%s, gpu_loop)\n", name);
+        return;
+    }
     if (gpu_loop_has_dense(w->program))
         put(w,
             "GPU_KERNEL(%s_d, gpu_loop_dense)\n{\n"
@@ -379,6 +402,14 @@ static void put_kernels(writer *w)
         "GPU_KERNEL(%s_s, gpu_loop_strided)\n{\n"
         "    gpu_loop_strided_run<gpu_loop>(p);\n}\n",
         name);
+}
+
+static void put_elements(writer *w)
+{
+    put_members(w, "elements", "", "");
+    put_members(w, "vectors", "gpu_vector<", ", VECTOR>");
+    put_accesses(w);
+    put_run(w);
 }
 
 core_status gpu_loop_source(const core_loop_program *program, char **out_text)
@@ -393,10 +424,10 @@ core_status gpu_loop_source(const core_loop_program *program, char **out_text)
         "    enum { OPERANDS = %u, VECTOR = %u };\n"
         "    static const uint32_t NUMBERS = %uu;\n",
         program->noperands, vector_of(&w), numbers_of(&w));
-    put_members(&w, "elements", "", "");
-    put_members(&w, "vectors", "gpu_vector<", ", VECTOR>");
-    put_accesses(&w);
-    put_run(&w);
+    if (has_rows(program))
+        gpu_loop_put_row(&w);
+    else
+        put_elements(&w);
     put(&w, "};\n");
     put_kernels(&w);
     if (w.no_memory) {
@@ -420,6 +451,8 @@ void gpu_loop_name(const core_loop_program *program, char out[GPU_LOOP_NAME])
 
 bool gpu_loop_has_dense(const core_loop_program *program)
 {
+    if (has_rows(program))
+        return false;
     for (uint32_t i = 0; i < program->ninstructions; i++)
         if (program->instructions[i].opcode == CORE_LOOP_INDEX ||
             program->instructions[i].opcode == CORE_LOOP_SIZE)
@@ -440,10 +473,14 @@ static core_status check_instruction(const core_loop_program *program,
     case CORE_LOOP_INDEX:
     case CORE_LOOP_SIZE:
     case CORE_LOOP_POSITION:
+    case CORE_LOOP_ROW_SIZE:
     case CORE_LOOP_SELECT:
     case CORE_LOOP_CONVERT:
     case CORE_LOOP_PHILOX32:
     case CORE_LOOP_PHILOX64:
+    case CORE_LOOP_REDUCE_SUM:
+    case CORE_LOOP_REDUCE_MAX:
+    case CORE_LOOP_REDUCE_MIN:
         return CORE_OK;
     default:
         break;
@@ -467,9 +504,6 @@ core_status gpu_loop_check(const core_loop_program *program)
 {
     core_status status = CORE_OK;
 
-    if (program->flags & CORE_LOOP_PROGRAM_REDUCES)
-        return gpu_refuse(CORE_ERROR_UNSUPPORTED,
-                          "loop programs with reductions are not supported");
     if (program->ndim > GPU_DIMS)
         return gpu_refuse(CORE_ERROR_UNSUPPORTED,
                           "a loop program of %u dimensions; at most %d",

@@ -11,7 +11,8 @@
 #include <libcore/codegen.h>
 
 /* The name of a program's kernels, which the suffixes "_d" (dense) and "_s"
- * (strided) follow. */
+ * (strided) follow; with reductions "_l", "_t" and "_b", in which a thread, a
+ * team of 32 or a block computes a row. */
 enum { GPU_LOOP_NAME = 32 };
 void gpu_loop_name(const core_loop_program *program, char out[GPU_LOOP_NAME]);
 

@@ -119,4 +119,6 @@ GPU_DEVICE void gpu_loop_strided_run(const gpu_loop_strided &p)
         gpu_fail(p.error, GPU_BAD_ARGUMENT, p.call, 0);
 }
 
+#include "loop_rows.h"
+
 #endif

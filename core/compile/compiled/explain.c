@@ -122,6 +122,8 @@ static void write_options(const core_compiled *compiled, core__json *json)
     core__json_text(json, "dynamic", dynamic[options->dynamic]);
     core__json_text(json, "codegen", codegen[options->codegen]);
     core__json_boolean(json, "freeze", options->flags & CORE_COMPILE_FREEZE);
+    core__json_boolean(json, "reorder_sums",
+                       options->flags & CORE_COMPILE_REORDER_SUMS);
     core__json_unsigned(json, "limit", compiled->limit);
     core__json_text(json, "beyond_limit",
                     options->flags & CORE_COMPILE_LIMIT_ERROR ? "error"

@@ -145,6 +145,7 @@ static core_status copy_program(core_program *to, const core__recorded_call *r,
 
     to->recomputes = from->recomputes;
     to->codegen = from->codegen;
+    to->reorders = from->reorders;
     CORE_TRY(copy_tensors(to, r));
     COPY_ARRAY(to, from, inputs, ninputs);
     COPY_ARRAY(to, from, values, nvalues);

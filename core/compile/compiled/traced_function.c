@@ -215,6 +215,7 @@ core_status core__compiled_trace(const core_compiled *compiled,
     CORE_TRY(core__joint_trace(call_function, &traced, inputs, ninputs,
                                noutputs, &described, &joint));
     joint->codegen = (uint8_t)compiled->options.codegen;
+    joint->reorders = compiled->options.flags & CORE_COMPILE_REORDER_SUMS;
     if (compiled->options.mode == CORE_COMPILE_MAX_AUTOTUNE &&
         joint->codegen == CORE_COMPILE_CODEGEN_AUTO)
         joint->codegen = CORE__CODEGEN_MEASURED;

@@ -158,7 +158,7 @@ static uint64_t bytes_saved(const core_program *program, const uint32_t *nodes,
 static core_loop_hints hints_of(const core_program *program,
                                 const core__fused_group *group)
 {
-    const core__program_type *like = &program->values[group->values[0]].type;
+    const core__program_type *like = &program->values[group->space].type;
     size_t size = 2 * (size_t)like->ndim * sizeof(int64_t);
     core_loop_hints hints = {.struct_size = sizeof hints,
                              .flags = CORE_LOOP_HINT_CONTIGUOUS,
@@ -170,7 +170,7 @@ static core_loop_hints hints_of(const core_program *program,
     core__layout_contiguous(like->ndim, core__type_sizes(like), strides);
     if (like->ndim && memcmp(strides, core__type_strides(like), size / 2) != 0)
         hints.flags = 0;
-    for (uint32_t i = 1; i < group->noperands; i++) {
+    for (uint32_t i = 0; i < group->noperands; i++) {
         const core__program_type *type =
             &program->values[group->values[i]].type;
 
@@ -325,7 +325,7 @@ static core_status make_group(core_program *program, core_device *device,
 static uint64_t elements_of(const core__program_node *node,
                             const core_program *program)
 {
-    const core__program_type *type = &program->values[node->first].type;
+    const core__program_type *type = core__fusion_space(program, node);
 
     return core__type_bytes(type) / (uint64_t)core__dtype_size(type->dtype);
 }
@@ -375,6 +375,48 @@ static void choose_joined(const core__fusion *fusion, core__grouping *to)
         fusion->always && device->interfaces.codegen.launch_after;
 }
 
+/* Whether a device accepts a sum of rows, as any other reduction. */
+static bool accepts_rows(core_device *device)
+{
+    uint32_t out, x;
+    core_loop_program *program = NULL;
+    core__error_record saved;
+    core__loop_writer w;
+    bool accepted;
+
+    core__error_save(&saved);
+    core__loop_writer_begin(&w, 0);
+    out = core__loop_write_operand(
+        &w, CORE_F32, CORE_LOOP_OPERAND_OUTPUT | CORE_LOOP_OPERAND_ROW);
+    x = core__loop_write(&w, CORE_LOOP_LOAD, CORE_F32,
+                         core__loop_write_operand(&w, CORE_F32, 0), 0, 0);
+    x = core__loop_write(&w, CORE_LOOP_REDUCE_SUM, CORE_F32, x, 0, 0);
+    core__loop_write(&w, CORE_LOOP_STORE, 0, out, x, 0);
+    accepted = core__loop_writer_finish(&w, &program, NULL) == CORE_OK &&
+               core__loop_kernel_accepts(device, program) == CORE_OK;
+    core__loop_writer_end(&w);
+    core__loop_program_release(program);
+    core__error_restore(&saved);
+    return accepted;
+}
+
+static const char *no_rows(const core__fusion *fusion,
+                           const core_program *program)
+{
+    core_device *device = fusion->device;
+
+    if (!program->reorders)
+        return "sums of rows would be added in another order, which "
+               "CORE_COMPILE_REORDER_SUMS allows";
+    if (!fusion->always &&
+        device->flags & (CORE_DEVICE_HOST_ACCESS | CORE_DEVICE_UNIFIED))
+        return "a kernel is not expected to be faster: the device's memory is "
+               "the host's";
+    return accepts_rows(device)
+               ? NULL
+               : "the device accepts no loop program with reductions";
+}
+
 static core_status fuse(core_program *program, core_device *device,
                         core_tensor *const *tensors, uint32_t mode,
                         core__fusion *fusion)
@@ -387,6 +429,7 @@ static core_status fuse(core_program *program, core_device *device,
     core_status status;
 
     choose_joined(fusion, &found);
+    found.no_rows = no_rows(fusion, program);
     status =
         found.group ? core__fusion_group(&found) : core__error_memory(size);
     fusion->ends = found.ends;

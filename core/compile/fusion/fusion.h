@@ -39,7 +39,9 @@ typedef struct core__fused_group {
     core__loop_build *build; /* of the kernel, in the background; or NULL */
     uint32_t *values;        /* by operand of the kernel, outputs first */
     uint32_t noperands, noutputs;
-    uint64_t elements;    /* of each result */
+    uint32_t space;    /* a value with the sizes of the kernel's loop */
+    uint32_t nreduced; /* operators that reduce its last dimension; 0: none */
+    uint64_t elements; /* of each result, or of what is reduced */
     uint64_t bytes_saved; /* that are not read and not written, in each call */
     /* How long a call takes with the kernel, and without; 0: not measured. */
     uint64_t fused_ns, operators_ns;
@@ -106,18 +108,19 @@ typedef struct core__grouping {
      * each result has so many bytes. */
     uint32_t joined_least;
     uint64_t joined_most;
-    bool has_epilogues; /* (epilogue.h) */
+    bool has_epilogues;  /* (epilogue.h) */
+    const char *no_rows; /* why nothing that reduces rows is in a group */
     core__operator_reason *ends;
     uint32_t nends;
 } core__grouping;
 core_status core__fusion_group(core__grouping *grouping);
 
 /* fusion_program.c.  *out_reason: why a node cannot be in a group, static;
- * NULL: it can. */
+ * NULL: it can.  no_rows: why one that reduces rows cannot; NULL: it can. */
 core_status core__fusion_refuses(const core_program *program,
                                  core_tensor *const *tensors,
                                  const core__program_node *node,
-                                 const char **out_reason);
+                                 const char *no_rows, const char **out_reason);
 /* Writes the loop program of a group.  is_read: by value, whether something
  * outside of the group reads it. */
 core_status core__fusion_write(const core_program *program,
@@ -125,5 +128,28 @@ core_status core__fusion_write(const core_program *program,
                                const uint32_t *nodes, const bool *is_read,
                                core__fused_group *group,
                                core_loop_program **out_program);
+
+/* fusion_rows.c.  Operators that reduce the last dimension.  In a group with
+ * one, that dimension is a row of the loop (libcore/codegen.h); sums may be
+ * added in another order than the operator adds them. */
+bool core__fusion_is_of_rows(const core__program_node *node);
+/* Why such a node cannot be in a group, static; NULL: it can. */
+const char *core__fusion_refuses_rows(const core_program *program,
+                                      const core__program_node *node);
+/* A value with the sizes over which any node that can be fused runs: its
+ * result, or what it reduces. */
+uint32_t core__fusion_space_value(const core__program_node *node);
+const core__program_type *core__fusion_space(const core_program *program,
+                                             const core__program_node *node);
+/* The dtype in which such a node computes, of those of its first argument and
+ * its result. */
+core_dtype core__fusion_row_type(const core__program_node *node, core_dtype in,
+                                 core_dtype out);
+/* Writes it for inputs of that dtype, one per tensor argument; a layer norm has
+ * three, of which the last two may be CORE__LOOP_NO_VALUE. */
+uint32_t core__fusion_write_row(const core_program *program,
+                                const core__program_node *node,
+                                core__loop_writer *w, core_dtype type,
+                                const uint32_t *in);
 
 #endif

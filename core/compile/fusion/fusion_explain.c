@@ -14,6 +14,8 @@ static void write_group(const core__fusion *fusion,
         core__json_text(json, NULL, fusion->names[group->first + i]);
     core__json_end(json);
     core__json_unsigned(json, "elements", group->elements);
+    if (group->nreduced)
+        core__json_unsigned(json, "reductions", group->nreduced);
     if (group->kernel) {
         core__json_unsigned(json, "inputs", group->noperands - group->noutputs);
         core__json_unsigned(json, "outputs", group->noutputs);

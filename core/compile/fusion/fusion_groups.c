@@ -57,10 +57,10 @@ static core_status set_spaces(finding *f)
         const core__program_node *node = &program->nodes[n];
 
         CORE_TRY(core__fusion_refuses(program, f->to->tensors, node,
-                                      &f->refused[n]));
+                                      f->to->no_rows, &f->refused[n]));
         f->space[n] = f->refused[n]
                           ? NONE
-                          : space_of(f, &program->values[node->first].type);
+                          : space_of(f, core__fusion_space(program, node));
         if (!f->refused[n] && f->space[n] == NONE)
             f->refused[n] = "the program has results of too many sizes";
     }

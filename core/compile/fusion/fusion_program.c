@@ -24,6 +24,7 @@ typedef struct writing {
     /* By node of the group: its value, and that of the loop program */
     uint32_t results[CORE__GROUP_MEMBERS], written[CORE__GROUP_MEMBERS];
     uint32_t nresults;
+    bool rows; /* a node reduces the last dimension */
 } writing;
 
 static bool is_copy(const core_operator *op)
@@ -46,6 +47,18 @@ static uint32_t add_operand(writing *w, uint32_t value, uint32_t flags)
     return operand;
 }
 
+/* In a group with rows: that of a value which is the same for all elements of a
+ * row, because it has one in the last dimension. */
+static uint32_t flags_of(const writing *w, uint32_t value)
+{
+    const core__program_type *type = &w->program->values[value].type;
+
+    return w->rows && (type->ndim == 0 ||
+                       core__type_sizes(type)[type->ndim - 1] == 1)
+               ? CORE_LOOP_OPERAND_ROW
+               : 0;
+}
+
 /* What the group computes or has loaded, or a load. */
 static uint32_t read_value(writing *w, uint32_t value)
 {
@@ -57,7 +70,7 @@ static uint32_t read_value(writing *w, uint32_t value)
     for (uint32_t i = 0; i < w->noperands; i++)
         if (w->values[i] == value)
             return w->loaded[i];
-    operand = add_operand(w, value, 0);
+    operand = add_operand(w, value, flags_of(w, value));
     if (operand == CORE__LOOP_NO_VALUE)
         return operand;
     w->loaded[operand] =
@@ -133,13 +146,39 @@ static core_status write_operator(writing *w, const core__program_node *node,
                                      node->nargs, out_value);
 }
 
+/* Its tensors, in the dtype in which it computes. */
+static uint32_t write_rows(writing *w, const core__program_node *node)
+{
+    const core__program_value *values = w->program->values;
+    uint32_t in[INPUTS] = {CORE__LOOP_NO_VALUE, CORE__LOOP_NO_VALUE,
+                           CORE__LOOP_NO_VALUE, CORE__LOOP_NO_VALUE};
+    core_dtype out = values[node->first].type.dtype;
+    core_dtype type = core__fusion_row_type(
+        node, values[node->args[0].u.value].type.dtype, out);
+    bool norm = node->op->id == CORE_OP_NATIVE_LAYER_NORM;
+
+    for (uint32_t i = 0, k = 0; i < node->nargs && k < INPUTS; i++) {
+        if (norm && i == 1) /* the sizes */
+            continue;
+        if (node->args[i].tag == CORE_VALUE_TENSOR)
+            in[k] = core__loop_write_convert(
+                &w->writer, type, read_value(w, node->args[i].u.value));
+        k++;
+    }
+    return core__loop_write_convert(
+        &w->writer, out,
+        core__fusion_write_row(w->program, node, &w->writer, type, in));
+}
+
 static core_status write_node(writing *w, const core__program_node *node)
 {
     core_dtype dtype = w->program->values[node->first].type.dtype;
     core_status status = CORE_OK;
     uint32_t value;
 
-    if (is_copy(node->op))
+    if (core__fusion_is_of_rows(node))
+        value = write_rows(w, node);
+    else if (is_copy(node->op))
         value = core__loop_write_convert(&w->writer, dtype,
                                          read_value(w, node->args[0].u.value));
     else
@@ -161,6 +200,7 @@ static void begin(writing *w, const core_program *program,
     w->program = program;
     w->tensors = tensors;
     w->noperands = w->nresults = 0;
+    w->rows = false;
     core__loop_writer_begin(&w->writer, 0);
 }
 
@@ -176,6 +216,7 @@ static core_status try_to_write(const core_program *program,
 
     core__error_save(&saved);
     begin(&w, program, tensors);
+    w.rows = core__fusion_is_of_rows(node);
     status = write_node(&w, node);
     core__loop_writer_end(&w.writer);
     if (status != CORE_ERROR_OUT_OF_MEMORY)
@@ -183,7 +224,9 @@ static core_status try_to_write(const core_program *program,
     return status;
 }
 
-static const char *kind_refused(const core__program_node *node)
+static const char *kind_refused(const core_program *program,
+                                const core__program_node *node,
+                                const char *no_rows)
 {
     if (node->regions)
         return "it runs a part of the program that data choose";
@@ -195,6 +238,8 @@ static const char *kind_refused(const core__program_node *node)
         return "it is a view";
     if (node->draws)
         return "it draws random numbers";
+    if (core__fusion_is_of_rows(node))
+        return no_rows ? no_rows : core__fusion_refuses_rows(program, node);
     if (node->op->family != CORE__FAMILY_ELEMENTWISE && !is_copy(node->op))
         return "it is not element-wise";
     return node->written ? "it changes an argument in place" : NULL;
@@ -202,6 +247,8 @@ static const char *kind_refused(const core__program_node *node)
 
 static bool has_one_result(const core__program_node *node)
 {
+    if (core__fusion_is_of_rows(node))
+        return true;
     return node->nvalues == 1 && node->nresults == 1 &&
            node->results[0].tag == CORE_VALUE_TENSOR &&
            (is_copy(node->op) || node->op->data->operands <= INPUTS);
@@ -210,11 +257,11 @@ static bool has_one_result(const core__program_node *node)
 core_status core__fusion_refuses(const core_program *program,
                                  core_tensor *const *tensors,
                                  const core__program_node *node,
-                                 const char **out_reason)
+                                 const char *no_rows, const char **out_reason)
 {
     core_status status = CORE_ERROR_UNSUPPORTED;
 
-    *out_reason = kind_refused(node);
+    *out_reason = kind_refused(program, node, no_rows);
     for (uint32_t i = 0; i < node->nargs && !*out_reason; i++)
         if (node->args[i].tag == CORE__ARGUMENT_NUMBER)
             *out_reason = "it reads a number at each run";
@@ -239,7 +286,9 @@ static core_status store(writing *w, const bool *is_read)
 
         if (!is_read[w->results[i]])
             continue;
-        operand = add_operand(w, w->results[i], CORE_LOOP_OPERAND_OUTPUT);
+        operand =
+            add_operand(w, w->results[i],
+                        CORE_LOOP_OPERAND_OUTPUT | flags_of(w, w->results[i]));
         if (operand != CORE__LOOP_NO_VALUE)
             core__loop_write(&w->writer, CORE_LOOP_STORE, 0, operand,
                              w->written[i], 0);
@@ -281,6 +330,10 @@ core_status core__fusion_write(const core_program *program,
 
     *out_program = NULL;
     begin(&w, program, tensors);
+    group->space = core__fusion_space_value(&program->nodes[nodes[0]]);
+    for (uint32_t i = 0; i < group->count; i++)
+        group->nreduced += core__fusion_is_of_rows(&program->nodes[nodes[i]]);
+    w.rows = group->nreduced > 0;
     for (uint32_t i = 0; i < group->count && status == CORE_OK; i++)
         status = write_node(&w, &program->nodes[nodes[i]]);
     if (status == CORE_OK)

@@ -36,6 +36,7 @@ static core_status set_loop(core__fused_launch *fused,
     const core__loop_arguments arguments = {
         .tensors = core__logged_tensors(&fused->launch),
         .ndim = type->ndim,
+        .row_ndim = fused->group->nreduced ? 1 : 0,
         .sizes = core__type_sizes(type)};
     core_loop *loop;
 
@@ -64,7 +65,7 @@ core_status core__fused_launch_new(const core_program *program,
     fused->run.op = program->nodes[fusion->order[group->first]].op;
     status = set_tensors(fused, group, tensors);
     if (status == CORE_OK)
-        status = set_loop(fused, &program->values[group->values[0]].type);
+        status = set_loop(fused, &program->values[group->space].type);
     if (status == CORE_OK)
         *out_launch = &fused->launch;
     else

@@ -276,8 +276,9 @@ static core_status run_group(core__run *run, const core__fused_group *group,
                              const uint32_t *nodes)
 {
     const core__program_value *values = run->program->values;
-    const core__program_type *type = &values[group->values[0]].type;
+    const core__program_type *type = &values[group->space].type;
     core__loop_arguments arguments = {.ndim = type->ndim,
+                                      .row_ndim = group->nreduced ? 1 : 0,
                                       .sizes = core__type_sizes(type)};
     size_t size = group->noperands * sizeof(core_tensor *);
     core_tensor **tensors = core__alloc(size + 1);

@@ -22,6 +22,7 @@ core_status core__extraction_begin(core__extraction *e, core_program *from)
     CORE_TRY(core__program_new(&e->to));
     e->to->parent = core_program_retain(from);
     e->to->codegen = from->codegen;
+    e->to->reorders = from->reorders;
     e->numbers = core__alloc(size);
     if (!e->numbers)
         return core__error_memory(size);

@@ -238,6 +238,7 @@ struct core_program {
     bool recomputes;      /* prepared calls may (recompute.h) */
     uint8_t codegen;      /* of its prepared calls: CORE_COMPILE_CODEGEN_…,
                            * or CORE__CODEGEN_MEASURED */
+    bool reorders;        /* their kernels may: CORE_COMPILE_REORDER_SUMS */
     core__tuning tuning;  /* of its prepared calls, to measure them */
     core_program *parent; /* whose arena has parts of this one, with a
                            * reference; NULL: none */

@@ -87,7 +87,8 @@ START_TEST(operators_without_a_kernel_go_to_the_fallback)
     core_tensor *out;
 
     operators();
-    FAILS(call("mine::a", x, &out), CORE_ERROR_NO_KERNEL, "mine::a");
+    FAILS(call("mine::a", x, &out), CORE_ERROR_NO_KERNEL, "mine::a",
+          "; no loaded backend has one. ");
     fallback(CORE_KEY_BACKEND, "cpu", negative, "");
     HOLDS(called("mine::a", x), 3, -1, -2, -3);
     HOLDS(called("mine::b", x), 3, -1, -2, -3);

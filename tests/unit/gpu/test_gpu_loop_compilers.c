@@ -19,7 +19,7 @@
 #include <dlfcn.h>
 #include <elf.h>
 
-enum { RANDOM = 4, NEWEST_CUDA = 13, HIP = 5 };
+enum { RANDOM = 4, ROWS = 2, NEWEST_CUDA = 13, HIP = 5 };
 
 /* loop_source.c reports errors through the plugin's tables. */
 static core_status report(const core_error_info *info)
@@ -89,6 +89,27 @@ static char *kernel_of(const char *ptx, const core_loop_program *program,
     return code;
 }
 
+/* Teams exchange values between lanes; only blocks need memory for that. */
+static void check_rows(const core_loop_program *program, const char *ptx)
+{
+    char *alone = kernel_of(ptx, program, "_l");
+    char *team = kernel_of(ptx, program, "_t");
+    char *block = kernel_of(ptx, program, "_b");
+
+    ck_assert_ptr_null(strstr(alone, "bar."));
+    ck_assert_ptr_null(strstr(alone, "shfl."));
+    ck_assert_ptr_nonnull(strstr(team, "shfl.sync.bfly"));
+    ck_assert_ptr_null(strstr(team, "st.shared"));
+    ck_assert_ptr_nonnull(strstr(block, "shfl.sync.bfly"));
+    ck_assert_ptr_nonnull(strstr(block, "st.shared"));
+    ck_assert_ptr_null(strstr(alone, ".local"));
+    ck_assert_ptr_null(strstr(team, ".local"));
+    ck_assert_ptr_null(strstr(block, ".local"));
+    free(alone);
+    free(team);
+    free(block);
+}
+
 static void check_ptx(const core_loop_program *program, const char *ptx)
 {
     static const char *const never[] = {
@@ -100,6 +121,10 @@ static void check_ptx(const core_loop_program *program, const char *ptx)
 
         /* Not a part of another name, such as rsqrt.approx. */
         ck_assert_msg(at == NULL || at[-1] == 'r', "it has %s", never[i]);
+    }
+    if (program->flags & CORE_LOOP_PROGRAM_REDUCES) {
+        check_rows(program, ptx);
+        return;
     }
     free(kernel_of(ptx, program, "_s"));
     if (gpu_loop_has_dense(program))
@@ -171,6 +196,15 @@ START_TEST(random_programs_compile)
     loop_case now;
 
     loop_case_random(&now, 0x9e3779b97f4a7c15u * (uint64_t)(_i + 1), true);
+    compile_program(&now.program, true);
+}
+END_TEST
+
+START_TEST(random_rows_compile)
+{
+    loop_case now;
+
+    loop_case_random_rows(&now, 0x9e3779b97f4a7c15u * (uint64_t)(_i + 1), true);
     compile_program(&now.program, true);
 }
 END_TEST
@@ -308,9 +342,6 @@ START_TEST(what_is_not_computed_is_refused)
     loop_case now;
 
     loop_case_random(&now, 1, true);
-    now.program.flags |= CORE_LOOP_PROGRAM_REDUCES;
-    ck_assert_int_eq(gpu_loop_check(&now.program), CORE_ERROR_UNSUPPORTED);
-    now.program.flags = 0;
     now.program.ndim = GPU_DIMS + 1;
     ck_assert_int_eq(gpu_loop_check(&now.program), CORE_ERROR_UNSUPPORTED);
 }
@@ -335,6 +366,7 @@ int main(void)
         {every_opcode_compiles, 0, BUNDLE_DTYPES},
         {every_function_compiles, 0, BUNDLE_DTYPES - 1},
         {random_programs_compile, 0, RANDOM},
+        {random_rows_compile, 0, ROWS},
     };
     const test_suite suite = {
         .name = "gpu/gpu_loop_compilers",
