@@ -165,27 +165,37 @@ fakes=$LIBCORE_BUILD/tests/fixtures/gpu/.libs
 settings=
 level_reached=
 [ -n "$slow" ] || data_set idx_images "$work/data" 12 1
-# steps ARGUMENT…: a few, on $vendor with its fake driver.
+seq 1000 1100 >"$work/text"
+# steps MODEL ARGUMENT…: a few, on $vendor with its fake driver.
 steps() {
+    model=$1 data="--data $work/data"
+    shift
+    [ "$model" != gpt ] || data="--text $work/text --context 8 --layers 1
+        --heads 2 --width 16"
     # shellcheck disable=SC2086 # word splitting is intended
-    env LD_LIBRARY_PATH="$work/$vendor" $settings "$train" --json --model mlp \
-        --data "$work/data" --batch 4 --steps 3 --device "$vendor" "$@" \
+    env LD_LIBRARY_PATH="$work/$vendor" $settings "$train" --json $data \
+        --model "$model" --batch 4 --steps 3 --device "$vendor" "$@" \
         >"$work/out" || return
     last=$(tail -n 1 "$work/out")
     echo "$last"
+}
+compiled_alike() { # model, modes
+    steps "$1" || return
+    weights=$(of weights)
+    for mode in $2; do
+        steps "$1" "--compile=$mode" || return
+        same "$weights" "$(of weights)" && same "$(of compiled_steps)" 3 ||
+            return
+    done
+    [ "$(of graph_launches)" -ge 1 ]
 }
 # The host code, which makes graphs, differs between vendors; programs do not.
 compiled_steps_lead_to_the_same_weights() {
     modes=reduce-overhead
     [ "$vendor" != cuda ] || modes='default reduce-overhead'
-    steps || return
-    weights=$(of weights)
-    for mode in $modes; do
-        steps "--compile=$mode" || return
-        same "$weights" "$(of weights)" && same "$(of compiled_steps)" 3 ||
-            return
-    done
-    [ "$(of graph_launches)" -ge 1 ]
+    compiled_alike mlp "$modes" || return
+    [ -n "${LIBCORE_TEST_LONG-}" ] || return 0
+    compiled_alike cnn "$modes" && compiled_alike gpt "$modes"
 }
 with_fakes() { # name, folder, libraries...; with $settings
     vendor=$1

@@ -65,25 +65,37 @@ core_status core__call_function(const core__call *c)
                         c->noutputs);
 }
 
-core_status core__call_run_entry(const core__call *c,
-                                 core__compiled_entry *entry)
+/* Of a function that has a graph break, or whose results require grad. */
+static core_status __attribute__((noinline))
+run_other(const core__call *c, core__compiled_entry *entry)
 {
     bool full = c->compiled->options.flags & CORE_COMPILE_FULLGRAPH;
 
-    core__compiled_count(&entry->calls, 1);
     if (!entry->program)
         return full ? core__break_error(entry) : core__call_function(c);
-    if (entry->training) {
-        if (!full && atomic_load(&entry->training->second_derivative)) {
-            core__compiled_count(&entry->training->eager_calls, 1);
-            return core__call_function(c);
-        }
-        return core__training_call(c->compiled, entry, c->inputs, c->ninputs,
-                                   c->outputs);
+    if (!full && atomic_load(&entry->training->second_derivative)) {
+        core__compiled_count(&entry->training->eager_calls, 1);
+        return core__call_function(c);
     }
+    return core__training_call(c->compiled, entry, c->inputs, c->ninputs,
+                               c->outputs);
+}
+
+static inline core_status run_entry(const core__call *c,
+                                    core__compiled_entry *entry)
+{
+    core__compiled_count(&entry->calls, 1);
+    if (core__unlikely(!entry->program || entry->training))
+        return run_other(c, entry);
     /* The guards have compared the inputs. */
     return core__replay_run(c->compiled->replays, entry->program, c->inputs,
                             c->outputs);
+}
+
+core_status core__call_run_entry(const core__call *c,
+                                 core__compiled_entry *entry)
+{
+    return run_entry(c, entry);
 }
 
 /* A call that neither ran a program nor the function to its end. */
@@ -234,8 +246,8 @@ static core_status call_entry(const core__call *c, core__compiled_entry *entry)
 {
     core_status status = check_entry(c, entry);
 
-    status = status == CORE_OK ? core__call_run_entry(c, entry)
-                               : core__call_failed(c, status);
+    status =
+        status == CORE_OK ? run_entry(c, entry) : core__call_failed(c, status);
     core__entry_release(entry);
     return status;
 }

@@ -17,14 +17,11 @@
 
 enum { SETS = CORE__PREPARED_SETS };
 
-core_status core__prepared_calls_of(core_program *program,
-                                    core__prepared_calls **out)
+core_status core__prepared_calls_new(core_program *program,
+                                     core__prepared_calls **out)
 {
     core__prepared_calls *fresh, *none = NULL;
 
-    *out = atomic_load_explicit(&program->prepared, memory_order_acquire);
-    if (core__likely(*out != NULL))
-        return CORE_OK;
     fresh = core__alloc_zero(sizeof *fresh);
     if (!fresh)
         return core__error_memory(sizeof *fresh);

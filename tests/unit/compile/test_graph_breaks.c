@@ -6,6 +6,7 @@
 
 #include "support/compiled.h"
 
+#include <libcore/device.h>
 #include <libcore/dispatch.h>
 #include <libcore/expressions.h>
 #include <libcore/function.h>
@@ -111,7 +112,15 @@ COMPILED_FUNCTION(dynamic)
     return core_nonzero(x[0], &out[0]);
 }
 
-/* Three operators, of which the second is in a composite. */
+/* Waits for what it has submitted. */
+COMPILED_FUNCTION(waits)
+{
+    *noutputs = 1;
+    CORE_TRY(core_neg(x[0], &out[0]));
+    return core_device_synchronize(core_tensor_device(x[0]));
+}
+
+/* x divided by its largest exponential. */
 COMPILED_FUNCTION(reads)
 {
     core_tensor *a = NULL, *b = NULL;
@@ -134,6 +143,8 @@ START_TEST(the_place_of_a_break_is_what_was_recorded_before)
 {
     breaks(dynamic, "nonzero", "the size of its result depends on data",
            "before the first operator");
+    breaks(waits, "core_device_synchronize", "",
+           "after 1 operator, the last of which is neg");
     breaks(reads, "core_tensor_item", "",
            "after 2 operators, the last of which is max");
 }
