@@ -334,6 +334,30 @@ START_TEST(rows_in_device_memory_are_fused_without_being_asked_for)
 }
 END_TEST
 
+/* The third call is a launch of a graph. */
+START_TEST(graphs_have_kernels_of_rows)
+{
+    world w = world_of(2, ROWS, LONG);
+    core_compiled *compiled = compile_with(
+        norm, &w,
+        (core_compile_options){.flags = CORE_COMPILE_REORDER_SUMS,
+                               .mode = CORE_COMPILE_REDUCE_OVERHEAD});
+    uint64_t launches = compile_counts().graph_launches;
+    core_tensor *wanted = NULL, *out = NULL;
+
+    call_world(norm, &w, NULL, 1, &wanted);
+    for (int i = 0; i < 4; i++) {
+        call_world(norm, &w, compiled, 1, &out);
+        near(wanted, out, 2e-6);
+        core_tensor_release(out);
+    }
+    ck_assert_uint_gt(compile_counts().graph_launches, launches);
+    EXPLAINS(compiled, "\"reductions\": 1");
+    core_tensor_release(wanted);
+    core_compiled_release(compiled);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -349,7 +373,8 @@ int main(void)
     };
     const TTest *const cpu_tests[] = {rows_in_host_memory_are_left_alone};
     const TTest *const sim_tests[] = {
-        rows_in_device_memory_are_fused_without_being_asked_for};
+        rows_in_device_memory_are_fused_without_being_asked_for,
+        graphs_have_kernels_of_rows};
     const test_suite suites[] = {
         {.name = "compile/fusion_rows on cpu",
          .setup = on_cpu,
