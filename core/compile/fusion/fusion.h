@@ -108,7 +108,7 @@ typedef struct core__grouping {
      * each result has so many bytes. */
     uint32_t joined_least;
     uint64_t joined_most;
-    bool has_epilogues; /* (epilogue.h) */
+    bool has_epilogues;  /* (epilogue.h) */
     const char *no_rows; /* why nothing that reduces rows is in a group */
     core__operator_reason *ends;
     uint32_t nends;
