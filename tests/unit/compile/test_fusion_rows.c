@@ -225,6 +225,28 @@ START_TEST(rows_without_finite_numbers_are_those_of_operators)
 }
 END_TEST
 
+/* Programs for other sizes are made of two that were recorded. */
+START_TEST(sizes_may_change)
+{
+    static const int64_t sizes[][2] = {{3, 8}, {5, 12}, {4, 9}, {7, 140}};
+    world w = world_of(2, 3, 8);
+    core_compiled *compiled = compile_rows(norm, &w);
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        world now = world_of(2, sizes[i][0], sizes[i][1]);
+        core_tensor *a = NULL, *b = NULL;
+
+        call_world(norm, &now, NULL, 1, &a);
+        call_world(norm, &now, compiled, 1, &b);
+        near(a, b, 2e-6);
+        core_tensor_release(a);
+        core_tensor_release(b);
+    }
+    EXPLAINS(compiled, "\"reductions\": 1");
+    core_compiled_release(compiled);
+}
+END_TEST
+
 /* ------------------------------------------------------------ training -- */
 
 COMPILED_FUNCTION(attention_weights)
@@ -368,6 +390,7 @@ int main(void)
         results_for_rows_are_outputs,
         sums_of_integers_are_exact,
         rows_without_finite_numbers_are_those_of_operators,
+        sizes_may_change,
         gradients_agree,
         explain_says_why_a_reduction_is_not_in_a_kernel,
     };
