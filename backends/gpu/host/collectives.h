@@ -14,7 +14,8 @@
  * a collective is done, and it waits until the collective is, so that a timeout
  * can end what other ranks do not join. */
 typedef struct gpu_comm {
-    gpu_device *device; /* with a reference */
+    struct gpu_comm *next; /* of all communicators */
+    gpu_device *device;    /* with a reference */
     uint32_t generation;
     uint32_t rank, size;
     void *stream; /* the driver's */
@@ -34,6 +35,8 @@ core_status gpu_comm_create(void *user, void *device, uint32_t rank,
                             void **out_comm);
 void gpu_comm_destroy(void *comm, uint32_t failed);
 void gpu_comm_abort(void *comm);
+/* Ends what the library does on a device that is about to be reset. */
+void gpu_comms_stop(const gpu_device *device);
 
 /* Ends what the library does; the communicator cannot be used any more.  The
  * device is current and the lock held, as in the functions below. */

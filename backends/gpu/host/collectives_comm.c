@@ -142,6 +142,53 @@ void gpu_comm_abort(void *opaque)
     pthread_mutex_unlock(&comm->lock);
 }
 
+/* ------------------------------------------------------ a device's reset -- */
+
+static gpu_comm *all; /* that exist */
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void all_add(gpu_comm *comm)
+{
+    pthread_mutex_lock(&all_lock);
+    comm->next = all;
+    all = comm;
+    pthread_mutex_unlock(&all_lock);
+}
+
+static void all_remove(gpu_comm *comm)
+{
+    gpu_comm **at = &all;
+
+    pthread_mutex_lock(&all_lock);
+    while (*at != NULL && *at != comm)
+        at = &(*at)->next;
+    if (*at != NULL)
+        *at = comm->next;
+    pthread_mutex_unlock(&all_lock);
+}
+
+static void stop_for_reset(gpu_comm *comm)
+{
+    gpu_use use;
+
+    atomic_store(&comm->aborted, true);
+    pthread_mutex_lock(&comm->lock);
+    if (calls->use_begin(comm->device->context, &use) == 0) {
+        gpu_comm_stop(comm);
+        calls->use_end(&use);
+    }
+    pthread_mutex_unlock(&comm->lock);
+}
+
+void gpu_comms_stop(const gpu_device *device)
+{
+    pthread_mutex_lock(&all_lock);
+    for (gpu_comm *comm = all; comm != NULL; comm = comm->next)
+        if (comm->device == device && comm->generation == device->generation)
+            stop_for_reset(comm);
+    pthread_mutex_unlock(&all_lock);
+}
+
 /* -------------------------------------------------------- their memory -- */
 
 static void comm_free(gpu_comm *comm)
@@ -265,10 +312,12 @@ core_status gpu_comm_create(void *user, void *device, uint32_t rank,
     status = comm_new(device, rank, size, &comm);
     if (status == CORE_OK)
         status = create_current(comm, &copy, deadline);
-    if (status == CORE_OK)
+    if (status == CORE_OK) {
+        all_add(comm);
         *out_comm = comm;
-    else if (comm != NULL)
+    } else if (comm != NULL) {
         comm_free(comm);
+    }
     return status;
 }
 
@@ -295,6 +344,7 @@ void gpu_comm_destroy(void *opaque, uint32_t failed)
     gpu_comm *comm = opaque;
     gpu_use use;
 
+    all_remove(comm);
     if (comm->generation == comm->device->generation &&
         calls->use_begin(comm->device->context, &use) == 0) {
         pthread_mutex_lock(&comm->lock);
