@@ -14,6 +14,7 @@
 #include <libcore/stream.h>
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 static const gpu_collectives_vendor *vendor;
 static const char *library; /* NULL: none */
@@ -22,7 +23,16 @@ static void prepare(void)
 {
     ck_assert(gpu_open_fake(vendor->driver, RTLD_GLOBAL));
     if (library)
-        ck_assert_msg(gpu_open_fake(library, RTLD_LOCAL), "%s", dlerror());
+        ck_assert_msg(gpu_open_fake(library, RTLD_GLOBAL), "%s", dlerror());
+}
+
+/* Whether the library was called to end its work. */
+static bool was_aborted(void)
+{
+    const _Atomic unsigned *aborts = dlsym(RTLD_DEFAULT, "fake_aborts");
+
+    ck_assert_ptr_nonnull(aborts);
+    return atomic_load(aborts) == 1;
 }
 
 /* False, and the test is skipped, if it cannot run. */
@@ -56,6 +66,13 @@ static void expect_failure(core_comm *comm, core_status status,
     ck_assert_msg(status == expected, "%s: %s", core_status_name(status),
                   core_error_message());
     ck_assert_int_eq(core_comm_error(comm), expected);
+}
+
+static void expect_abort(core_comm *comm, core_status status,
+                         core_status expected)
+{
+    expect_failure(comm, status, expected);
+    ck_assert(was_aborted());
 }
 
 static void expect_sum(core_comm *comm)
@@ -253,7 +270,7 @@ static void second_rank_stops(core_comm *comm)
         usleep(700 * 1000);
         _exit(RANK_IS_WELL);
     }
-    expect_failure(comm, core_broadcast(comm, x, 1), CORE_ERROR_CANCELLED);
+    expect_abort(comm, core_broadcast(comm, x, 1), CORE_ERROR_CANCELLED);
     MESSAGE("rank 0 of 2: broadcast of 2 f32 from rank 1 (collective 2)");
     MESSAGE("the timeout passed while waiting for rank 1");
     ck_assert_int_eq(core_barrier(comm), CORE_ERROR_CANCELLED);
@@ -280,8 +297,8 @@ static void second_rank_stops_unchecked(core_comm *comm)
         usleep(700 * 1000);
         _exit(RANK_IS_WELL);
     }
-    expect_failure(comm, core_all_reduce_(comm, x, CORE_REDUCE_SUM),
-                   CORE_ERROR_CANCELLED);
+    expect_abort(comm, core_all_reduce_(comm, x, CORE_REDUCE_SUM),
+                 CORE_ERROR_CANCELLED);
     MESSAGE("all_reduce(sum) of 2 f32 (collective 1)");
     OK(core_device_synchronize(core_comm_device(comm)));
     core_tensor_release(x);
@@ -305,8 +322,8 @@ static void last_rank_dies(core_comm *comm)
     OK(core_comm_synchronize(comm));
     if (core_comm_rank(comm) == 2)
         raise(SIGKILL);
-    expect_failure(comm, core_all_reduce_(comm, x, CORE_REDUCE_SUM),
-                   CORE_ERROR_IO);
+    expect_abort(comm, core_all_reduce_(comm, x, CORE_REDUCE_SUM),
+                 CORE_ERROR_IO);
     MESSAGE("all_reduce(sum) of 2 f32 (collective 2)");
     MESSAGE("remote process exited (6)");
     core_tensor_release(x);
@@ -344,8 +361,8 @@ static void call_fails(core_comm *comm)
     core_tensor *x = rank_numbers(comm, 2);
     char text[100];
 
-    expect_failure(comm, core_all_reduce_(comm, x, CORE_REDUCE_SUM),
-                   CORE_ERROR_IO);
+    expect_abort(comm, core_all_reduce_(comm, x, CORE_REDUCE_SUM),
+                 CORE_ERROR_IO);
     snprintf(text, sizeof text,
              "%s: ncclAllReduce: unhandled system error (2); the last error",
              vendor->title);
@@ -423,10 +440,10 @@ static void one_rank_aborts(core_comm *comm)
 
     if (first) {
         ck_assert_int_eq(pthread_create(&thread, NULL, abort_soon, comm), 0);
-        expect_failure(comm, core_recv(comm, x, 1), CORE_ERROR_CANCELLED);
+        expect_abort(comm, core_recv(comm, x, 1), CORE_ERROR_CANCELLED);
         pthread_join(thread, NULL);
     } else {
-        expect_failure(comm, core_recv(comm, x, 0), CORE_ERROR_IO);
+        expect_abort(comm, core_recv(comm, x, 0), CORE_ERROR_IO);
         MESSAGE("remote process exited (6)");
     }
     core_tensor_release(x);
@@ -451,6 +468,7 @@ START_TEST(communicator_does_not_outlive_a_reset)
     OK(create(&comm));
     expect_sum(comm);
     OK(core_device_reset(core_comm_device(comm)));
+    ck_assert(was_aborted());
     x = rank_numbers(comm, 2);
     ck_assert_int_ne(core_all_reduce_(comm, x, CORE_REDUCE_SUM), CORE_OK);
     core_tensor_release(x);
