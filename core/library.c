@@ -237,6 +237,7 @@ const core__entry core__dispatch_layers[CORE__FUNCTIONALITIES] = {
 
 const struct core__comm_upcalls core__comm_upcalls = {
     .load_engines = core__loader_load_deviceless,
+    .load_plugins = core__loader_load_all,
 };
 
 /* ------------------------------------------------------------- compile -- */

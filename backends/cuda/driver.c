@@ -505,4 +505,6 @@ const gpu_driver cuda_driver = {
     .ranges_enabled = cuda_ranges_enabled,
     .range_begin = cuda_range_begin,
     .range_end = cuda_range_end,
+    .use_begin = use_begin,
+    .use_end = use_end,
 };

@@ -10,8 +10,10 @@ CORE_SDK_NOTE("cuda", "The libcore authors", "0.1.0", "Apache-2.0", "cuda",
 
 extern const gpu_driver cuda_driver;
 extern const gpu_image cuda_images[];
+extern const struct gpu_collectives cuda_collectives;
 
-const gpu_vendor gpu_this_vendor = {"cuda", &cuda_driver, cuda_images};
+const gpu_vendor gpu_this_vendor = {"cuda", &cuda_driver, cuda_images,
+                                    &cuda_collectives};
 
 CORE_SDK_EXPORT core_status core_plugin_entry(const core_plugin_offer *offer,
                                               core_plugin_answer *answer);

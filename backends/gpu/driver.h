@@ -128,6 +128,11 @@ typedef enum gpu_event_kind {
     GPU_EVENT_SLEEPING
 } gpu_event_kind;
 
+/* What use_end restores. */
+typedef struct gpu_use {
+    int device, mode;
+} gpu_use;
+
 typedef struct gpu_driver {
     const char *component; /* in errors: "cuda" */
 
@@ -264,6 +269,12 @@ typedef struct gpu_driver {
     bool (*ranges_enabled)(void);
     void (*range_begin)(const char *name);
     void (*range_end)(void);
+
+    /* Between the two, the device is the thread's current one for another
+     * library of the vendor, whose calls may wait, allocate and load.  After an
+     * error, use_end is not called. */
+    int (*use_begin)(void *context, gpu_use *out_before);
+    void (*use_end)(const gpu_use *before);
 } gpu_driver;
 
 /* The images of a vendor's kernels, one for each family (kernels/….cu). */
@@ -276,7 +287,8 @@ typedef struct gpu_image {
 typedef struct gpu_vendor {
     const char *type; /* the device type: "cuda" */
     const gpu_driver *driver;
-    const gpu_image *images; /* ends with family NULL */
+    const gpu_image *images;                   /* ends with family NULL */
+    const struct gpu_collectives *collectives; /* NULL: none */
 } gpu_vendor;
 
 #endif

@@ -450,4 +450,6 @@ const gpu_driver rocm_driver = {
     .max_blocks = max_blocks,
     .multiply = multiply,
     .multiply_workspace = GPU_BLAS_WORKSPACE,
+    .use_begin = use_begin,
+    .use_end = use_end,
 };

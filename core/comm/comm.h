@@ -55,6 +55,12 @@ struct core_comm {
                              * running collective alone */
 };
 
+/* Whether the engine moves the memory of the device: the core copies nothing. */
+static inline bool core__comm_is_on_device(const core_comm *comm)
+{
+    return comm->engine->table.create_on_device != NULL;
+}
+
 /* Keeps memory that a failed collective may still use; accepts NULL. */
 void core__comm_abandon(void *memory);
 

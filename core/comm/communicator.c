@@ -177,6 +177,20 @@ static core_status find_store(const core_comm_options *options, char *text,
     return CORE_OK;
 }
 
+/* Of the engine's table: a communicator for the device or for host memory. */
+static core_status create_impl(core_comm *comm, const void *id)
+{
+    const core_collectives_interface *table = &comm->engine->table;
+    void *user = comm->engine->user;
+
+    if (core__comm_is_on_device(comm))
+        return table->create_on_device(user, comm->device->impl, comm->rank,
+                                       comm->size, id, comm->timeout_ns,
+                                       &comm->impl);
+    return table->create(user, comm->rank, comm->size, id, comm->timeout_ns,
+                         &comm->impl);
+}
+
 static core_status connect_ranks(core_comm *comm,
                                  const core_comm_options *options)
 {
@@ -188,8 +202,7 @@ static core_status connect_ranks(core_comm *comm,
     core_status status = CORE_OK;
 
     if (!table->unique_id)
-        return table->create(comm->engine->user, comm->rank, comm->size, NULL,
-                             comm->timeout_ns, &comm->impl);
+        return create_impl(comm, NULL);
     if (comm->size > 1)
         CORE_TRY(find_store(options, text, sizeof text, &store));
     if (comm->rank == 0)
@@ -199,11 +212,27 @@ static core_status connect_ranks(core_comm *comm,
                                       comm->timeout_ns, id);
     shared = comm->size > 1 && status == CORE_OK;
     if (status == CORE_OK)
-        status = table->create(comm->engine->user, comm->rank, comm->size, id,
-                               comm->timeout_ns, &comm->impl);
+        status = create_impl(comm, id);
     if (shared)
         core__store_end(store, comm->rank);
     return status;
+}
+
+/* An engine that moves device memory knows only its own plugin's. */
+static core_status check_device(const core_comm *comm)
+{
+    const core_device *device = comm->device;
+    const core__comm_engine *engine = comm->engine;
+
+    if (!core__comm_is_on_device(comm) ||
+        (device->backend->plugin == engine->plugin &&
+         device->flags & CORE_DEVICE_FLAT))
+        return CORE_OK;
+    return core__error(
+        CORE_ERROR_UNSUPPORTED,
+        "core_comm_create: the engine \"%s\" moves the memory of "
+        "its own plugin's devices; the device is \"%s\"",
+        engine->name, device->name);
 }
 
 /* What is the same for every way of creation; comm->rank and size are set. */
@@ -331,7 +360,9 @@ core_status core_comm_create(core_device *device,
     comm->timeout_ns =
         (int64_t)((options->timeout > 0 ? options->timeout : DEFAULT_TIMEOUT) *
                   1e9);
-    status = find_place(comm, options);
+    status = check_device(comm);
+    if (status == CORE_OK)
+        status = find_place(comm, options);
     if (status == CORE_OK)
         status = prepare(comm);
     if (status == CORE_OK)
@@ -461,9 +492,7 @@ static core_status create_part(core_comm *part, const core_comm *comm,
         status =
             table->exchange(comm->impl, id, sizeof id, ids, comm->timeout_ns);
     if (status == CORE_OK)
-        status = table->create(comm->engine->user, part->rank, part->size,
-                               ids + (size_t)first * sizeof id,
-                               comm->timeout_ns, &part->impl);
+        status = create_impl(part, ids + (size_t)first * sizeof id);
     core__free(ids);
     return status;
 }

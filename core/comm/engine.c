@@ -15,6 +15,16 @@
  * registers or is closed.  Engines are appended and never freed. */
 static core__comm_engine *engines;
 
+/* A table of an earlier version ends before create_on_device. */
+static bool has_create(const core_collectives_interface *table)
+{
+    size_t size = offsetof(core_collectives_interface, create_on_device) +
+                  sizeof table->create_on_device;
+
+    return table->create ||
+           (table->struct_size >= size && table->create_on_device);
+}
+
 /* Slots after this one may be NULL, as may `world` and `unique_id`. */
 static core_status check_table(const core_collectives_interface *table)
 {
@@ -34,17 +44,17 @@ static core_status check_table(const core_collectives_interface *table)
                            "%p; %s",
                            (unsigned long long)table->engine.size,
                            (const void *)table->engine.data, accepted);
-    if (!table->probe || !table->create || !table->destroy ||
+    if (!table->probe || !has_create(table) || !table->destroy ||
         !table->exchange || !table->run)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core.collectives of the engine \"%.*s\" lacks %s; "
                            "%s",
                            (int)table->engine.size, table->engine.data,
-                           !table->probe      ? "probe"
-                           : !table->create   ? "create"
-                           : !table->destroy  ? "destroy"
-                           : !table->exchange ? "exchange"
-                                              : "run",
+                           !table->probe        ? "probe"
+                           : !has_create(table) ? "create"
+                           : !table->destroy    ? "destroy"
+                           : !table->exchange   ? "exchange"
+                                                : "run",
                            accepted);
     return CORE_OK;
 }
@@ -176,7 +186,7 @@ core_status core_comm_engine_describe(
 
     CORE__NOT_NULL(out_information);
     CORE__CHECK_STRUCT_SIZE(out_information, core_comm_engine_information);
-    CORE_TRY(core__comm_upcalls.load_engines());
+    CORE_TRY(core__comm_upcalls.load_plugins());
     core__device_lock();
     engine = engine_at(index);
     if (engine) {

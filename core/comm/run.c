@@ -3,7 +3,8 @@
 
 /* Runs collectives: in the calling thread on a synchronous device, and
  * otherwise on the communicator's stream, as a host function between a copy
- * from the device and a copy back.  That function runs when the stream reaches
+ * from the device and a copy back, or without copies for an engine that moves
+ * the device's memory.  That function runs when the stream reaches
  * it, so that collectives run in the order of the calls. */
 
 #include "comm/comm.h"
@@ -152,6 +153,7 @@ static core_status compare_counts(core_comm *comm, const core_collective *call)
     counts.input = call->input_counts;
     counts.output = sent;
     counts.input_counts = counts.output_counts = NULL;
+    counts.on_host = 1;
     status = comm->engine->table.run(comm->impl, &counts);
     if (status != CORE_OK) {
         core__comm_abandon(sent);
@@ -173,6 +175,7 @@ static core_status compare_pair(core_comm *comm, const core_collective *call)
 
     first.dtype = CORE_U8;
     first.count = sizeof mine;
+    first.on_host = 1;
     if (call->kind == CORE_COLLECTIVE_SEND) {
         first.input = sent;
         return comm->engine->table.run(comm->impl, &first);
@@ -326,7 +329,8 @@ static core_status staging(core_comm *comm, const core_tensor *like,
                             out);
 }
 
-/* On the host, one tensor stands for both if they are the same. */
+/* On the host, one tensor stands for both if they are the same.  For an engine
+ * that moves the device's memory, they are the caller's. */
 typedef struct staged {
     core_comm *comm; /* held */
     core_collective call;
@@ -385,6 +389,11 @@ static core_status staged_new(core_comm *comm, const core_collective *call,
     core__comm_add_job_reference(comm);
     job->call = *call;
     status = keep_counts(job);
+    if (core__comm_is_on_device(comm)) {
+        job->input = core_tensor_retain(input);
+        job->output = core_tensor_retain(output);
+        return status;
+    }
     if (status == CORE_OK && input)
         status = staging(comm, input, &job->input);
     if (status == CORE_OK && output && output != input)
@@ -424,6 +433,7 @@ static void drop_job(void *context)
 static core_status enqueue(core_comm *comm, const core_collective *call,
                            core_tensor *input, core_tensor *output)
 {
+    bool copied = !core__comm_is_on_device(comm);
     core_tensor *result;
     core_status status;
     staged *job;
@@ -436,7 +446,7 @@ static core_status enqueue(core_comm *comm, const core_collective *call,
     }
     result = core_tensor_retain(job->output);
     status = core_stream_callback(comm->stream, run_job, job, drop_job);
-    if (status == CORE_OK && result)
+    if (status == CORE_OK && result && copied)
         status = core_tensor_copy(output, result, CORE_COPY_NON_BLOCKING);
     core__tensor_release(result);
     return status;
@@ -513,7 +523,7 @@ core_status core__comm_submit(core_comm *comm, core_collective *call,
         call->sequence = ++comm->sequence;
     if (comm->stream)
         return submit(comm, call, input, output);
-    if (core__device_host_access(comm->device))
+    if (core__device_host_access(comm->device) || core__comm_is_on_device(comm))
         return run_on(comm, call, input, output);
     return run_staged(comm, call, input, output);
 }

@@ -10,8 +10,10 @@
 #include <libcore/status.h>
 
 struct core__comm_upcalls {
-    /* Opens the plugins that may have an engine. */
+    /* Opens the plugins without devices, which may have an engine. */
     core_status (*load_engines)(void);
+    /* Opens all plugins. */
+    core_status (*load_plugins)(void);
 };
 
 extern const struct core__comm_upcalls core__comm_upcalls;

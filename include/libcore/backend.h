@@ -799,8 +799,10 @@ enum {
 /* The size of the id of a communicator, in bytes. */
 enum { CORE_COLLECTIVES_ID_SIZE = 128 };
 
-/* One call of a collective on one rank.  input and output are host memory that
- * is valid until the call returns; they are equal or do not overlap. */
+/* One call of a collective on one rank.  input and output are host memory or,
+ * for an engine that has create_on_device, memory of its device: the handle plus
+ * the offset of a flat device.  They are valid until the call returns; they are
+ * equal or do not overlap. */
 typedef struct core_collective {
     uint32_t struct_size;
     uint32_t kind; /* CORE_COLLECTIVE_… */
@@ -826,25 +828,33 @@ typedef struct core_collective {
      * returns; NULL for other collectives. */
     const uint64_t *input_counts;
     const uint64_t *output_counts;
+    /* 1: input and output are host memory also for an engine that has
+     * create_on_device.  They then have at most CORE_COLLECTIVES_ID_SIZE bytes
+     * for each rank, and nothing is reduced. */
+    uint32_t on_host;
+    uint32_t reserved_on_host;
 } core_collective;
-CORE_STATIC_ASSERT(sizeof(core_collective) == 64 + 2 * sizeof(void *),
+CORE_STATIC_ASSERT(sizeof(core_collective) == 72 + 2 * sizeof(void *),
                    "core_collective");
 
-/* "core.collectives": collectives among processes, on host memory; the core
- * copies the memory of devices.  A plugin registers it with register_interface.
+/* "core.collectives": collectives among processes.  An engine moves host memory,
+ * and the core copies the memory of devices; or, with create_on_device, it moves
+ * the memory of the devices of its own plugin.  A plugin registers it with
+ * register_interface.
  *
  * Threads.  One thread at a time uses a communicator; several threads may use
  * different ones at once.
  *
  * Errors.  Functions that communicate wait until they are done, and no longer
  * than their timeout; they then return CORE_ERROR_CANCELLED with a message that
- * names the ranks that were waited for.  If a rank has ended, they return
- * another error that names it.  After an error the core calls only abort,
- * shrink and destroy on the communicator. */
+ * names the ranks that were waited for, if the engine can find out.  If a rank
+ * has ended, they return another error that names it.  After an error the core
+ * calls only abort, shrink and destroy on the communicator. */
 typedef struct core_collectives_interface {
     uint32_t struct_size;
     uint32_t dtypes;     /* mask (CORE_DTYPE_MASK) of dtypes that can be
-                            reduced; f16 and bf16 are summed in f32.
+                            reduced; f16 and bf16 are summed in f32, unless the
+                            documentation of the engine says otherwise.
                             Collectives without a reduction move elements of
                             every dtype */
     uint32_t reductions; /* mask (CORE_REDUCE_MASK) */
@@ -870,7 +880,7 @@ typedef struct core_collectives_interface {
     core_status (*unique_id)(void *user, void *id);
 
     /* Creates a communicator, which the core destroys; all ranks call it.  id:
-     * NULL if unique_id is. */
+     * NULL if unique_id is.  NULL: the engine has create_on_device. */
     core_status (*create)(void *user, uint32_t rank, uint32_t size,
                           const void *id, int64_t timeout_ns, void **out_comm);
 
@@ -905,8 +915,18 @@ typedef struct core_collectives_interface {
      * of these ranks call it.  NULL: the engine cannot. */
     core_status (*shrink)(void *comm, int64_t timeout_ns, uint32_t *out_rank,
                           uint32_t *out_size, void **out_comm);
+
+    /* Does what create does, for the memory of a device that the plugin has
+     * opened (core_backend), with CORE_DEVICE_FLAT.  `run` is called when the
+     * device has finished the work before the collective, and returns when the
+     * result is in the device's memory; it may use the device.  The core calls
+     * it instead of create, and refuses the devices of other plugins.  NULL: the
+     * engine moves host memory. */
+    core_status (*create_on_device)(void *user, void *device, uint32_t rank,
+                                    uint32_t size, const void *id,
+                                    int64_t timeout_ns, void **out_comm);
 } core_collectives_interface;
-CORE_STATIC_ASSERT(sizeof(core_collectives_interface) == 112,
+CORE_STATIC_ASSERT(sizeof(core_collectives_interface) == 120,
                    "core.collectives");
 
 #ifdef __cplusplus

@@ -8,7 +8,8 @@
  * rank makes the same calls on it in the same order, with tensors of the same
  * dtype and number of elements.  libcore does not move the bytes between
  * processes itself.  An engine does, which a plugin provides (core.collectives
- * in backend.h); plugins/mpi uses the MPI library of the system.
+ * in backend.h): "mpi", of plugins/mpi, for every device; "nccl" and "rccl", of
+ * the plugins cuda and rocm, for their devices.
  *
  * Order.  A collective belongs to the calling thread's current stream of the
  * communicator's device: it uses what was enqueued before, and later work of
@@ -99,9 +100,9 @@ CORE_STATIC_ASSERT(sizeof(core_comm_engine_information) ==
                    "core_comm_engine_information");
 
 /* Describes the engine at an index, which counts from 0, in the order in which
- * core_comm_create tries those of one name; opens the plugins that may have
- * one.  An MPI library may be opened, but not initialized.  INDEX: index is not
- * below the number of engines. */
+ * core_comm_create tries those of one name; opens all plugins.  An MPI or a
+ * vendor's library may be opened, but not initialized.  INDEX: index is not below
+ * the number of engines. */
 core_status core_comm_engine_describe(
     size_t index, core_comm_engine_information *out_information);
 
@@ -170,7 +171,7 @@ uint64_t core_comm_sequence(const core_comm *comm);
 /* UNSUPPORTED: the engine does not have the collective, or cannot reduce the
  * dtype.  reduction: CORE_REDUCE_… (backend.h); DTYPE for CORE_REDUCE_AVG of a
  * dtype that is not floating.  f16 and bf16 are reduced in f32 and rounded
- * once.  The caller owns *out_tensor.
+ * once, except by "nccl" and "rccl", which round after each addition.  The caller owns *out_tensor.
  *
  * The functions that return a tensor are differentiable, those that reduce
  * for CORE_REDUCE_SUM and CORE_REDUCE_AVG; AUTOGRAD for other reductions of a

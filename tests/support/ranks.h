@@ -36,6 +36,9 @@
 enum { RANKS_MOST = 8, RANK_IS_WELL = 42, RANK_WATCHDOG_SECONDS = 50 };
 
 static const char *rank_device = "cpu"; /* of the communicator */
+static const char *rank_engine = "sockets";
+/* Makes the engine available in a rank; NULL: loads the fixture. */
+static void (*rank_prepare)(void);
 static double rank_timeout = 30;
 static uint32_t rank_flags; /* CORE_COMM_… */
 static temporary_path rank_folder;
@@ -53,6 +56,10 @@ static inline void rank_load_engine(void)
     const char *build = getenv("LIBCORE_BUILD");
     char path[4096];
 
+    if (rank_prepare) {
+        rank_prepare();
+        return;
+    }
     snprintf(path, sizeof path, "%s/tests/fixtures/.libs/core_sockets.so",
              build ? build : ".");
     OK(core_plugin_load(path, NULL));
@@ -63,7 +70,7 @@ static inline core_comm_options rank_options(uint32_t rank, uint32_t size)
     static char store[4200];
     core_comm_options options = {.struct_size = sizeof options,
                                  .flags = rank_flags,
-                                 .engine = "sockets",
+                                 .engine = rank_engine,
                                  .store = store,
                                  .rank = rank,
                                  .size = size,

@@ -18,7 +18,8 @@ static const unsigned char image[1];
 #define IMAGE(family) {#family, image},
 static const gpu_image images[] = {GPU_FAMILIES(IMAGE){NULL, NULL}};
 
-const gpu_vendor gpu_this_vendor = {"gpuemu", &gpu_emulated_driver, images};
+const gpu_vendor gpu_this_vendor = {"gpuemu", &gpu_emulated_driver, images,
+                                    NULL};
 
 CORE_SDK_EXPORT core_status core_plugin_entry(const core_plugin_offer *offer,
                                               core_plugin_answer *answer);

@@ -115,6 +115,16 @@ static int is_abandoned(gpu_callbacks *q)
     return abandoned;
 }
 
+/* Under the lock, because a reset destroys the events after it has taken the
+ * lock to abandon the queue. */
+static void destroy_event(gpu_callbacks *q, void *event)
+{
+    pthread_mutex_lock(&q->lock);
+    if (!q->abandoned)
+        calls->event_destroy(q->device->context, event);
+    pthread_mutex_unlock(&q->lock);
+}
+
 static void run_callback(gpu_callbacks *q, callback *c)
 {
     gpu_device *device = q->device;
@@ -133,9 +143,8 @@ static void run_callback(gpu_callbacks *q, callback *c)
         c->drop(c->context);
     }
     running = false;
+    destroy_event(q, c->event);
     open_gate(q, c->number);
-    if (!is_abandoned(q))
-        calls->event_destroy(device->context, c->event);
     free(c);
 }
 

@@ -4,6 +4,7 @@
 /* device.c: devices, and the errors of their driver. */
 
 #include <gpu/host/codegen.h>
+#include <gpu/host/collectives.h>
 #include <gpu/host/host.h>
 #include <gpu/host/thread.h>
 
@@ -153,6 +154,7 @@ core_status gpu_device_reset(void *opaque)
     gpu_device *device = opaque;
     core_status status;
 
+    gpu_comms_stop(device);
     pthread_mutex_lock(&device->loading);
     pthread_mutex_lock(&device->lock);
     clear_modules(device, false);

@@ -43,6 +43,23 @@ static void leave(int before);
         result_;                                           \
     })
 
+static int use_begin(void *c, gpu_use *out_before)
+{
+    int code = enter(c, &out_before->device);
+
+    if (code == 0)
+        out_before->mode = (int)gpu_captures_relax();
+    else
+        leave(out_before->device);
+    return code;
+}
+
+static void use_end(const gpu_use *before)
+{
+    gpu_captures_restore((gpu_api_capture_mode)before->mode);
+    leave(before->device);
+}
+
 /* -------------------------------------------------------------- memory -- */
 
 static int memory(void *c, uint64_t *out_free, uint64_t *out_total)

@@ -3,6 +3,7 @@
 
 /* init.c: what each vendor's plugin registers. */
 
+#include <gpu/host/collectives.h>
 #include <gpu/host/host.h>
 
 const core_host *gpu_host;
@@ -68,6 +69,10 @@ core_status gpu_init(const core_host *host, core_registry *registry,
     status = host->register_backend(registry, &backend);
     for (size_t i = 0; parts[i] != NULL && status == CORE_OK; i++)
         status = parts[i](registry);
+    /* An older libcore has no such interfaces. */
+    if (status == CORE_OK && gpu_this_vendor.collectives != NULL &&
+        host->register_interface != NULL)
+        status = gpu_collectives_register(registry);
     return status;
 }
 

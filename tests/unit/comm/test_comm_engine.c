@@ -38,6 +38,7 @@ static const struct {
      "core.collectives of the engine \"sockets\" lacks run; accepted: an "
      "interface that has probe, create, destroy, exchange and run"},
     {"no exchange", CORE_ERROR_INVALID_ARGUMENT, "lacks exchange"},
+    {"no create", CORE_ERROR_INVALID_ARGUMENT, "lacks create"},
     {"a small table", CORE_ERROR_INVALID_ARGUMENT,
      "core.collectives has 88 bytes; accepted: "},
     {"no engine", CORE_ERROR_INVALID_ARGUMENT, "names an engine by 0 bytes"},
@@ -71,6 +72,29 @@ START_TEST(larger_table_of_a_later_version_is_accepted)
     OK(load("a larger table", NULL));
     OK(create(&comm));
     core_comm_release(comm);
+}
+END_TEST
+
+/* It ends before create_on_device. */
+START_TEST(smaller_table_of_an_earlier_version_is_accepted)
+{
+    core_comm *comm;
+
+    OK(load("the first table", NULL));
+    OK(create(&comm));
+    core_comm_release(comm);
+}
+END_TEST
+
+START_TEST(engine_of_device_memory_refuses_devices_of_other_plugins)
+{
+    core_comm *comm;
+
+    OK(load("device memory", NULL));
+    ck_assert_int_eq(create(&comm), CORE_ERROR_UNSUPPORTED);
+    MESSAGE("core_comm_create: the engine \"sockets\" moves the memory of its "
+            "own plugin's devices; the device is \"cpu\"");
+    ck_assert_ptr_null(comm);
 }
 END_TEST
 
@@ -167,6 +191,8 @@ int main(void)
 {
     const TTest *const tests[] = {
         larger_table_of_a_later_version_is_accepted,
+        smaller_table_of_an_earlier_version_is_accepted,
+        engine_of_device_memory_refuses_devices_of_other_plugins,
         registration_after_init_is_refused,
         plugin_that_needs_a_later_minor_is_refused,
         engine_ends_with_its_plugin,

@@ -29,7 +29,7 @@ static core_status report(const core_error_info *info)
 
 static const gpu_driver driver = {.component = "test"};
 static const core_host host = {.struct_size = sizeof host, .error = report};
-const gpu_vendor gpu_this_vendor = {"test", &driver, NULL};
+const gpu_vendor gpu_this_vendor = {"test", &driver, NULL, NULL};
 
 static bool has_nvrtc, has_hiprtc;
 

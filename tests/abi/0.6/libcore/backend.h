@@ -15,7 +15,10 @@
  *
  * Handles.  `backend` is core_backend.user.  `device`, `stream`, `event` and
  * `graph` are the pointers that the plugin returned when it created the
- * object; the core does not dereference them. */
+ * object; the core does not dereference them.  None of the four is NULL, and
+ * neither is the handle of memory that a plugin allocates: a NULL stream is
+ * that of a synchronous device, and NULL memory that of a tensor without
+ * elements.  A plugin whose handles are numbers counts from 1. */
 
 #ifndef LIBCORE_BACKEND_H
 #define LIBCORE_BACKEND_H
@@ -42,7 +45,7 @@ enum {
 /* The properties of a device that the core relies on. */
 typedef struct core_device_properties {
     uint32_t struct_size;
-    uint32_t flags;              /* CORE_DEVICE_… */
+    uint32_t flags;              /* CORE_DEVICE_…; other bits are 0 */
     uint64_t base_alignment;     /* of every allocation, a power of two */
     uint64_t granularity;        /* sizes are rounded up to it; >= 1 */
     uint64_t tail_padding;       /* readable bytes after every allocation */
@@ -53,7 +56,7 @@ typedef struct core_device_properties {
     /* Since ABI 0.2. */
     uint32_t max_streams; /* that execute concurrently; 0 = no limit.  The core
                              multiplexes its streams onto that many. */
-    uint32_t reserved;
+    uint32_t reserved;    /* 0 */
     /* Since ABI 0.6. */
     uint32_t copy_streams; /* streams of the kind CORE_STREAM_COPY that execute
                               concurrently, in addition to max_streams; 0 =
@@ -115,8 +118,8 @@ typedef struct core_memory_table {
 
     /* Fills memory with a repeated pattern of 1, 2, 4 or 8 bytes.  size is a
      * multiple of pattern_size.  core-conformance requires it.  It also serves
-     * zero_ and fill_.Scalar of tensors without gaps where no kernel does.  If
-     * it is NULL, random operators cannot be captured. */
+     * zero_ and fill_.Scalar of dense tensors where no kernel does.  If it is
+     * NULL, random operators cannot be captured. */
     core_status (*fill)(void *device, void *stream, core_memory to,
                         uint64_t size, uint64_t pattern, uint32_t pattern_size);
 } core_memory_table;
@@ -298,7 +301,7 @@ typedef struct core_host_callback_interface {
      * plugin's when the stream reaches it, and later work of the stream waits
      * for it.  Exactly one of function and drop is called, once: drop if the
      * stream is poisoned or ends before, and if enqueue fails.  Of libcore, the
-     * two may call only release functions. */
+     * two may call only release functions.  The stream is not capturing. */
     core_status (*enqueue)(void *device, void *stream,
                            void (*function)(void *context), void *context,
                            void (*drop)(void *context));
@@ -408,7 +411,16 @@ typedef struct core_peer_interface {
  * any number of times.  Work of other streams runs as usual and is not part of
  * the graph.  Kernels see CORE_CALL_CAPTURING.  A launch uses the memory that
  * the captured work used.  The core refuses waits for a capturing stream and
- * for events recorded on it; the plugin never sees them. */
+ * for events recorded on it; the plugin never sees them.
+ *
+ * Launches on another stream.  A kernel is called once, while its stream
+ * captures.  So call->stream, in copies of the call too, is the stream that was
+ * captured, on whichever stream of the device the graph runs.
+ *
+ * Errors.  Work of a graph that fails poisons the stream on which the graph was
+ * launched.  An error in its data (core.stream_error) may be set on that stream
+ * or on the one that was captured: after a wait for the launch the core takes
+ * the errors of both. */
 typedef struct core_graph_capture_interface {
     uint32_t struct_size;
     uint32_t reserved;
@@ -443,7 +455,8 @@ typedef struct core_device_reset_interface {
 typedef struct core_stream_error {
     uint32_t struct_size;
     core_status code; /* CORE_OK: none */
-    uint64_t call_id; /* core_call.id of the first kernel that set it */
+    uint64_t call_id; /* core_call.id of the first kernel that set it; in a
+                         graph the id of the captured call */
     int64_t index;    /* the bad value; INT64_MIN, which the core stores before
                          the call: unknown, or only in text */
     core_string text; /* may be empty; valid until the next take */
@@ -537,8 +550,10 @@ typedef struct core_fork_safe_interface {
 /* "core.allocator": a device with streams that caches freed memory itself.  The
  * core then caches nothing: it calls alloc for each tensor's memory, and free
  * as soon as the memory is released, in the order of streams.  Any thread may
- * call both, also while others enqueue work on the stream.  The core does not
- * use this interface on a device without streams. */
+ * call both, also while others enqueue work on the stream.  `stream` is never
+ * one that is capturing: memory that is released meanwhile is freed after the
+ * capture.  The core does not use this interface on a device without
+ * streams. */
 typedef struct core_allocator_interface {
     uint32_t struct_size;
     uint32_t reserved;
@@ -784,8 +799,10 @@ enum {
 /* The size of the id of a communicator, in bytes. */
 enum { CORE_COLLECTIVES_ID_SIZE = 128 };
 
-/* One call of a collective on one rank.  input and output are host memory that
- * is valid until the call returns; they are equal or do not overlap. */
+/* One call of a collective on one rank.  input and output are host memory or,
+ * for an engine that has create_on_device, memory of its device: the handle plus
+ * the offset of a flat device.  They are valid until the call returns; they are
+ * equal or do not overlap. */
 typedef struct core_collective {
     uint32_t struct_size;
     uint32_t kind; /* CORE_COLLECTIVE_… */
@@ -811,25 +828,33 @@ typedef struct core_collective {
      * returns; NULL for other collectives. */
     const uint64_t *input_counts;
     const uint64_t *output_counts;
+    /* 1: input and output are host memory also for an engine that has
+     * create_on_device.  They then have at most CORE_COLLECTIVES_ID_SIZE bytes
+     * for each rank, and nothing is reduced. */
+    uint32_t on_host;
+    uint32_t reserved_on_host;
 } core_collective;
-CORE_STATIC_ASSERT(sizeof(core_collective) == 64 + 2 * sizeof(void *),
+CORE_STATIC_ASSERT(sizeof(core_collective) == 72 + 2 * sizeof(void *),
                    "core_collective");
 
-/* "core.collectives": collectives among processes, on host memory; the core
- * copies the memory of devices.  A plugin registers it with register_interface.
+/* "core.collectives": collectives among processes.  An engine moves host memory,
+ * and the core copies the memory of devices; or, with create_on_device, it moves
+ * the memory of the devices of its own plugin.  A plugin registers it with
+ * register_interface.
  *
  * Threads.  One thread at a time uses a communicator; several threads may use
  * different ones at once.
  *
  * Errors.  Functions that communicate wait until they are done, and no longer
  * than their timeout; they then return CORE_ERROR_CANCELLED with a message that
- * names the ranks that were waited for.  If a rank has ended, they return
- * another error that names it.  After an error the core calls only abort,
- * shrink and destroy on the communicator. */
+ * names the ranks that were waited for, if the engine can find out.  If a rank
+ * has ended, they return another error that names it.  After an error the core
+ * calls only abort, shrink and destroy on the communicator. */
 typedef struct core_collectives_interface {
     uint32_t struct_size;
     uint32_t dtypes;     /* mask (CORE_DTYPE_MASK) of dtypes that can be
-                            reduced; f16 and bf16 are summed in f32.
+                            reduced; f16 and bf16 are summed in f32, unless the
+                            documentation of the engine says otherwise.
                             Collectives without a reduction move elements of
                             every dtype */
     uint32_t reductions; /* mask (CORE_REDUCE_MASK) */
@@ -855,7 +880,7 @@ typedef struct core_collectives_interface {
     core_status (*unique_id)(void *user, void *id);
 
     /* Creates a communicator, which the core destroys; all ranks call it.  id:
-     * NULL if unique_id is. */
+     * NULL if unique_id is.  NULL: the engine has create_on_device. */
     core_status (*create)(void *user, uint32_t rank, uint32_t size,
                           const void *id, int64_t timeout_ns, void **out_comm);
 
@@ -890,8 +915,18 @@ typedef struct core_collectives_interface {
      * of these ranks call it.  NULL: the engine cannot. */
     core_status (*shrink)(void *comm, int64_t timeout_ns, uint32_t *out_rank,
                           uint32_t *out_size, void **out_comm);
+
+    /* Does what create does, for the memory of a device that the plugin has
+     * opened (core_backend), with CORE_DEVICE_FLAT.  `run` is called when the
+     * device has finished the work before the collective, and returns when the
+     * result is in the device's memory; it may use the device.  The core calls
+     * it instead of create, and refuses the devices of other plugins.  NULL: the
+     * engine moves host memory. */
+    core_status (*create_on_device)(void *user, void *device, uint32_t rank,
+                                    uint32_t size, const void *id,
+                                    int64_t timeout_ns, void **out_comm);
 } core_collectives_interface;
-CORE_STATIC_ASSERT(sizeof(core_collectives_interface) == 112,
+CORE_STATIC_ASSERT(sizeof(core_collectives_interface) == 120,
                    "core.collectives");
 
 #ifdef __cplusplus

@@ -127,9 +127,9 @@ enum {
     CORE_LOOP_SELECT = 64,
     /* copy_: a, of another dtype, converted to `type`.  Floats to integers
      * truncate; a float that an i64 cannot represent, and NaN, becomes the
-     * least i64, or, to i32, the least i32 if it does not fit that; narrower
-     * integers take the low bits.  To bool: 1 if a is not 0 (NaN is not 0).  To
-     * floats: to nearest, ties to even. */
+     * smallest i64, or, to i32, the smallest i32 if it does not fit that;
+     * narrower integers take the low bits.  To bool: 1 if a is not 0 (NaN is
+     * not 0).  To floats: to nearest, ties to even. */
     CORE_LOOP_CONVERT = 65,
     /* A function by name: c is an index of the program's `names`, a is its
      * argument, for a function of two arguments b is the second.  Floats, and
@@ -289,7 +289,7 @@ enum {
  * build and load is destroyed once.  Work that was launched with it may then
  * still be waiting on a stream or be part of a graph: the plugin keeps what
  * that work needs.  After a reset of the device (core.device_reset) the core
- * launches the kernels from before no more, and destroys them.
+ * does not launch older kernels again, and destroys them.
  *
  * Errors.  UNSUPPORTED from accepts, build or load says that this device runs
  * the program operator by operator, and why; it is not an error of the program.
@@ -324,7 +324,7 @@ typedef struct core_codegen_interface {
      * depends on program and device only, and takes microseconds. */
     core_status (*accepts)(void *device, const core_loop_program *program);
 
-    /* Builds a kernel.  The hints may be NULL. */
+    /* Builds a kernel, which is not NULL.  The hints may be NULL. */
     core_status (*build)(void *device, const core_loop_program *program,
                          const core_loop_hints *hints, void **out_kernel);
 

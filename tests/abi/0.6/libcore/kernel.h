@@ -128,17 +128,39 @@ enum {
 };
 
 /* A prepared loop over operands: outputs first, then inputs.  Dimensions are
- * coalesced and ordered with the innermost first.  An element-wise kernel is
- * never called with numel == 0.
+ * coalesced and ordered with the innermost first; ndim may be 0.  An
+ * element-wise kernel is never called with numel == 0.
+ *
+ * Inputs: the tensor arguments in the schema's order, without one that the
+ * operator only writes.  copy_ has one input, src; fill_.Scalar and zero_ have
+ * none.  A number is an input (CORE_OPERAND_IMMEDIATE) if it takes the place of
+ * a tensor of the operator that the kernel is registered for, as that of
+ * eq.Scalar does in kernels of eq.Tensor.  Other numbers, such as alpha and the
+ * value of fill_.Scalar, are among args only.
  *
  * Element-wise: for every index in sizes, outputs[...] = f(inputs[...]).  An
  * output either has exactly the elements of an input or does not overlap it.
+ * Inputs and output have one dtype, with these exceptions: the output of a
+ * comparison, a logical operator or a test (isnan) is bool, whatever the dtype
+ * of the inputs; condition and mask are bool; the two dtypes of copy_ may be
+ * any.
  *
  * Reduction: the dimensions whose bit is set in `reduced` are reduced; there
  * every output has stride 0.  The kernel writes each output element once and
  * ignores its previous content.  If a reduced size is 0 and the output is not
  * empty, the kernel writes the identity; the core has refused operators that
- * have none. */
+ * have none.  The output has the input's dtype, with these exceptions: sums and
+ * products of integers and bools are i64; any and all are bool (of u8: u8);
+ * argmax, argmin, count_nonzero and the second output of max.dim and min.dim
+ * are i64.
+ *
+ * Order: elements are reduced in any order, and dimensions are ordered by the
+ * strides of the input, except for argmax, argmin, max.dim and min.dim.  Their
+ * loops have all dimensions of the input, in its order: dimension k of the loop
+ * is dimension ndim - 1 - k of the tensor.  The index that they write counts
+ * the reduced elements in row-major order (of one dimension: the index along
+ * it; of all: that in the flattened tensor).  Of equal elements the first is
+ * taken, and a NaN before all others. */
 struct core_loop {
     uint32_t struct_size;
     uint32_t flags; /* CORE_LOOP_… */
@@ -177,7 +199,9 @@ struct core_call {
     core_operator *kernel_op; /* the functional operator that `op` is an
                                  in-place or out variant of, or `op` */
     void *device;             /* the backend's handle of the device */
-    void *stream; /* the backend's handle of the stream; NULL: synchronous */
+    void *stream; /* the backend's handle of the stream; NULL: synchronous.  Of
+                     a captured call: the stream that was captured, on
+                     whichever the graph runs (core.graph_capture) */
     void *plan;   /* from prepare, or NULL */
     uint64_t id;  /* unique and increasing in the process; 0 on a synchronous
                      device */
@@ -238,14 +262,15 @@ struct core_kernel {
      * serves its in-place and out variants. */
     core_string name;
 
-    /* A mask of accepted dtypes per tensor operand; 0: any.  Loop families: the
+    /* A mask of accepted dtypes (CORE_DTYPE_MASK) per tensor operand; 0, or all
+     * bits: any.  Other bits of no dtype are refused.  Loop families: the
      * operands of the loop in order (outputs, then inputs).  Other operators:
      * the tensor arguments in the schema's order (a list counts once, by the
      * dtype of its first element), then the results.  If several registrations
      * match, the last one is used. */
     uint32_t signature[CORE_SIGNATURE_MAX];
     uint32_t max_ndim; /* largest rank (of the loop); 0: any */
-    uint32_t reserved;
+    uint32_t reserved; /* 0; anything else is refused */
 
     /* Computes the operator, or enqueues the work on call->stream. */
     core_function launch;

@@ -206,7 +206,9 @@ typedef core_status (*core_function)(core_call *call, const core_value *args,
 
 /* A place in a device's memory: an opaque handle of the plugin's and an offset
  * in bytes.  The core does arithmetic on offsets only.  On a device with
- * CORE_DEVICE_FLAT, handle + offset is an address. */
+ * CORE_DEVICE_FLAT, handle + offset is an address.  The handle is NULL for a
+ * tensor without elements and for an operand that is a number (kernel.h), which
+ * have no memory, and only for them. */
 typedef struct core_memory {
     void *handle;
     uint64_t offset;
@@ -328,7 +330,8 @@ typedef struct core_host {
     /* Registers kernels for one of this plugin's backends.  backend: its device
      * type.  kernels: an array of pointers, so that core_kernel can grow; the
      * structs and their strings are copied.  UNSUPPORTED for a registered
-     * operator without a shape function (register_shape). */
+     * operator without a shape function (register_shape), for bits of no dtype in
+     * a signature, and for a field reserved that is not 0. */
     core_status (*register_kernels)(core_registry *registry,
                                     core_string backend,
                                     const core_kernel *const *kernels,

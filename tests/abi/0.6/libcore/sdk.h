@@ -188,7 +188,7 @@ static inline uint32_t core_sdk_itemsize(core_dtype dtype)
 /* --------------------------------------------------------------- loops -- */
 
 /* Returns handle + offset as an address, for memory that the plugin's own code
- * can access. */
+ * can access, on a device with CORE_DEVICE_FLAT. */
 static inline char *core_sdk_address(core_memory memory)
 {
     return (char *)memory.handle + memory.offset;
@@ -266,8 +266,10 @@ static inline int core_sdk_loop_is_empty(const core_loop *loop,
     return 0;
 }
 
-/* Calls row for every row of an element-wise or reduction loop.  The memory of
- * the operands must be accessible to the plugin's own code.  A reduction may
+/* Calls row for every row of an element-wise or reduction loop.  Handle + offset
+ * of each operand must be an address that the plugin's own code can access; a
+ * device without CORE_DEVICE_FLAT passes a copy of the loop whose operands have
+ * addresses as handles (steps/family.c of the template).  A reduction may
  * have several rows per output element; core_sdk_loop_reduce says where one
  * begins and ends.  If a reduced dimension is empty, row is called with count 0
  * for each output element: it then writes the identity.  UNSUPPORTED, without
@@ -307,9 +309,10 @@ typedef struct core_sdk_reduction {
 } core_sdk_reduction;
 
 /* Computes a reduction loop: for each output element `begin`, `row` for each
- * row of the elements that are reduced to it, and `end`.  `row` is not called
- * if a reduced dimension is empty; `end` then writes the identity.  The
- * conditions and the error are those of core_sdk_loop_rows. */
+ * row of the elements that are reduced to it, and `end`.  Rows come in the
+ * order of the loop, the innermost dimension first, so that argmax can count.
+ * `row` is not called if a reduced dimension is empty; `end` then writes the
+ * identity.  The conditions and the error are those of core_sdk_loop_rows. */
 static inline core_status core_sdk_loop_reduce(
     const core_loop *loop, const core_sdk_reduction *reduction, void *context)
 {
@@ -377,7 +380,7 @@ static inline uint16_t core_sdk_f32_to_f16(float value)
         return (uint16_t)(sign | 0x7e00u);
     if (magnitude >= 0x477ff000u)
         return (uint16_t)(sign | 0x7c00u);
-    if (magnitude < 0x33000000u) /* below half the least subnormal */
+    if (magnitude < 0x33000000u) /* below half the smallest subnormal */
         return (uint16_t)sign;
     if (magnitude >= 0x38800000u) {
         magnitude -= 0x38000000u;
@@ -438,9 +441,12 @@ typedef struct core_sdk_member {
 } core_sdk_member;
 
 /* Registers launch as a kernel for each member and each dtype of the mask, with
- * all operands of that dtype.  backend: a device type of this plugin.
- * dtypes: a mask (CORE_DTYPE_MASK).  requirements: CORE_REQUIRE_….  Call it in
- * init.  Stops at the first error and returns it. */
+ * all operands of that dtype.  Operators whose results or operands differ in
+ * dtype (comparisons, where.self, sums of integers, argmax: core_loop in
+ * kernel.h) are registered with register_kernels.  backend: a device type of
+ * this plugin.  dtypes: a mask (CORE_DTYPE_MASK).  requirements:
+ * CORE_REQUIRE_….  Call it in init.  Stops at the first error and returns
+ * it. */
 static inline core_status core_sdk_register_family(
     const core_host *host, core_registry *registry, core_string backend,
     core_function launch, uint32_t dtypes, uint32_t requirements,
