@@ -159,19 +159,43 @@ static uint32_t clone_of(const simplification *s,
                : CORE__NO_VALUE;
 }
 
+/* Of what the value is a view, perhaps itself. */
+static uint32_t root_of(const simplification *s, uint32_t value)
+{
+    const core__program_value *described = &s->program->values[value];
+
+    while (described->source == CORE__VALUE_OF_NODE) {
+        const core__program_node *node = &s->program->nodes[described->index];
+
+        if (!node->op || !core__operator_is_view(node->op) ||
+            node->args[0].tag != CORE_VALUE_TENSOR)
+            break;
+        value = s->same[node->args[0].u.value];
+        described = &s->program->values[value];
+    }
+    return value;
+}
+
+/* True for a value in memory that the program of the user can change. */
+static bool may_change(const simplification *s, uint32_t value)
+{
+    const core__program_value *root = &s->program->values[root_of(s, value)];
+
+    return root->source != CORE__VALUE_OF_NODE || root->kept ||
+           s->program->values[value].kept;
+}
+
 /* Uses the operand of a node that returns it. */
 static bool merge_identity(simplification *s, const core__program_node *node)
 {
-    const core__program_value *values = s->program->values;
     uint32_t source = clone_of(s, node);
 
     if (source == CORE__NO_VALUE)
         source = core__node_identity(s->program, node, s->same);
     if (source == CORE__NO_VALUE || any_kept(s->program, node))
         return false;
-    /* The backward may use a copy of what the program can change. */
-    if (s->joint && !core__operator_is_view(node->op) &&
-        (values[source].source != CORE__VALUE_OF_NODE || values[source].kept))
+    /* The backward may use a copy of it. */
+    if (s->joint && !core__operator_is_view(node->op) && may_change(s, source))
         return false;
     s->same[node->first] = source;
     return true;

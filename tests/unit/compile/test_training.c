@@ -244,6 +244,44 @@ START_TEST(outputs_can_be_changed_in_place)
 }
 END_TEST
 
+/* A copy of a view of an input: the backward uses it, after the input changes. */
+COMPILED_FUNCTION(squared_copies)
+{
+    core_tensor *one = T(mul_scalar, T(t, x[0]), core_int(1));
+    core_tensor *two = T(neg, T(neg, T(t, x[1])));
+
+    out[0] = own(T(mul, T(mul, one, one), T(mul, two, two)));
+    *noutputs = 1;
+    return finish();
+}
+
+START_TEST(copies_of_views_are_kept_for_the_backward)
+{
+    world eager = two_leaves(), traced = two_leaves();
+    core_compiled *compiled = compile_fully(squared_copies, &traced);
+    core_tensor *a, *b;
+
+    for (int call = 0; call < 3; call++) {
+        bool before;
+
+        call_world(squared_copies, &eager, NULL, 1, &a);
+        call_world(squared_copies, &traced, compiled, 1, &b);
+        before = core_grad_mode_set(false);
+        for (int i = 0; i < 2; i++) {
+            OK(core_mul_scalar_(eager.inputs[i], core_int(3)));
+            OK(core_mul_scalar_(traced.inputs[i], core_int(3)));
+        }
+        core_grad_mode_set(before);
+        backward_of(&a, 1, 1, 0);
+        backward_of(&b, 1, 1, 0);
+        same_gradients("input", eager.inputs, traced.inputs, 2);
+        core_tensor_release(a);
+        core_tensor_release(b);
+    }
+    core_compiled_release(compiled);
+}
+END_TEST
+
 /* ---------------------------------------------------------------- inputs -- */
 
 START_TEST(inputs_may_require_grad_or_not_from_call_to_call)
@@ -465,6 +503,7 @@ SUITE_ON_CPU_AND_SIM("compile/training",
                      a_set_of_outputs_that_was_not_recorded_can_be_used,
                      outputs_that_need_no_grad_are_those_of_the_function,
                      outputs_may_be_views, outputs_can_be_changed_in_place,
+                     copies_of_views_are_kept_for_the_backward,
                      inputs_may_require_grad_or_not_from_call_to_call,
                      a_weight_may_require_grad_or_not_from_call_to_call,
                      a_weight_of_a_view_may_require_grad_after_a_call,
