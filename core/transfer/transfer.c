@@ -526,12 +526,20 @@ core_status core__tensor_read_scalar(core_tensor *tensor,
     return CORE_OK;
 }
 
+static core_status read_item(const char *name, core_tensor *tensor,
+                             core_scalar *out_value)
+{
+    CORE_TRY(core__thread_cut("core_tensor_item"));
+    CORE_TRY(core__tensor_check_untraced(name, core__batched_shared(tensor)));
+    return named(name, core__tensor_read_scalar(tensor, out_value));
+}
+
 core_status core_tensor_item(core_tensor *tensor, core_scalar *out_value)
 {
     CORE__NOT_NULL(out_value);
     *out_value = (core_scalar){0};
     CORE__NOT_NULL(tensor);
-    return named(__func__, core__tensor_read_scalar(tensor, out_value));
+    return read_item(__func__, tensor, out_value);
 }
 
 core_status core_tensor_item_float(core_tensor *tensor, double *out_value)
@@ -541,7 +549,7 @@ core_status core_tensor_item_float(core_tensor *tensor, double *out_value)
     CORE__NOT_NULL(out_value);
     *out_value = 0;
     CORE__NOT_NULL(tensor);
-    CORE_TRY(named(__func__, core__tensor_read_scalar(tensor, &value)));
+    CORE_TRY(read_item(__func__, tensor, &value));
     *out_value = value.tag == CORE_VALUE_FLOAT ? value.u.f : (double)value.u.i;
     return CORE_OK;
 }
@@ -553,7 +561,7 @@ core_status core_tensor_item_int(core_tensor *tensor, int64_t *out_value)
     CORE__NOT_NULL(out_value);
     *out_value = 0;
     CORE__NOT_NULL(tensor);
-    CORE_TRY(named(__func__, core__tensor_read_scalar(tensor, &value)));
+    CORE_TRY(read_item(__func__, tensor, &value));
     if (value.tag == CORE_VALUE_FLOAT)
         return core__error(CORE_ERROR_DTYPE,
                            "%s: a %s tensor has no integer value", __func__,

@@ -111,7 +111,7 @@ static core_status after_failure(core__call *c, uint64_t ns,
     core_status failure = core_error_code();
     core__compiled_entry *entry;
     core_status status;
-    char message[512];
+    char message[CORE__ERROR_TEXT];
 
     core__format(message, sizeof message, "%s", core_error_message());
     if (failure == CORE_ERROR_OUT_OF_MEMORY ||

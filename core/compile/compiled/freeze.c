@@ -23,7 +23,7 @@ enum {
     LARGEST = 4      /* otherwise, times the bytes of what is read */
 };
 
-/* Who needs a value. */
+/* When a value is needed. */
 enum { BEFORE = 1, IN_RUNS = 2 };
 
 typedef struct freezing {

@@ -14,17 +14,27 @@
 
 /* ---------------------------------------------------------------- places -- */
 
-static const char line_begins[] = " (at ";
-
-/* Where the file and the line begin that a scope has added to the end of a
- * message; NULL: it has not. */
-static const char *find_line(const char *message)
+/* The length of a message without what scopes have added to its end, " (at
+ * file.c:7)", each for its own call.  *out_line: that of the innermost one, from
+ * "at" on, and its length; NULL: there is none. */
+static size_t reason_length(const char *message, const char **out_line,
+                            size_t *out_length)
 {
-    const char *last = NULL;
+    size_t length = strlen(message);
 
-    while ((message = strstr(message, line_begins)))
-        last = message++;
-    return last && strcspn(last, ")") + 1 == strlen(last) ? last : NULL;
+    *out_line = NULL;
+    while (length > 0 && message[length - 1] == ')') {
+        size_t at = length - 1;
+
+        while (at > 0 && strncmp(message + at, " (at ", 5) != 0)
+            at--;
+        if (at == 0)
+            break;
+        *out_line = message + at + 2;
+        *out_length = length - at - 3;
+        length = at;
+    }
+    return length;
 }
 
 /* `count` operators were recorded before. */
@@ -32,13 +42,14 @@ static void set_place(const char *message, uint32_t count,
                       core__break_place *place)
 {
     const core_program *program = core__thread_self()->trace->program;
-    const char *line = find_line(message);
+    const char *line;
     size_t size;
 
     place->text[0] = '\0';
-    if (line) /* "at file.c:7" */
-        core__format(place->text, sizeof place->text, "%.*s, ",
-                     (int)strlen(line) - 3, line + 2);
+    reason_length(message, &line, &size);
+    if (line)
+        core__format(place->text, sizeof place->text, "%.*s, ", (int)size,
+                     line);
     size = strlen(place->text);
     if (count == 0)
         core__format(place->text + size, sizeof place->text - size,
@@ -55,10 +66,10 @@ void core__break_find(core_status status, core__break_place *out_place)
 
     if (status != CORE_OK)
         set_place(core_error_message(), trace->program->nnodes, out_place);
-    else if (trace->refused)
-        set_place("", trace->refused_at, out_place);
     else if (core_error_code() != CORE_OK)
         out_place->text[0] = '\0'; /* the function continues after it */
+    else if (trace->refused)
+        set_place("", trace->refused_at, out_place);
     else
         core__format(out_place->text, sizeof out_place->text,
                      "when the function has returned");
@@ -71,16 +82,17 @@ core_status core__break_describe(const char *message,
                                  core__compiled_entry *entry)
 {
     size_t name = strcspn(message, " "); /* "mine::operator: reason" */
-    const char *line = find_line(message);
+    const char *line;
+    size_t length = reason_length(message, &line, &(size_t){0});
 
     if (name > 1 && message[name] && message[name - 1] == ':') {
         entry->operator_name = core__strndup(message, name - 1);
         if (!entry->operator_name)
             return core__error_memory(name);
         message += name + 1;
+        length -= name + 1;
     }
-    entry->reason = line ? core__strndup(message, (size_t)(line - message))
-                         : core__strdup(message);
+    entry->reason = core__strndup(message, length);
     entry->place = *place->text ? core__strdup(place->text) : NULL;
     return entry->reason && (entry->place || !*place->text)
                ? CORE_OK

@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-/* Operands are looked for through so many nodes. */
+/* The longest chain of nodes that is searched. */
 enum { DEPTH = 8 };
 
 static const core__program_node *node_of(const core_program *program,

@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* run.h: a run of a program (run.c), and the parts that prepared calls share
- * with it (prepare.c, prepared_call.c). */
+ * with it (prepare/prepared.h). */
 
 #ifndef CORE_COMPILE_RUN_H
 #define CORE_COMPILE_RUN_H

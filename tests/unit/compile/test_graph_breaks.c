@@ -120,7 +120,7 @@ COMPILED_FUNCTION(waits)
     return core_device_synchronize(core_tensor_device(x[0]));
 }
 
-/* x divided by its largest exponential. */
+/* x divided by its largest exponential, which is read. */
 COMPILED_FUNCTION(reads)
 {
     core_tensor *a = NULL, *b = NULL;
@@ -145,7 +145,7 @@ START_TEST(the_place_of_a_break_is_what_was_recorded_before)
            "before the first operator");
     breaks(waits, "core_device_synchronize", "",
            "after 1 operator, the last of which is neg");
-    breaks(reads, "core_tensor_item", "",
+    breaks(reads, "core_tensor_item", "the tensor has no content",
            "after 2 operators, the last of which is max");
 }
 END_TEST
@@ -168,6 +168,16 @@ COMPILED_FUNCTION(reads_in_scope)
         scope, core_x_div_scalar(x[0], core_float(number)), &out[0]);
 }
 
+/* The same in another scope: the line is that of the inner call. */
+COMPILED_FUNCTION(calls_a_scope)
+{
+    core_scope scope = core_scope_begin();
+    core_tensor *inner = NULL;
+
+    inner = core_scope_own(reads_in_scope(w, x, 1, &inner, noutputs), &inner);
+    return core_scope_end_with(scope, inner, &out[0]);
+}
+
 START_TEST(a_call_in_a_scope_has_a_line)
 {
     world w = one();
@@ -180,13 +190,16 @@ START_TEST(a_call_in_a_scope_has_a_line)
     snprintf(place, sizeof place,
              "at %s:%d, after 1 operator, the last of which is max", __FILE__,
              line);
-    breaks(reads_in_scope, "core_tensor_item_float", "", place);
+    breaks(reads_in_scope, "core_tensor_item_float",
+           "the tensor has no content", place);
+    breaks(calls_a_scope, "core_tensor_item_float", "the tensor has no content",
+           place);
 }
 END_TEST
 
 /* --------------------------------------------------- other than operators -- */
 
-/* Draws and then asks for the generator's state. */
+/* Seeds the generators. */
 COMPILED_FUNCTION(seeds)
 {
     *noutputs = 1;
