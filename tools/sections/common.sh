@@ -154,6 +154,7 @@ create_dependencies() { # Makefile.in
             for (i = 1; i <= NF; i++) print $i
             if (!more) exit
         }' "$1" >dependencies.txt
+    [ -s dependencies.txt ] || return
     sed 's,/[^/]*$,,' dependencies.txt | sort -u | xargs mkdir -p
     while read -r file; do
         [ -f "$file" ] || echo '# dummy' >"$file" || return
