@@ -329,8 +329,9 @@ static core_status put_pass(rows *r, uint32_t stage)
         status = put_element(r, stage);
         if (status != CORE_OK)
             return status;
-        put(r->w, "    barrier(CLK_LOCAL_MEM_FENCE);\n    }\n"
-                  "    ulong k = from + get_local_id(0);\n    if (k < count) {\n");
+        put(r->w,
+            "    barrier(CLK_LOCAL_MEM_FENCE);\n    }\n"
+            "    ulong k = from + get_local_id(0);\n    if (k < count) {\n");
     } else {
         put(r->w, "    for (ulong k = %s; k < count; k += %s) {\n",
             r->groups ? "me" : "0", r->groups ? "GROUP" : "1");

@@ -608,8 +608,6 @@ core_status opencl_loop_source(const opencl_device *device,
     if (uses_special(program))
         add(&w, opencl_special_cl, sizeof opencl_special_cl - 1);
     add(&w, opencl_loop_cl, sizeof opencl_loop_cl - 1);
-    if (program->flags & CORE_LOOP_PROGRAM_REDUCES)
-        add(&w, opencl_loop_rows_cl, sizeof opencl_loop_rows_cl - 1);
     add(&w, opencl_own_names, strlen(opencl_own_names));
     put(&w, "#define OPERANDS 1\n");
     for (uint32_t i = 0; i < sizeof computed / sizeof *computed; i++)

@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* loop.cl: instructions of loop programs that are not operators.
- * loop_source.c writes the kernels behind this. */
+ * loop_source.c and loop_rows.c write the kernels behind this. */
 
 /* A float x as an integer, as copy.cl converts.  C is the float's type. */
 #define TO_I32(C, x)                                                           \
@@ -52,3 +52,20 @@ static long philox64(long seed, long block, long element)
     return (long)(philox((ulong)seed, at, word) |
                   (ulong)philox((ulong)seed, at, word + 1) << 32);
 }
+
+/* As in reductions (reduce.c). */
+#define ROW_SUM(s, t) ((s) + (t))
+#define ROW_MAX(s, t) ((s) > (t) || (s) != (s) ? (s) : (t))
+#define ROW_MIN(s, t) ((s) < (t) || (s) != (s) ? (s) : (t))
+
+/* Combines what the items of a group have; each gets the result. */
+#define COMBINE_ROW(lanes, value, COMBINE)                                    \
+    lanes[me] = value;                                                        \
+    barrier(CLK_LOCAL_MEM_FENCE);                                             \
+    for (uint half_ = GROUP / 2; half_ > 0; half_ /= 2) {                     \
+        if (me < half_)                                                       \
+            lanes[me] = COMBINE(lanes[me], lanes[me + half_]);                \
+        barrier(CLK_LOCAL_MEM_FENCE);                                         \
+    }                                                                         \
+    value = lanes[0];                                                         \
+    barrier(CLK_LOCAL_MEM_FENCE)

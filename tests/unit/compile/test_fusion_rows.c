@@ -225,6 +225,28 @@ START_TEST(rows_without_finite_numbers_are_those_of_operators)
 }
 END_TEST
 
+/* Programs for other sizes are made of two that were recorded. */
+START_TEST(sizes_may_change)
+{
+    static const int64_t sizes[][2] = {{3, 8}, {5, 12}, {4, 9}, {7, 140}};
+    world w = world_of(2, 3, 8);
+    core_compiled *compiled = compile_rows(norm, &w);
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        world now = world_of(2, sizes[i][0], sizes[i][1]);
+        core_tensor *a = NULL, *b = NULL;
+
+        call_world(norm, &now, NULL, 1, &a);
+        call_world(norm, &now, compiled, 1, &b);
+        near(a, b, 2e-6);
+        core_tensor_release(a);
+        core_tensor_release(b);
+    }
+    EXPLAINS(compiled, "\"reductions\": 1");
+    core_compiled_release(compiled);
+}
+END_TEST
+
 /* ------------------------------------------------------------ training -- */
 
 COMPILED_FUNCTION(attention_weights)
@@ -334,6 +356,30 @@ START_TEST(rows_in_device_memory_are_fused_without_being_asked_for)
 }
 END_TEST
 
+/* The third call is a launch of a graph. */
+START_TEST(graphs_have_kernels_of_rows)
+{
+    world w = world_of(2, ROWS, LONG);
+    core_compiled *compiled = compile_with(
+        norm, &w,
+        (core_compile_options){.flags = CORE_COMPILE_REORDER_SUMS,
+                               .mode = CORE_COMPILE_REDUCE_OVERHEAD});
+    uint64_t launches = compile_counts().graph_launches;
+    core_tensor *wanted = NULL, *out = NULL;
+
+    call_world(norm, &w, NULL, 1, &wanted);
+    for (int i = 0; i < 4; i++) {
+        call_world(norm, &w, compiled, 1, &out);
+        near(wanted, out, 2e-6);
+        core_tensor_release(out);
+    }
+    ck_assert_uint_gt(compile_counts().graph_launches, launches);
+    EXPLAINS(compiled, "\"reductions\": 1");
+    core_tensor_release(wanted);
+    core_compiled_release(compiled);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -344,12 +390,14 @@ int main(void)
         results_for_rows_are_outputs,
         sums_of_integers_are_exact,
         rows_without_finite_numbers_are_those_of_operators,
+        sizes_may_change,
         gradients_agree,
         explain_says_why_a_reduction_is_not_in_a_kernel,
     };
     const TTest *const cpu_tests[] = {rows_in_host_memory_are_left_alone};
     const TTest *const sim_tests[] = {
-        rows_in_device_memory_are_fused_without_being_asked_for};
+        rows_in_device_memory_are_fused_without_being_asked_for,
+        graphs_have_kernels_of_rows};
     const test_suite suites[] = {
         {.name = "compile/fusion_rows on cpu",
          .setup = on_cpu,

@@ -366,6 +366,97 @@ START_TEST(indices_and_random_numbers_are_those_of_the_interpreter)
 }
 END_TEST
 
+/* ------------------------------------------------------------------ rows -- */
+
+enum { ROW_CASES = 3 };
+
+/* softmax(a + b) of each row, and the sum of a; of f32. */
+static core_loop_program *rows_program(void)
+{
+    core_loop_program *program;
+    core__loop_writer w;
+    uint32_t x[2], y, sum, out;
+
+    core__loop_writer_begin(&w, 0);
+    for (int k = 0; k < 2; k++)
+        x[k] =
+            core__loop_write(&w, CORE_LOOP_LOAD, CORE_F32,
+                             core__loop_write_operand(&w, CORE_F32, 0), 0, 0);
+    y = core__loop_write(&w, CORE_LOOP_ADD, CORE_F32, x[0], x[1], 0);
+    sum = core__loop_write(&w, CORE_LOOP_REDUCE_MAX, CORE_F32, y, 0, 0);
+    y = core__loop_write(&w, CORE_LOOP_SUB, CORE_F32, y, sum, 0);
+    y = core__loop_write(&w, CORE_LOOP_FUNCTION, CORE_F32, y, 0,
+                         core__loop_write_name(&w, "exp"));
+    sum = core__loop_write(&w, CORE_LOOP_REDUCE_SUM, CORE_F32, y, 0, 0);
+    y = core__loop_write(&w, CORE_LOOP_DIV, CORE_F32, y, sum, 0);
+    sum = core__loop_write(&w, CORE_LOOP_REDUCE_SUM, CORE_F32, x[0], 0, 0);
+    out = core__loop_write_operand(&w, CORE_F32, CORE_LOOP_OPERAND_OUTPUT);
+    core__loop_write(&w, CORE_LOOP_STORE, 0, out, y, 0);
+    out = core__loop_write_operand(
+        &w, CORE_F32, CORE_LOOP_OPERAND_OUTPUT | CORE_LOOP_OPERAND_ROW);
+    core__loop_write(&w, CORE_LOOP_STORE, 0, out, sum, 0);
+    OK(core__loop_writer_finish(&w, &program, NULL));
+    core__loop_writer_end(&w);
+    return program;
+}
+
+static double number_in_row(int64_t i)
+{
+    return (double)(i * 37 % 101) / 16 - 3;
+}
+
+static void run_rows(core__loop_kernel *kernel, const char *name,
+                     const int64_t *sizes)
+{
+    enum { MOST = 3 * 1500 };
+    static double a[MOST], b[MOST];
+    const int64_t count = sizes[0] * sizes[1], ones[] = {sizes[0], 1};
+    core_tensor *tensors[4];
+    const core__loop_arguments arguments = {
+        .tensors = tensors, .ndim = 2, .row_ndim = 1, .sizes = sizes};
+    float got[MOST], sum[MOST];
+
+    for (int64_t i = 0; i < count; i++) {
+        a[i] = number_in_row(i);
+        b[i] = number_in_row(i / 3 + 5);
+    }
+    tensors[0] = CALL(full, sizes, 2, core_int(7), CORE_F32, opened(name));
+    tensors[1] = CALL(full, ones, 2, core_int(7), CORE_F32, opened(name));
+    tensors[2] = moved(typed(CORE_F32, 2, sizes, a), opened(name));
+    tensors[3] = moved(typed(CORE_F32, 2, sizes, b), opened(name));
+    OK(core__loop_kernel_run(kernel, &arguments));
+    OK(core_tensor_read(tensors[0], got, (size_t)count * sizeof *got));
+    OK(core_tensor_read(tensors[1], sum, (size_t)sizes[0] * sizeof *sum));
+    for (int64_t r = 0; r < sizes[0]; r++) {
+        double total = 0, plain = 0;
+
+        for (int64_t i = r * sizes[1]; i < (r + 1) * sizes[1]; i++) {
+            total += exp(a[i] + b[i]);
+            plain += a[i];
+        }
+        ck_assert_double_eq((double)sum[r], plain);
+        for (int64_t i = r * sizes[1]; i < (r + 1) * sizes[1]; i++)
+            ck_assert_double_eq_tol(got[i], exp(a[i] + b[i]) / total, 1e-6);
+    }
+    drop_all();
+}
+
+/* A thread, a team and a block for each row. */
+START_TEST(rows_are_those_of_the_formula)
+{
+    static const int64_t sizes[ROW_CASES][2] = {
+        {300, 13}, {11, 400}, {3, 1500}};
+    core_loop_program *program = rows_program();
+    core__loop_kernel *kernel;
+
+    OK(core__loop_kernel_build(opened(gpu_name()), program, NULL, &kernel));
+    for (int i = 0; i < ROW_CASES; i++)
+        run_rows(kernel, gpu_name(), sizes[i]);
+    core__loop_kernel_release(kernel);
+    core__loop_program_release(program);
+}
+END_TEST
+
 /* ---------------------------------------------------------- the compiler -- */
 
 /* The sources of the emulated device are included from the source tree. */
@@ -390,6 +481,7 @@ int main(void)
 {
     const TTest *const tests[] = {
         indices_and_random_numbers_are_those_of_the_interpreter,
+        rows_are_those_of_the_formula,
     };
     const suite_loop loops[] = {
         {opcodes_have_the_bits_of_the_interpreter, 0, BUNDLE_DTYPES},
