@@ -291,6 +291,26 @@ static bool has_outputs(const core_program *program, const uint32_t *nodes,
     return false;
 }
 
+/* Leaves NULL, and a reason, if the group has no loop program. */
+static core_status write_loop(const core_program *program, core_device *device,
+                              core_tensor *const *tensors, const bool *is_read,
+                              const uint32_t *nodes, core__fused_group *group,
+                              core_loop_program **out_loop)
+{
+    core__error_record saved;
+    core_status status;
+
+    core__error_save(&saved);
+    status =
+        core__fusion_write(program, tensors, nodes, is_read, group, out_loop);
+    if (status == CORE_OK || status == CORE_ERROR_OUT_OF_MEMORY)
+        return status;
+    status = refuse(group, device, status, true);
+    if (status == CORE_OK)
+        core__error_restore(&saved);
+    return status;
+}
+
 static core_status make_group(core_program *program, core_device *device,
                               core_tensor *const *tensors, const bool *is_read,
                               uint32_t mode, core__fusion *fusion,
@@ -303,10 +323,8 @@ static core_status make_group(core_program *program, core_device *device,
 
     if (!has_outputs(program, nodes, group, is_read))
         return set_reason(group, "nothing reads its results");
-    status = core__fusion_write(program, tensors, nodes, is_read, group, &loop);
-    if (status == CORE_ERROR_UNSUPPORTED)
-        return refuse(group, device, status, true);
-    if (status != CORE_OK)
+    status = write_loop(program, device, tensors, is_read, nodes, group, &loop);
+    if (status != CORE_OK || !loop)
         return status;
     group->bytes_saved = bytes_saved(program, nodes, group);
     group->division = program->tuning.division;

@@ -203,6 +203,99 @@ START_TEST(sums_of_integers_are_exact)
 }
 END_TEST
 
+/* The dtype argument converts before anything is added. */
+static void converts_first(core_tensor_function function, float first,
+                           float second)
+{
+    float values[ROWS * 2];
+    world w = world_of(1, ROWS, 2);
+    core_compiled *compiled;
+
+    for (int i = 0; i < ROWS * 2; i++)
+        values[i] = i % 2 ? second : first;
+    OK(core_tensor_write(w.inputs[0], values, sizeof values));
+    compiled = compare_rows(function, &w, 1e-6);
+    ck_assert_uint_eq(launches_of(compiled), 1);
+    core_compiled_release(compiled);
+}
+
+COMPILED_FUNCTION(sum_as_i64)
+{
+    out[0] = own(T(sum_dim, T(neg, x[0]), last, 1, true, CORE_I64));
+    *noutputs = 1;
+    return finish();
+}
+
+COMPILED_FUNCTION(sum_as_bool)
+{
+    core_tensor *y = T(to_copy, x[0], CORE_I32, NULL, false, -1);
+
+    out[0] = own(T(sum_dim, y, last, 1, true, CORE_BOOL));
+    *noutputs = 1;
+    return finish();
+}
+
+COMPILED_FUNCTION(sum_and_mean_as_f16)
+{
+    core_tensor *y = T(neg, x[0]);
+
+    out[0] = own(T(sum_dim, y, last, 1, true, CORE_F16));
+    out[1] = own(T(mean_dim, y, last, 1, true, CORE_F16));
+    *noutputs = 2;
+    return finish();
+}
+
+COMPILED_FUNCTION(mean_of_integers)
+{
+    core_tensor *y = T(to_copy, x[0], CORE_I32, NULL, false, -1);
+
+    out[0] = own(T(mean_dim, y, last, 1, true, CORE_F16));
+    out[1] = own(T(mean_dim, y, last, 1, true, CORE_F32));
+    out[2] = own(T(sum_dim, y, last, 1, true, CORE_I16));
+    out[3] = own(T(sum_dim, y, last, 1, true, CORE_F32));
+    *noutputs = 4;
+    return finish();
+}
+
+START_TEST(sums_and_means_convert_before_they_add)
+{
+    converts_first(sum_as_i64, .5f, .5f);
+    converts_first(sum_as_i64, 1.5f, 3e9f);
+    converts_first(sum_as_bool, 1, -1);
+    converts_first(sum_as_bool, 0, 0);
+    converts_first(sum_and_mean_as_f16, 70000, -70000);
+    converts_first(sum_and_mean_as_f16, 2, 3);
+    converts_first(mean_of_integers, 70000, -70000);
+    converts_first(mean_of_integers, 40000, 7);
+}
+END_TEST
+
+/* No integer is NaN, whatever is loaded: that is the same for all elements. */
+COMPILED_FUNCTION(count_of_nan)
+{
+    core_tensor *y = T(to_copy, x[0], CORE_I32, NULL, false, -1);
+    core_tensor *mean = T(mean_dim, x[0], last, 1, true, CORE_DTYPE_NONE);
+
+    out[0] = own(T(sum_dim, T(isnan, y), last, 1, true, CORE_DTYPE_NONE));
+    out[1] = own(T(amax, T(signbit, T(isinf, y)), last, 1, true));
+    out[2] = own(T(amin, T(logical_not, T(isposinf, y)), last, 1, true));
+    out[3] = own(T(sum_dim, T(sub, x[0], mean, core_int(1)), last, 1, true,
+                   CORE_DTYPE_NONE));
+    *noutputs = 4;
+    return finish();
+}
+
+START_TEST(values_without_elements_are_not_reduced_in_a_kernel)
+{
+    world w = world_of(1, ROWS, 8);
+    core_compiled *compiled = compare_rows(count_of_nan, &w, 1e-4);
+
+    EXPLAINS(compiled, "the same for all elements of a row");
+    EXPLAINS(compiled, "\"reductions\": 2");
+    core_compiled_release(compiled);
+}
+END_TEST
+
 /* Rows of infinities and NaN. */
 START_TEST(rows_without_finite_numbers_are_those_of_operators)
 {
@@ -327,6 +420,7 @@ START_TEST(explain_says_why_a_reduction_is_not_in_a_kernel)
     expect_reason(masked_softmax, 0, on, "CORE_COMPILE_REORDER_SUMS");
     expect_reason(columns, CORE_COMPILE_REORDER_SUMS, on,
                   "it reduces other dimensions than the last");
+    expect_reason(columns, 0, on, "it reduces other dimensions than the last");
     expect_reason(dropped, CORE_COMPILE_REORDER_SUMS, on,
                   "and does not keep it");
 }
@@ -389,6 +483,8 @@ int main(void)
         deviations_from_a_large_mean_do_not_cancel,
         results_for_rows_are_outputs,
         sums_of_integers_are_exact,
+        sums_and_means_convert_before_they_add,
+        values_without_elements_are_not_reduced_in_a_kernel,
         rows_without_finite_numbers_are_those_of_operators,
         sizes_may_change,
         gradients_agree,
