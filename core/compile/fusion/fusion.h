@@ -105,7 +105,7 @@ typedef struct core__grouping {
     uint32_t *group; /* by node */
     uint32_t ngroups;
     /* Groups that do not read each other are joined if there are so many, and
-     * each result has so many bytes. */
+     * each result, or what is reduced, has so many bytes. */
     uint32_t joined_least;
     uint64_t joined_most;
     bool has_epilogues;  /* (epilogue.h) */

@@ -340,6 +340,108 @@ START_TEST(sizes_may_change)
 }
 END_TEST
 
+COMPILED_FUNCTION(two_sums)
+{
+    for (size_t i = 0; i < 2; i++)
+        out[i] = own(T(sum_dim, T(exp, x[i]), last, 1, true, CORE_DTYPE_NONE));
+    *noutputs = 2;
+    return finish();
+}
+
+/* Small results do not make what is reduced small. */
+START_TEST(sums_of_many_elements_are_not_joined)
+{
+    static const int64_t sizes[] = {8, 16384};
+
+    for (uint32_t i = 0; i < 2; i++) {
+        world w = {.device = program_device, .ninputs = 2};
+        core_compiled *compiled;
+
+        for (int k = 0; k < 2; k++) {
+            OK(core_full((int64_t[]){ROWS, sizes[i]}, 2, core_float(k - .5),
+                         CORE_F32, program_device, &w.inputs[k]));
+            keep(w.inputs[k]);
+        }
+        compiled = compare_rows(two_sums, &w, 1e-5);
+        ck_assert_uint_eq(launches_of(compiled), 1 + i);
+        core_compiled_release(compiled);
+    }
+}
+END_TEST
+
+COMPILED_FUNCTION(quotients)
+{
+    core_tensor *y = T(to_copy, x[0], CORE_I32, NULL, false, -1);
+
+    y = T(floor_divide, y, T(sub, y, y, core_int(1)));
+    out[0] = own(T(sum_dim, y, last, 1, true, CORE_DTYPE_NONE));
+    *noutputs = 1;
+    return finish();
+}
+
+START_TEST(errors_name_the_sizes_of_rows)
+{
+    world w = world_of(1, ROWS, 8);
+    core_compiled *compiled = compile_rows(quotients, &w);
+    core_tensor *out = NULL;
+
+    for (int k = 0; k < 2; k++)
+        ck_assert_int_ne(core_compiled_call(compiled, w.inputs, 1, &out, 1),
+                         CORE_OK);
+    ck_assert_msg(strstr(core_error_message(), "it reduces rows of") &&
+                      strstr(core_error_message(), "[7, 8]"),
+                  "%s", core_error_message());
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* --------------------------------------------------------------- hints -- */
+
+static core_codegen_interface real;
+static core_loop_hints hints;
+
+static core_status noting_build(void *device, const core_loop_program *program,
+                                const core_loop_hints *given, void **out_kernel)
+{
+    hints = *given;
+    return real.build(device, program, given, out_kernel);
+}
+
+static void expect_hints(core_tensor_function function, size_t ninputs,
+                         uint32_t flags, int64_t row_size)
+{
+    core_codegen_interface *table = &program_device->interfaces.codegen;
+    world w = world_of(ninputs, ROWS, row_size);
+    core_compiled *compiled;
+
+    real = *table;
+    table->build = noting_build;
+    compiled = compare_rows(function, &w, 1e-5);
+    *table = real;
+    ck_assert_uint_eq(hints.flags, flags);
+    ck_assert_int_eq(hints.numel, ROWS * row_size);
+    ck_assert_int_eq(hints.row_size, row_size);
+    core_compiled_release(compiled);
+}
+
+/* x + weights of rows, less the mean */
+COMPILED_FUNCTION(weighted)
+{
+    core_tensor *y = T(add, x[0], T(select, x[1], 0, 0), core_int(1));
+
+    out[0] = own(T(softmax, y, -1, CORE_DTYPE_NONE));
+    *noutputs = 1;
+    return finish();
+}
+
+START_TEST(hints_say_whether_all_but_numbers_of_rows_are_dense)
+{
+    expect_hints(statistics, 1, CORE_LOOP_HINT_CONTIGUOUS, 24);
+    expect_hints(masked_softmax, 2, CORE_LOOP_HINT_CONTIGUOUS, 48);
+    expect_hints(weighted, 2, 0, 40);
+}
+END_TEST
+
 /* ------------------------------------------------------------ training -- */
 
 COMPILED_FUNCTION(attention_weights)
@@ -487,10 +589,13 @@ int main(void)
         values_without_elements_are_not_reduced_in_a_kernel,
         rows_without_finite_numbers_are_those_of_operators,
         sizes_may_change,
+        sums_of_many_elements_are_not_joined,
+        hints_say_whether_all_but_numbers_of_rows_are_dense,
         gradients_agree,
         explain_says_why_a_reduction_is_not_in_a_kernel,
     };
-    const TTest *const cpu_tests[] = {rows_in_host_memory_are_left_alone};
+    const TTest *const cpu_tests[] = {rows_in_host_memory_are_left_alone,
+                                      errors_name_the_sizes_of_rows};
     const TTest *const sim_tests[] = {
         rows_in_device_memory_are_fused_without_being_asked_for,
         graphs_have_kernels_of_rows};
