@@ -27,8 +27,8 @@ typedef struct loop_kernel {
     uint32_t noperands;
     bool may_fail;
     uint8_t hash[32];
-    /* The shape of the newest launch of a kernel with one, and the buffer with it; under
-     * the device's lock. */
+    /* The shape of the newest launch of a kernel with one, and the buffer with
+     * it; under the device's lock. */
     cl_mem shape;
     int64_t *numbers;
     size_t nnumbers;

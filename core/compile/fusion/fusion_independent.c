@@ -7,8 +7,9 @@
  * Two groups of the same space and stage can be one, as fusion_groups.c says.
  * Groups that nothing else reads and that read inputs of the program only can
  * be one at any stage; others would keep what they read in memory for longer.
- * Only groups of small results, and of small inputs of reductions, are joined, where a launch takes longer than the
- * work, and none that can run on parts of a product. */
+ * Only groups of small results, and of small inputs of reductions, are joined,
+ * where a launch takes longer than the work, and none that can run on parts of
+ * a product. */
 
 #include "compile/fusion/fusion_finding.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* identities.h: nodes whose result is one of their operands, bit for bit: x * 1,
- * -(-x), a transpose of a transpose. */
+/* identities.h: nodes whose result is one of their operands, bit for bit:
+ * x * 1, -(-x), a transpose of a transpose. */
 
 #ifndef CORE_COMPILE_IDENTITIES_H
 #define CORE_COMPILE_IDENTITIES_H
