@@ -270,6 +270,43 @@ START_TEST(sums_and_means_convert_before_they_add)
 }
 END_TEST
 
+static core_tensor *as(core_tensor *x, core_dtype dtype)
+{
+    return T(to_copy, x, dtype, NULL, false, -1);
+}
+
+COMPILED_FUNCTION(narrow_extremes)
+{
+    core_tensor *y = T(mul_scalar, x[0], core_float(50));
+
+    out[0] = own(T(amax, T(gt_scalar, x[0], core_float(1)), last, 1, true));
+    out[1] = own(T(amin, as(T(abs, y), CORE_U8), last, 1, true));
+    out[2] = own(T(amax, as(y, CORE_I64), last, 1, true));
+    out[3] = own(T(amin, as(y, CORE_F16), last, 1, true));
+    *noutputs = 4;
+    return finish();
+}
+
+COMPILED_FUNCTION(narrow_sums)
+{
+    core_tensor *y = T(mul_scalar, x[0], core_float(50));
+
+    out[0] = own(T(sum_dim, T(gt_scalar, x[0], core_float(1)), last, 1, true,
+                   CORE_DTYPE_NONE));
+    out[1] = own(T(sum_dim, as(y, CORE_I16), last, 1, true, CORE_I8));
+    out[2] = own(T(sum_dim, as(y, CORE_F16), last, 1, true, CORE_I32));
+    out[3] = own(T(mean_dim, as(y, CORE_F16), last, 1, true, CORE_F64));
+    *noutputs = 4;
+    return finish();
+}
+
+START_TEST(narrow_dtypes_are_those_of_operators)
+{
+    one_kernel(narrow_extremes, 1, 0);
+    one_kernel(narrow_sums, 1, 1e-6);
+}
+END_TEST
+
 /* No integer is NaN, whatever is loaded: that is the same for all elements. */
 COMPILED_FUNCTION(count_of_nan)
 {
@@ -586,6 +623,7 @@ int main(void)
         results_for_rows_are_outputs,
         sums_of_integers_are_exact,
         sums_and_means_convert_before_they_add,
+        narrow_dtypes_are_those_of_operators,
         values_without_elements_are_not_reduced_in_a_kernel,
         rows_without_finite_numbers_are_those_of_operators,
         sizes_may_change,
