@@ -149,6 +149,10 @@ uint32_t core__loop_write_convert(core__loop_writer *self, core_dtype type,
 /* Returns the dtype of a value; CORE_DTYPE_NONE after an error. */
 core_dtype core__loop_type_of(const core__loop_writer *self, uint32_t value);
 
+/* Whether a value is the same for all elements of a row (libcore/codegen.h).
+ * False after an error. */
+bool core__loop_is_uniform(const core__loop_writer *self, uint32_t value);
+
 /* Drops values that no STORE needs and operands that nothing uses, puts STOREs
  * last and outputs first, and verifies the program.  out_operands, which may be
  * NULL, receives for each operand its number in the program, or

@@ -171,6 +171,39 @@ static core_loop_program written(const core__loop_writer *w)
                                .names = w->names};
 }
 
+static bool is_uniform(const core_loop_program *all,
+                       const core__loop_writer *self, uint32_t i,
+                       const bool *uniform)
+{
+    const core_loop_instruction *at = &all->instructions[i];
+    const core__loop_opcode *opcode = core__loop_opcode_of(at->opcode);
+    uint32_t values = core__loop_values(all, at);
+
+    if (at->opcode == CORE_LOOP_LOAD)
+        return self->operands[at->a].flags &
+               (CORE_LOOP_OPERAND_NUMBER | CORE_LOOP_OPERAND_ROW);
+    if (opcode->form == CORE__LOOP_FORM_REDUCE)
+        return true;
+    if (at->opcode == CORE_LOOP_INDEX || at->opcode == CORE_LOOP_POSITION)
+        return false;
+    for (uint32_t k = 0; k < 3; k++)
+        if (values >> k & 1 && !uniform[core__loop_field(at, k)])
+            return false;
+    return true;
+}
+
+bool core__loop_is_uniform(const core__loop_writer *self, uint32_t value)
+{
+    bool uniform[CORE_LOOP_MAX_INSTRUCTIONS];
+    const core_loop_program all = written(self);
+
+    if (self->status != CORE_OK || value >= self->ninstructions)
+        return false;
+    for (uint32_t i = 0; i <= value; i++)
+        uniform[i] = is_uniform(&all, self, i, uniform);
+    return uniform[value];
+}
+
 /* Sets numbers to 0 where a STORE needs the value. */
 static void mark(finish *f)
 {

@@ -88,8 +88,10 @@ enum {
                                          * the limit fails with REFUSED */
     /* Operators that reduce the last dimension may be part of fused kernels:
      * softmax, log-softmax and their gradients, layer norm, and sum, mean, amax
-     * and amin that keep the dimension.  Such a kernel may add in another order
-     * than the operator, so results may differ in the last bits.  On a device
+     * and amin that keep the dimension.  A layer norm is not, if something
+     * reads its mean or deviation, as its gradient does: so not in training.
+     * Such a kernel may add in another order than the operator, so results may
+     * differ in the last bits.  On a device
      * whose memory is the host's, such as the CPU, only if `codegen` is ON. */
     CORE_COMPILE_REORDER_SUMS = 1u << 3,
     CORE_COMPILE_FLAGS = (1u << 4) - 1

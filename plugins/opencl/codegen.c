@@ -27,8 +27,8 @@ typedef struct loop_kernel {
     uint32_t noperands;
     bool may_fail;
     uint8_t hash[32];
-    /* The shape of the newest launch of a kernel with one, and the buffer with it; under
-     * the device's lock. */
+    /* The shape of the newest launch of a kernel with one, and the buffer with
+     * it; under the device's lock. */
     cl_mem shape;
     int64_t *numbers;
     size_t nnumbers;
@@ -127,16 +127,38 @@ static cl_int set_arguments(const loop_kernel *self, cl_kernel kernel,
     return code;
 }
 
-/* The kernel that will run next, as far as the hints say. */
+/* The kernel that will run next, as far as the hints say.  Most operands that
+ * are not dense are rows that are broadcast, which have no gaps. */
 static cl_kernel first_kernel(const loop_kernel *self,
                               const core_loop_hints *hints)
 {
     if (self->groups != NULL)
-        return self->dense_groups;
+        return hints != NULL && hints->row_size > 0 &&
+                       hints->row_size <= SHORT_ROW
+                   ? self->lines
+                   : self->dense_groups;
     return self->dense != NULL && hints != NULL &&
                    hints->flags & CORE_LOOP_HINT_CONTIGUOUS
                ? self->dense
                : self->spaced;
+}
+
+/* The work items that a launch of it has, up to FIRST_RUN. */
+static size_t first_size(const loop_kernel *self, cl_kernel kernel,
+                         const core_loop_hints *hints)
+{
+    size_t group = self->groups != NULL ? OPENCL_GROUP : GROUP;
+    uint64_t items = FIRST_RUN;
+
+    if (hints != NULL && hints->numel > 0)
+        items = (uint64_t)hints->numel;
+    if (self->groups != NULL && hints != NULL && hints->row_size > 0)
+        items /= (uint64_t)hints->row_size;
+    if (kernel == self->dense_groups && items < FIRST_RUN)
+        items *= OPENCL_GROUP;
+    if (items > FIRST_RUN)
+        items = FIRST_RUN;
+    return (size_t)(items + group - 1) / group * group;
 }
 
 /* Some libraries, such as PoCL, compile most of a kernel when it runs first.
@@ -147,15 +169,12 @@ static void run_first(opencl_device *device, const loop_kernel *self,
 {
     cl_kernel kernel = first_kernel(self, hints);
     static int64_t zeros[CORE_LOOP_MAX_OPERANDS];
-    size_t local = GROUP, global = FIRST_RUN;
+    size_t local = self->groups != NULL ? OPENCL_GROUP : GROUP;
+    size_t global = first_size(self, kernel, hints);
     cl_command_queue queue = NULL;
     cl_mem buffer;
     cl_int code;
 
-    if (hints != NULL && hints->numel > 0 && hints->numel < FIRST_RUN)
-        global = ((size_t)hints->numel + GROUP - 1) / GROUP * GROUP;
-    if (self->groups != NULL)
-        local = global = OPENCL_GROUP;
     buffer = cl.CreateBuffer(device->context, CL_MEM_COPY_HOST_PTR,
                              sizeof zeros, zeros, &code);
     if (code != CL_SUCCESS)

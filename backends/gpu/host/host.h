@@ -214,8 +214,8 @@ gpu_divisor gpu_divide_by(uint32_t value);
 uint64_t gpu_scalar_bits(const core_value *value, core_dtype dtype);
 
 /* Calls launch, in order, for pieces of a loop with at most GPU_DIMS dimensions
- * and fewer than 2^31 elements.  Reduced dimensions are not cut; if that would
- * be necessary, fails as UNSUPPORTED. */
+ * and, unless it reduces some, fewer than 2^31 elements.  Reduced dimensions
+ * are not cut; if that would be necessary, fails as UNSUPPORTED. */
 typedef core_status (*gpu_piece)(const core_loop *piece, void *context);
 core_status gpu_loop_pieces(const core_loop *loop, gpu_piece launch,
                             void *context);

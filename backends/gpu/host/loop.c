@@ -87,6 +87,13 @@ static core_status cut(core_loop *loop, core_operand *operands, uint32_t dim,
                        int64_t first, int64_t size, gpu_piece launch,
                        void *context);
 
+/* Kernels of rows count in 64 bits. */
+static bool fits(const core_loop *loop)
+{
+    return loop->ndim <= GPU_DIMS &&
+           (loop->numel <= INT32_MAX || loop->reduced != 0);
+}
+
 static core_status pieces(core_loop *loop, core_operand *operands,
                           gpu_piece launch, void *context)
 {
@@ -94,13 +101,13 @@ static core_status pieces(core_loop *loop, core_operand *operands,
     core_status status = CORE_OK;
     int64_t most;
 
-    if (loop->numel <= INT32_MAX && loop->ndim <= GPU_DIMS)
+    if (fits(loop))
         return launch(loop, context);
-    if (loop->reduced != 0)
+    if (loop->reduced >> dim & 1)
         return gpu_refuse(CORE_ERROR_UNSUPPORTED,
-                          "a reduction of %u dimensions and %lld elements; at "
-                          "most %d and 2^31 - 1",
-                          loop->ndim, (long long)loop->numel, GPU_DIMS);
+                          "a reduction over more than %d dimensions that "
+                          "cannot be joined",
+                          GPU_DIMS);
     /* The outermost dimension: in pieces, or index by index. */
     most = loop->ndim > GPU_DIMS
                ? 1
@@ -143,7 +150,7 @@ core_status gpu_loop_pieces(const core_loop *loop, gpu_piece launch,
     core_operand operands[OPERANDS];
     core_loop whole = *loop;
 
-    if (loop->numel <= INT32_MAX && loop->ndim <= GPU_DIMS)
+    if (fits(loop))
         return launch(loop, context);
     if (loop->noperands > OPERANDS)
         return gpu_refuse(CORE_ERROR_UNSUPPORTED,

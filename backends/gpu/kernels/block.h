@@ -3,8 +3,8 @@
 
 /* block.h: operations of the 256 threads of a block, or of the 32 of a team, in
  * a fixed order.  The threads of a team are adjacent in a warp, so that warps
- * of either width consist of whole teams.  `shared` has 256 elements and may be
- * reused after a call.  All threads of a block must make each call. */
+ * of either width consist of whole teams.  `shared` may be reused after a call.
+ * All threads of a block must make each call. */
 
 #ifndef GPU_BLOCK_H
 #define GPU_BLOCK_H
@@ -27,7 +27,8 @@ template <class T> struct gpu_maximum {
     }
 };
 
-/* SIDE: GPU_TEAM or GPU_ALL.  Every thread gets the result. */
+/* SIDE: GPU_TEAM or GPU_ALL.  Every thread gets the result.  shared: an element
+ * for each team of the block; a team alone does not use it. */
 template <int SIDE, class F, class T> GPU_DEVICE T gpu_combine(T *shared, T x)
 {
     T all;
@@ -57,7 +58,8 @@ template <class T> GPU_DEVICE T gpu_block_max(T *shared, T x)
     return gpu_combine<GPU_ALL, gpu_maximum<T>>(shared, x);
 }
 
-/* The sum over the threads before this one; *out_total: over all. */
+/* The sum over the threads before this one; *out_total: over all.  shared: an
+ * element for each thread. */
 template <class T> GPU_DEVICE T gpu_block_prefix(T *shared, T x, T *out_total)
 {
     uint32_t t = gpu_thread.x;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* loop_rows.h: the kernels of loop programs with reductions, around a struct that
- * host/loop_rows.c writes for each program:
+/* loop_rows.h: the kernels of loop programs with reductions, around a struct
+ * that host/loop_rows.c writes for each program:
  *
  *     struct gpu_loop {
  *         enum { OPERANDS };

@@ -102,7 +102,8 @@ enum {
     SAVED_AT_LEAST = 32 << 10,
     SAVED_BY_A_LAUNCH = 2 << 10,
     SAVED_BY_A_LAUNCH_IN_A_QUEUE = 16 << 10,
-    /* Bytes of a result of groups that do not read each other. */
+    /* Bytes of a result, or of what is reduced, of groups that do not read each
+     * other. */
     JOINED_AT_MOST = 16 << 10,
     JOINED_AT_MOST_IN_A_QUEUE = 64 << 10
 };
@@ -154,26 +155,38 @@ static uint64_t bytes_saved(const core_program *program, const uint32_t *nodes,
 
 /* -------------------------------------------------------------- kernels -- */
 
-/* Operands without gaps, all with the sizes and strides of the first. */
+static bool is_contiguous(const core__program_type *type)
+{
+    int64_t strides[CORE_MAX_NDIM];
+
+    core__layout_contiguous(type->ndim, core__type_sizes(type), strides);
+    return type->ndim == 0 || memcmp(strides, core__type_strides(type),
+                                     type->ndim * sizeof *strides) == 0;
+}
+
+/* Dense operands, except those with one element for each row, are without gaps
+ * and have the sizes and strides of the loop. */
 static core_loop_hints hints_of(const core_program *program,
-                                const core__fused_group *group)
+                                const core__fused_group *group,
+                                const core_loop_program *loop)
 {
     const core__program_type *like = &program->values[group->space].type;
     size_t size = 2 * (size_t)like->ndim * sizeof(int64_t);
-    core_loop_hints hints = {.struct_size = sizeof hints,
-                             .flags = CORE_LOOP_HINT_CONTIGUOUS,
-                             .numel = 1};
-    int64_t strides[CORE_MAX_NDIM];
+    core_loop_hints hints = {
+        .struct_size = sizeof hints,
+        .flags = is_contiguous(like) ? CORE_LOOP_HINT_CONTIGUOUS : 0,
+        .numel = 1,
+        .row_size =
+            group->nreduced ? core__type_sizes(like)[like->ndim - 1] : 0};
 
     for (uint32_t i = 0; i < like->ndim; i++)
         hints.numel *= core__type_sizes(like)[i];
-    core__layout_contiguous(like->ndim, core__type_sizes(like), strides);
-    if (like->ndim && memcmp(strides, core__type_strides(like), size / 2) != 0)
-        hints.flags = 0;
     for (uint32_t i = 0; i < group->noperands; i++) {
         const core__program_type *type =
             &program->values[group->values[i]].type;
 
+        if (loop->operands[i].flags & CORE_LOOP_OPERAND_ROW)
+            continue;
         if (type->ndim != like->ndim || memcmp(type->dims, like->dims, size))
             hints.flags = 0;
     }
@@ -205,7 +218,7 @@ static core_status build(const core_program *program, core_device *device,
                          core__fused_group *group, core_loop_program *loop,
                          bool *out_waits)
 {
-    core_loop_hints hints = hints_of(program, group);
+    core_loop_hints hints = hints_of(program, group, loop);
     core__error_record saved;
     core_status status;
     bool is_new;
@@ -291,6 +304,26 @@ static bool has_outputs(const core_program *program, const uint32_t *nodes,
     return false;
 }
 
+/* Leaves NULL, and a reason, if the group has no loop program. */
+static core_status write_loop(const core_program *program, core_device *device,
+                              core_tensor *const *tensors, const bool *is_read,
+                              const uint32_t *nodes, core__fused_group *group,
+                              core_loop_program **out_loop)
+{
+    core__error_record saved;
+    core_status status;
+
+    core__error_save(&saved);
+    status =
+        core__fusion_write(program, tensors, nodes, is_read, group, out_loop);
+    if (status == CORE_OK || status == CORE_ERROR_OUT_OF_MEMORY)
+        return status;
+    status = refuse(group, device, status, true);
+    if (status == CORE_OK)
+        core__error_restore(&saved);
+    return status;
+}
+
 static core_status make_group(core_program *program, core_device *device,
                               core_tensor *const *tensors, const bool *is_read,
                               uint32_t mode, core__fusion *fusion,
@@ -303,10 +336,8 @@ static core_status make_group(core_program *program, core_device *device,
 
     if (!has_outputs(program, nodes, group, is_read))
         return set_reason(group, "nothing reads its results");
-    status = core__fusion_write(program, tensors, nodes, is_read, group, &loop);
-    if (status == CORE_ERROR_UNSUPPORTED)
-        return refuse(group, device, status, true);
-    if (status != CORE_OK)
+    status = write_loop(program, device, tensors, is_read, nodes, group, &loop);
+    if (status != CORE_OK || !loop)
         return status;
     group->bytes_saved = bytes_saved(program, nodes, group);
     group->division = program->tuning.division;

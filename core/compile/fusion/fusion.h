@@ -105,7 +105,7 @@ typedef struct core__grouping {
     uint32_t *group; /* by node */
     uint32_t ngroups;
     /* Groups that do not read each other are joined if there are so many, and
-     * each result has so many bytes. */
+     * each result, or what is reduced, has so many bytes. */
     uint32_t joined_least;
     uint64_t joined_most;
     bool has_epilogues;  /* (epilogue.h) */
@@ -141,8 +141,12 @@ const char *core__fusion_refuses_rows(const core_program *program,
 uint32_t core__fusion_space_value(const core__program_node *node);
 const core__program_type *core__fusion_space(const core_program *program,
                                              const core__program_node *node);
-/* The dtype in which such a node computes, of those of its first argument and
- * its result. */
+/* The dtype to which such a node converts its first argument before it
+ * computes, of those of that argument and its result.  Integers are summed in
+ * i64: what narrower ones become makes no difference. */
+core_dtype core__fusion_row_cast(const core__program_node *node, core_dtype in,
+                                 core_dtype out);
+/* The dtype in which it computes, of that one and its result's. */
 core_dtype core__fusion_row_type(const core__program_node *node, core_dtype in,
                                  core_dtype out);
 /* Writes it for inputs of that dtype, one per tensor argument; a layer norm has

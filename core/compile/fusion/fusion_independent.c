@@ -7,8 +7,9 @@
  * Two groups of the same space and stage can be one, as fusion_groups.c says.
  * Groups that nothing else reads and that read inputs of the program only can
  * be one at any stage; others would keep what they read in memory for longer.
- * Only groups of small results are joined, where a launch takes longer than the
- * work, and none that can run on parts of a product. */
+ * Only groups of small results, and of small inputs of reductions, are joined,
+ * where a launch takes longer than the work, and none that can run on parts of
+ * a product. */
 
 #include "compile/fusion/fusion_finding.h"
 
@@ -94,7 +95,7 @@ static bool can_join(const joining *j, uint32_t group)
     if (!core__can_fuse(f, group) || f->group[group] != group ||
         (f->to->has_epilogues && j->follows[group] && j->last[group] != group))
         return false;
-    return core__type_bytes(&f->program->values[node->first].type) <=
+    return core__type_bytes(core__fusion_space(f->program, node)) <=
            f->to->joined_most;
 }
 

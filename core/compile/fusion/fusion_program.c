@@ -153,16 +153,20 @@ static uint32_t write_rows(writing *w, const core__program_node *node)
     uint32_t in[INPUTS] = {CORE__LOOP_NO_VALUE, CORE__LOOP_NO_VALUE,
                            CORE__LOOP_NO_VALUE, CORE__LOOP_NO_VALUE};
     core_dtype out = values[node->first].type.dtype;
-    core_dtype type = core__fusion_row_type(
+    core_dtype cast = core__fusion_row_cast(
         node, values[node->args[0].u.value].type.dtype, out);
+    core_dtype type = core__fusion_row_type(node, cast, out);
     bool norm = node->op->id == CORE_OP_NATIVE_LAYER_NORM;
 
     for (uint32_t i = 0, k = 0; i < node->nargs && k < INPUTS; i++) {
         if (norm && i == 1) /* the sizes */
             continue;
         if (node->args[i].tag == CORE_VALUE_TENSOR)
-            in[k] = core__loop_write_convert(
-                &w->writer, type, read_value(w, node->args[i].u.value));
+            in[k] = read_value(w, node->args[i].u.value);
+        if (node->args[i].tag == CORE_VALUE_TENSOR && k == 0)
+            in[k] = core__loop_write_convert(&w->writer, cast, in[k]);
+        if (node->args[i].tag == CORE_VALUE_TENSOR)
+            in[k] = core__loop_write_convert(&w->writer, type, in[k]);
         k++;
     }
     return core__loop_write_convert(
@@ -186,7 +190,8 @@ static core_status write_node(writing *w, const core__program_node *node)
     if (status == CORE_OK)
         status = w->writer.status;
     if (status == CORE_OK && core__loop_type_of(&w->writer, value) != dtype)
-        status = CORE_ERROR_UNSUPPORTED;
+        status = core__error(CORE_ERROR_UNSUPPORTED,
+                             "the result of %s has another dtype", node->name);
     if (status != CORE_OK)
         return status;
     w->results[w->nresults] = node->first;
@@ -206,9 +211,19 @@ static void begin(writing *w, const core_program *program,
 
 /* ------------------------------------------------------------- refusals -- */
 
+/* What reduces rows takes no value that is the same for all elements of a row.
+ * No node alone computes one of what is not, so no group does. */
+static bool is_uniform(const writing *w, const core__program_node *node)
+{
+    return w->rows && !core__fusion_is_of_rows(node) &&
+           core__loop_is_uniform(&w->writer, w->written[0]);
+}
+
+/* rows: others that run over the same elements may reduce rows of them. */
 static core_status try_to_write(const core_program *program,
                                 core_tensor *const *tensors,
-                                const core__program_node *node)
+                                const core__program_node *node, bool rows,
+                                const char **out_reason)
 {
     core__error_record saved;
     core_status status;
@@ -216,12 +231,22 @@ static core_status try_to_write(const core_program *program,
 
     core__error_save(&saved);
     begin(&w, program, tensors);
-    w.rows = core__fusion_is_of_rows(node);
+    w.rows = rows;
     status = write_node(&w, node);
+    if (status == CORE_OK && is_uniform(&w, node))
+        *out_reason = "its result is the same for all elements of a row";
     core__loop_writer_end(&w.writer);
     if (status != CORE_ERROR_OUT_OF_MEMORY)
         core__error_restore(&saved);
     return status;
+}
+
+static bool has_rows(const core_program *program,
+                     const core__program_node *node)
+{
+    const core__program_type *type = core__fusion_space(program, node);
+
+    return type->ndim > 0 && core__type_sizes(type)[type->ndim - 1] > 1;
 }
 
 static const char *kind_refused(const core_program *program,
@@ -238,8 +263,11 @@ static const char *kind_refused(const core_program *program,
         return "it is a view";
     if (node->draws)
         return "it draws random numbers";
-    if (core__fusion_is_of_rows(node))
-        return no_rows ? no_rows : core__fusion_refuses_rows(program, node);
+    if (core__fusion_is_of_rows(node)) {
+        const char *reason = core__fusion_refuses_rows(program, node);
+
+        return reason ? reason : no_rows;
+    }
     if (node->op->family != CORE__FAMILY_ELEMENTWISE && !is_copy(node->op))
         return "it is not element-wise";
     return node->written ? "it changes an argument in place" : NULL;
@@ -271,7 +299,8 @@ core_status core__fusion_refuses(const core_program *program,
     if (*out_reason)
         return CORE_OK;
     if (has_one_result(node))
-        status = try_to_write(program, tensors, node);
+        status = try_to_write(program, tensors, node,
+                              !no_rows && has_rows(program, node), out_reason);
     if (status != CORE_OK)
         *out_reason = "it has no loop program";
     return status == CORE_ERROR_OUT_OF_MEMORY ? status : CORE_OK;

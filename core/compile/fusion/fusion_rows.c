@@ -204,6 +204,15 @@ static uint32_t layer_norm(const rows *r, const uint32_t *in, double eps)
     return in[2] != CORE__LOOP_NO_VALUE ? put(r, CORE_LOOP_ADD, x, in[2]) : x;
 }
 
+core_dtype core__fusion_row_cast(const core__program_node *node, core_dtype in,
+                                 core_dtype out)
+{
+    return node->op->id == CORE_OP_SUM_DIM_INTLIST ||
+                   node->op->id == CORE_OP_MEAN_DIM
+               ? out
+               : in;
+}
+
 core_dtype core__fusion_row_type(const core__program_node *node, core_dtype in,
                                  core_dtype out)
 {

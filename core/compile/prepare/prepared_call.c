@@ -333,13 +333,16 @@ fused_failed(const core__prepared *set, const core__fused_group *group,
              core_status status)
 {
     const core__program_type *type =
-        &set->program->values[group->values[0]].type;
+        &set->program->values[group->nreduced ? group->space : group->values[0]]
+             .type;
     char names[80], sizes[160];
 
     core__error_prefix("%s (one kernel on \"%s\")",
                        names_of(set->fusion, group, names, sizeof names),
                        set->device->name);
-    core__error_suffix("; the results are %s %s",
+    core__error_suffix("; %s %s %s",
+                       group->nreduced ? "it reduces rows of"
+                                       : "the results are",
                        core__dtype_name((core_dtype)type->dtype),
                        core__sizes_text(type->ndim, core__type_sizes(type),
                                         sizes, sizeof sizes));

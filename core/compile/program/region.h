@@ -20,7 +20,8 @@
  * third region for each turn, from the last one on, with what the turn began
  * with and the gradients of its results.  Its outputs are the gradients of the
  * floating tensors that the turn began with, and of what the body reads besides:
- * these are added up.  loop_second_derivative.h describes the derivative of that node. */
+ * these are added up.  loop_second_derivative.h describes the derivative of
+ * that node. */
 
 #ifndef CORE_COMPILE_REGION_H
 #define CORE_COMPILE_REGION_H

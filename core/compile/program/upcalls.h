@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* upcalls.h: the functions of later folders that program calls (base/upcalls.h explains
- * these tables). */
+/* upcalls.h: the functions of later folders that program calls
+ * (base/upcalls.h explains these tables). */
 
 #ifndef CORE_COMPILE_PROGRAM_UPCALLS_H
 #define CORE_COMPILE_PROGRAM_UPCALLS_H

@@ -203,6 +203,136 @@ START_TEST(sums_of_integers_are_exact)
 }
 END_TEST
 
+/* The dtype argument converts before anything is added. */
+static void converts_first(core_tensor_function function, float first,
+                           float second)
+{
+    float values[ROWS * 2];
+    world w = world_of(1, ROWS, 2);
+    core_compiled *compiled;
+
+    for (int i = 0; i < ROWS * 2; i++)
+        values[i] = i % 2 ? second : first;
+    OK(core_tensor_write(w.inputs[0], values, sizeof values));
+    compiled = compare_rows(function, &w, 1e-6);
+    ck_assert_uint_eq(launches_of(compiled), 1);
+    core_compiled_release(compiled);
+}
+
+COMPILED_FUNCTION(sum_as_i64)
+{
+    out[0] = own(T(sum_dim, T(neg, x[0]), last, 1, true, CORE_I64));
+    *noutputs = 1;
+    return finish();
+}
+
+COMPILED_FUNCTION(sum_as_bool)
+{
+    core_tensor *y = T(to_copy, x[0], CORE_I32, NULL, false, -1);
+
+    out[0] = own(T(sum_dim, y, last, 1, true, CORE_BOOL));
+    *noutputs = 1;
+    return finish();
+}
+
+COMPILED_FUNCTION(sum_and_mean_as_f16)
+{
+    core_tensor *y = T(neg, x[0]);
+
+    out[0] = own(T(sum_dim, y, last, 1, true, CORE_F16));
+    out[1] = own(T(mean_dim, y, last, 1, true, CORE_F16));
+    *noutputs = 2;
+    return finish();
+}
+
+COMPILED_FUNCTION(mean_of_integers)
+{
+    core_tensor *y = T(to_copy, x[0], CORE_I32, NULL, false, -1);
+
+    out[0] = own(T(mean_dim, y, last, 1, true, CORE_F16));
+    out[1] = own(T(mean_dim, y, last, 1, true, CORE_F32));
+    out[2] = own(T(sum_dim, y, last, 1, true, CORE_I16));
+    out[3] = own(T(sum_dim, y, last, 1, true, CORE_F32));
+    *noutputs = 4;
+    return finish();
+}
+
+START_TEST(sums_and_means_convert_before_they_add)
+{
+    converts_first(sum_as_i64, .5f, .5f);
+    converts_first(sum_as_i64, 1.5f, 3e9f);
+    converts_first(sum_as_bool, 1, -1);
+    converts_first(sum_as_bool, 0, 0);
+    converts_first(sum_and_mean_as_f16, 70000, -70000);
+    converts_first(sum_and_mean_as_f16, 2, 3);
+    converts_first(mean_of_integers, 70000, -70000);
+    converts_first(mean_of_integers, 40000, 7);
+}
+END_TEST
+
+static core_tensor *as(core_tensor *x, core_dtype dtype)
+{
+    return T(to_copy, x, dtype, NULL, false, -1);
+}
+
+COMPILED_FUNCTION(narrow_extremes)
+{
+    core_tensor *y = T(mul_scalar, x[0], core_float(50));
+
+    out[0] = own(T(amax, T(gt_scalar, x[0], core_float(1)), last, 1, true));
+    out[1] = own(T(amin, as(T(abs, y), CORE_U8), last, 1, true));
+    out[2] = own(T(amax, as(y, CORE_I64), last, 1, true));
+    out[3] = own(T(amin, as(y, CORE_F16), last, 1, true));
+    *noutputs = 4;
+    return finish();
+}
+
+COMPILED_FUNCTION(narrow_sums)
+{
+    core_tensor *y = T(mul_scalar, x[0], core_float(50));
+
+    out[0] = own(T(sum_dim, T(gt_scalar, x[0], core_float(1)), last, 1, true,
+                   CORE_DTYPE_NONE));
+    out[1] = own(T(sum_dim, as(y, CORE_I16), last, 1, true, CORE_I8));
+    out[2] = own(T(sum_dim, as(y, CORE_F16), last, 1, true, CORE_I32));
+    out[3] = own(T(mean_dim, as(y, CORE_F16), last, 1, true, CORE_F64));
+    *noutputs = 4;
+    return finish();
+}
+
+START_TEST(narrow_dtypes_are_those_of_operators)
+{
+    one_kernel(narrow_extremes, 1, 0);
+    one_kernel(narrow_sums, 1, 1e-6);
+}
+END_TEST
+
+/* No integer is NaN, whatever is loaded: that is the same for all elements. */
+COMPILED_FUNCTION(count_of_nan)
+{
+    core_tensor *y = T(to_copy, x[0], CORE_I32, NULL, false, -1);
+    core_tensor *mean = T(mean_dim, x[0], last, 1, true, CORE_DTYPE_NONE);
+
+    out[0] = own(T(sum_dim, T(isnan, y), last, 1, true, CORE_DTYPE_NONE));
+    out[1] = own(T(amax, T(signbit, T(isinf, y)), last, 1, true));
+    out[2] = own(T(amin, T(logical_not, T(isposinf, y)), last, 1, true));
+    out[3] = own(T(sum_dim, T(sub, x[0], mean, core_int(1)), last, 1, true,
+                   CORE_DTYPE_NONE));
+    *noutputs = 4;
+    return finish();
+}
+
+START_TEST(values_without_elements_are_not_reduced_in_a_kernel)
+{
+    world w = world_of(1, ROWS, 8);
+    core_compiled *compiled = compare_rows(count_of_nan, &w, 1e-4);
+
+    EXPLAINS(compiled, "the same for all elements of a row");
+    EXPLAINS(compiled, "\"reductions\": 2");
+    core_compiled_release(compiled);
+}
+END_TEST
+
 /* Rows of infinities and NaN. */
 START_TEST(rows_without_finite_numbers_are_those_of_operators)
 {
@@ -244,6 +374,108 @@ START_TEST(sizes_may_change)
     }
     EXPLAINS(compiled, "\"reductions\": 1");
     core_compiled_release(compiled);
+}
+END_TEST
+
+COMPILED_FUNCTION(two_sums)
+{
+    for (size_t i = 0; i < 2; i++)
+        out[i] = own(T(sum_dim, x[i], last, 1, true, CORE_DTYPE_NONE));
+    *noutputs = 2;
+    return finish();
+}
+
+/* Small results do not make what is reduced small. */
+START_TEST(sums_of_many_elements_are_not_joined)
+{
+    static const int64_t sizes[] = {8, 16384};
+
+    for (uint32_t i = 0; i < 2; i++) {
+        world w = {.device = program_device, .ninputs = 2};
+        core_compiled *compiled;
+
+        for (int k = 0; k < 2; k++) {
+            OK(core_full((int64_t[]){ROWS, sizes[i]}, 2, core_float(k - .5),
+                         CORE_F32, program_device, &w.inputs[k]));
+            keep(w.inputs[k]);
+        }
+        compiled = compare_rows(two_sums, &w, 1e-5);
+        ck_assert_uint_eq(launches_of(compiled), 1 + i);
+        core_compiled_release(compiled);
+    }
+}
+END_TEST
+
+COMPILED_FUNCTION(quotients)
+{
+    core_tensor *y = T(to_copy, x[0], CORE_I32, NULL, false, -1);
+
+    y = T(floor_divide, y, T(sub, y, y, core_int(1)));
+    out[0] = own(T(sum_dim, y, last, 1, true, CORE_DTYPE_NONE));
+    *noutputs = 1;
+    return finish();
+}
+
+START_TEST(errors_name_the_sizes_of_rows)
+{
+    world w = world_of(1, ROWS, 8);
+    core_compiled *compiled = compile_rows(quotients, &w);
+    core_tensor *out = NULL;
+
+    for (int k = 0; k < 2; k++)
+        ck_assert_int_ne(core_compiled_call(compiled, w.inputs, 1, &out, 1),
+                         CORE_OK);
+    ck_assert_msg(strstr(core_error_message(), "it reduces rows of") &&
+                      strstr(core_error_message(), "[7, 8]"),
+                  "%s", core_error_message());
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* --------------------------------------------------------------- hints -- */
+
+static core_codegen_interface real;
+static core_loop_hints hints;
+
+static core_status noting_build(void *device, const core_loop_program *program,
+                                const core_loop_hints *given, void **out_kernel)
+{
+    hints = *given;
+    return real.build(device, program, given, out_kernel);
+}
+
+static void expect_hints(core_tensor_function function, size_t ninputs,
+                         uint32_t flags, int64_t row_size)
+{
+    core_codegen_interface *table = &program_device->interfaces.codegen;
+    world w = world_of(ninputs, ROWS, row_size);
+    core_compiled *compiled;
+
+    real = *table;
+    table->build = noting_build;
+    compiled = compare_rows(function, &w, 1e-5);
+    *table = real;
+    ck_assert_uint_eq(hints.flags, flags);
+    ck_assert_int_eq(hints.numel, ROWS * row_size);
+    ck_assert_int_eq(hints.row_size, row_size);
+    core_compiled_release(compiled);
+}
+
+/* x + weights of rows, less the mean */
+COMPILED_FUNCTION(weighted)
+{
+    core_tensor *y = T(add, x[0], T(select, x[1], 0, 0), core_int(1));
+
+    out[0] = own(T(softmax, y, -1, CORE_DTYPE_NONE));
+    *noutputs = 1;
+    return finish();
+}
+
+START_TEST(hints_say_whether_all_but_numbers_of_rows_are_dense)
+{
+    expect_hints(statistics, 1, CORE_LOOP_HINT_CONTIGUOUS, 24);
+    expect_hints(masked_softmax, 2, CORE_LOOP_HINT_CONTIGUOUS, 48);
+    expect_hints(weighted, 2, 0, 40);
 }
 END_TEST
 
@@ -327,6 +559,7 @@ START_TEST(explain_says_why_a_reduction_is_not_in_a_kernel)
     expect_reason(masked_softmax, 0, on, "CORE_COMPILE_REORDER_SUMS");
     expect_reason(columns, CORE_COMPILE_REORDER_SUMS, on,
                   "it reduces other dimensions than the last");
+    expect_reason(columns, 0, on, "it reduces other dimensions than the last");
     expect_reason(dropped, CORE_COMPILE_REORDER_SUMS, on,
                   "and does not keep it");
 }
@@ -389,12 +622,18 @@ int main(void)
         deviations_from_a_large_mean_do_not_cancel,
         results_for_rows_are_outputs,
         sums_of_integers_are_exact,
+        sums_and_means_convert_before_they_add,
+        narrow_dtypes_are_those_of_operators,
+        values_without_elements_are_not_reduced_in_a_kernel,
         rows_without_finite_numbers_are_those_of_operators,
         sizes_may_change,
+        sums_of_many_elements_are_not_joined,
+        hints_say_whether_all_but_numbers_of_rows_are_dense,
         gradients_agree,
         explain_says_why_a_reduction_is_not_in_a_kernel,
     };
-    const TTest *const cpu_tests[] = {rows_in_host_memory_are_left_alone};
+    const TTest *const cpu_tests[] = {rows_in_host_memory_are_left_alone,
+                                      errors_name_the_sizes_of_rows};
     const TTest *const sim_tests[] = {
         rows_in_device_memory_are_fused_without_being_asked_for,
         graphs_have_kernels_of_rows};

@@ -457,6 +457,59 @@ START_TEST(rows_are_those_of_the_formula)
 }
 END_TEST
 
+enum { MANY_DIMS = 10, MANY = 1 << MANY_DIMS };
+
+/* No two dimensions can be joined, because b has one element in every second
+ * one: the loop is cut. */
+START_TEST(rows_of_loops_with_many_dimensions_are_computed)
+{
+    static double a[MANY], b[MANY];
+    core_loop_program *program = rows_program();
+    core__loop_kernel *kernel;
+    int64_t sizes[MANY_DIMS], ones[MANY_DIMS], some[MANY_DIMS];
+    core_tensor *tensors[4];
+    const core__loop_arguments arguments = {
+        .tensors = tensors, .ndim = MANY_DIMS, .row_ndim = 1, .sizes = sizes};
+    float got[MANY], sum[MANY / 2];
+
+    for (int d = 0; d < MANY_DIMS; d++) {
+        sizes[d] = 2;
+        ones[d] = d == MANY_DIMS - 1 ? 1 : 2;
+        some[d] = d % 2 ? 2 : 1;
+    }
+    for (int i = 0; i < MANY; i++) {
+        a[i] = number_in_row(i);
+        b[i] = number_in_row(i + 7);
+    }
+    OK(core__loop_kernel_build(opened(gpu_name()), program, NULL, &kernel));
+    tensors[0] =
+        CALL(full, sizes, MANY_DIMS, core_int(7), CORE_F32, opened(gpu_name()));
+    tensors[1] =
+        CALL(full, ones, MANY_DIMS, core_int(7), CORE_F32, opened(gpu_name()));
+    tensors[2] =
+        moved(typed(CORE_F32, MANY_DIMS, sizes, a), opened(gpu_name()));
+    tensors[3] = moved(typed(CORE_F32, MANY_DIMS, some, b), opened(gpu_name()));
+    OK(core__loop_kernel_run(kernel, &arguments));
+    OK(core_tensor_read(tensors[0], got, sizeof got));
+    OK(core_tensor_read(tensors[1], sum, sizeof sum));
+    for (int i = 0; i < MANY; i++) {
+        int pair = i ^ 1, at = 0, other;
+        double x, y;
+
+        for (int k = 0; k < MANY_DIMS; k += 2) /* the bits of b's dimensions */
+            at |= (i >> k & 1) << k / 2;
+        other = at ^ 1;
+        x = exp(a[i] + b[at]);
+        y = exp(a[pair] + b[other]);
+        ck_assert_double_eq_tol(got[i], x / (x + y), 1e-6);
+        ck_assert_double_eq((double)sum[i / 2], a[i] + a[pair]);
+    }
+    core__loop_kernel_release(kernel);
+    core__loop_program_release(program);
+    drop_all();
+}
+END_TEST
+
 /* ---------------------------------------------------------- the compiler -- */
 
 /* The sources of the emulated device are included from the source tree. */
@@ -482,6 +535,7 @@ int main(void)
     const TTest *const tests[] = {
         indices_and_random_numbers_are_those_of_the_interpreter,
         rows_are_those_of_the_formula,
+        rows_of_loops_with_many_dimensions_are_computed,
     };
     const suite_loop loops[] = {
         {opcodes_have_the_bits_of_the_interpreter, 0, BUNDLE_DTYPES},
