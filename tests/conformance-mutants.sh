@@ -84,7 +84,7 @@ fails() {
         3>"$work/out" >"$work/printed" 2>&1
     good=no
     grep -q "^end$tab$2${tab}1$tab" "$work/out" && good=yes
-    [ -z "$3" ] || grep -qE "$tab.*$3" "$work/out" || good=no
+    [ -z "$3" ] || grep -qE "^end$tab$2${tab}1$tab.*$3" "$work/out" || good=no
 }
 
 # through_runner RULE TEST VERDICT PATTERN: the same, with the whole program.
