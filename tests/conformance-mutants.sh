@@ -191,6 +191,13 @@ for name in core/memory/no-leaks core/features/allocator \
     offer "$name"
     passed "$name" ', while other programs use memory'
 done
+# Neither is memory that they use when it is not reported.
+LIBCORE_MUTANT_RULE=others-use-most-memory
+offer core/memory/free-returns-memory
+passed core/memory/free-returns-memory ', while others use most of the memory'
+good=yes
+grep -q 'core/memory/free-returns-memory: it was not tested' "$work/out" && good=no
+report 'what other programs leave is tested' $good
 # A stream that one kernel has failed does not fail the tests of others.
 LIBCORE_MUTANT_RULE=work-of-exp-fails "$conformance" --plugin "$mutant" \
     --filter 'ops/[en][xe][pg]/f32' --timeout $patience >"$work/out" 2>&1
