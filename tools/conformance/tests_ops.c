@@ -258,7 +258,8 @@ static arrangement in_turn(const sample_call *call, uint32_t turn)
     return how;
 }
 
-/* A reference for the same call with an operand of equal rows or columns. */
+/* The same call with an operand that repeats one row or column, which needs a
+ * reference of its own. */
 static bool run_repeated(suite *self, sample_call *call, uint32_t k, layout how,
                          sample_counts *all, outcome *out)
 {
@@ -309,8 +310,8 @@ static bool run_layouts(suite *self, sample_call *call, const reference *wanted,
     return good;
 }
 
-/* Each operand of many elements with equal rows, in f32 and i32 only: each needs
- * another reference, which takes long. */
+/* Each operand of many elements in turn repeats one row; in f32 and i32 only,
+ * because each of these calls needs its own reference, which takes long. */
 static bool run_many_repeated(suite *self, sample_call *call,
                               sample_counts *all, outcome *out)
 {
