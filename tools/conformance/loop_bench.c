@@ -284,8 +284,6 @@ static bool is_nan(core_dtype dtype, const void *at)
            isnan(element_load(dtype, at));
 }
 
-/* Compares the outputs and what is around and between their elements with the
- * reference, which has run on the host's copies.  tolerance: relative. */
 /* Whether two elements are equal; with no tolerance also in the sign of 0. */
 static bool is_close(core_dtype dtype, const void *got, const void *wanted,
                      double tolerance)
@@ -318,6 +316,8 @@ static const char *cause_of(const char *got, const char *wanted, uint64_t size)
     return "";
 }
 
+/* Compares the outputs and what is around and between their elements with the
+ * reference, which has run on the host's copies.  tolerance: relative. */
 bool loop_bench_is_same(codegen_bed *b, loop_bench *k, double tolerance,
                         const char *what)
 {

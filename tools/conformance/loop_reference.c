@@ -322,6 +322,8 @@ static bool is_uniform(const loop_case *self, uint32_t value)
         if (at->opcode == CORE_LOOP_LOAD)
             known[i] = self->operands[at->a].flags &
                        (CORE_LOOP_OPERAND_NUMBER | CORE_LOOP_OPERAND_ROW);
+        if (at->opcode == CORE_LOOP_INDEX || at->opcode == CORE_LOOP_POSITION)
+            known[i] = false;
         if (reduces(at->opcode))
             known[i] = true;
     }

@@ -12,66 +12,123 @@
 
 /* ----------------------------------------------------------- at random -- */
 
+typedef struct rows_shape {
+    uint32_t ndim, reduced; /* dimensions of rows: bits 0, 1 */
+    int64_t sizes[3];
+    loop_layout how;
+    bool all_same;
+} rows_shape;
+
+/* What a kernel may treat in another way: one element, rows of two dimensions
+ * with gaps or that cannot be merged, and rows that are beside each other. */
+static const rows_shape special_shapes[] = {
+    {2, 1, {1, 1}, LOOP_DENSE, true},
+    {3, 3, {5, 7, 6}, LOOP_GAPS, false},
+    {2, 1, {40, 300}, LOOP_TRANSPOSED, true},
+};
+
+/* More rows than a launch may have groups in its second dimension. */
+static const rows_shape many_rows = {2, 1, {2, 70001}, LOOP_DENSE, true};
+
 /* Short and long rows, few and many of them, of one dimension and two. */
-static uint32_t draw_sizes(uint64_t seed, int64_t sizes[3],
-                           uint32_t *out_reduced)
+static rows_shape draw_shape(uint64_t seed, uint32_t number)
 {
     static const int64_t lengths[] = {1, 2, 31, 33, 64, 65, 130, 300};
-    uint32_t ndim = 2;
+    rows_shape s = {.ndim = 2, .reduced = 1};
 
-    sizes[0] = lengths[seed & 7];
-    sizes[1] = 1 + (int64_t)(seed >> 8 & 3);
-    *out_reduced = 1;
+    s.sizes[0] = lengths[seed & 7];
+    s.sizes[1] = 1 + (int64_t)(seed >> 8 & 3);
     if (seed >> 12 & 1) { /* rows of two dimensions, or another of rows */
-        *out_reduced = seed >> 13 & 1 ? 3 : 1;
-        ndim = 3;
-        sizes[2] = 1 + (int64_t)(seed >> 16 & 3);
+        s.reduced = seed >> 13 & 1 ? 3 : 1;
+        s.ndim = 3;
+        s.sizes[2] = 1 + (int64_t)(seed >> 16 & 3);
     }
-    if (sizes[0] <= 33 && (seed >> 20 & 3) == 0)
-        sizes[ndim - 1] = 260;
-    return ndim;
+    if (s.sizes[0] <= 33 && (seed >> 20 & 3) == 0)
+        s.sizes[s.ndim - 1] = 260;
+    s.how = (loop_layout)(number % LOOP_LAYOUTS);
+    s.all_same = number % 3 == 0;
+    return s;
 }
 
-static bool run_random(codegen_bed *b, uint32_t number, uint64_t seed,
-                       bool *out_refused)
+/* Launches the kernel of a program on operands of one shape, and compares.
+ * name: of the program; number: the numbers of its inputs, NULL: any. */
+static bool run_shape(codegen_bed *b, const core_loop_program *program,
+                      void *kernel, const rows_shape *s, const char *name,
+                      double (*number)(uint64_t i))
 {
-    char what[TEST_DETAIL - 200];
-    uint32_t ndim, reduced;
-    int64_t sizes[3];
-    loop_case now;
+    char what[TEST_DETAIL - 200], length[48];
+    bool plane = s->reduced == 3, good;
     loop_bench k;
-    bool good;
-    int length;
+    int used;
 
-    loop_case_random_rows(&now, seed, b->divides);
-    ndim = draw_sizes(seed, sizes, &reduced);
-    length = snprintf(
-        what, sizeof what, "random program %u, rows of %lld elements, ", number,
-        (long long)(reduced == 3 ? sizes[0] * sizes[1] : sizes[0]));
-    loop_case_text(&now.program, what + length, sizeof what - (size_t)length);
-    if (!loop_bench_begin(b, &k, &now.program, ndim, sizes, reduced,
-                          (loop_layout)(number % LOOP_LAYOUTS),
-                          number % 3 == 0))
+    snprintf(length, sizeof length, plane ? "%lld x %lld" : "%lld",
+             (long long)s->sizes[0], (long long)s->sizes[1]);
+    used = snprintf(what, sizeof what, "%s, %lld rows of %s elements, %s%s, ",
+                    name,
+                    (long long)((plane ? 1 : s->sizes[1]) *
+                                (s->ndim == 3 ? s->sizes[2] : 1)),
+                    length, loop_layout_texts[s->how],
+                    s->all_same ? "" : " and other layouts");
+    loop_case_text(program, what + used, sizeof what - (size_t)used);
+    if (!loop_bench_begin(b, &k, program, s->ndim, s->sizes, s->reduced, s->how,
+                          s->all_same))
         return false;
-    good = codegen_run(b, &now.program, &k, what, out_refused);
+    good = true;
+    for (uint32_t i = program->noutputs; number && i < program->noperands; i++)
+        good = good && loop_bench_fill(b, &k, i, number);
+    good = good && codegen_compare(b, program, kernel, &k, what, false);
     loop_bench_end(b, &k);
+    return good;
+}
+
+static bool run_special_shapes(codegen_bed *b, const core_loop_program *program,
+                               void *kernel, const char *name,
+                               double (*number)(uint64_t i))
+{
+    for (size_t i = 0; i < sizeof special_shapes / sizeof *special_shapes; i++)
+        if (!run_shape(b, program, kernel, &special_shapes[i], name, number))
+            return false;
+    return true;
+}
+
+/* specially: also on the special shapes. */
+static bool run_random(codegen_bed *b, uint32_t number, uint64_t seed,
+                       bool specially, bool *out_refused)
+{
+    rows_shape shape = draw_shape(seed, number);
+    char name[40];
+    loop_case now;
+    void *kernel;
+    bool good;
+
+    snprintf(name, sizeof name, "random program %u", number);
+    loop_case_random_rows(&now, seed, b->divides);
+    if (!codegen_build(b, &now.program, &kernel, out_refused))
+        return false;
+    if (*out_refused)
+        return true;
+    good =
+        run_shape(b, &now.program, kernel, &shape, name, NULL) &&
+        (!specially || run_special_shapes(b, &now.program, kernel, name, NULL));
+    b->table->destroy(b->p->device, kernel);
     return good;
 }
 
 void codegen_random_rows(suite *self, outcome *out, const test *one)
 {
-    uint32_t count = self->quick ? 40 : 150, refused = 0;
+    uint32_t count = self->quick ? 40 : 150, refused = 0, each = 10;
     codegen_bed b;
 
     (void)one;
     if (!codegen_bed_open(&b, self, out))
         return;
     if (b.table->flags & CORE_CODEGEN_BUILDS_SLOWLY)
-        count = self->quick ? 3 : 5;
+        count = self->quick ? 3 : 5, each = 1;
     for (uint32_t i = 0; i < count; i++) {
         bool no;
 
-        if (!run_random(&b, i, suite_random(self, "rows", i), &no))
+        if (!run_random(&b, i, suite_random(self, "rows", i), i % each == 0,
+                        &no))
             return;
         refused += no;
     }
@@ -168,6 +225,10 @@ void codegen_rows_may_be_inputs(suite *self, outcome *out, const test *one)
         not_supported(out, "it accepts no program with reductions of f32");
         return;
     }
+    good = run_special_shapes(&b, &now.program, kernel, "sums and maxima",
+                              small_integer) &&
+           run_shape(&b, &now.program, kernel, &many_rows, "sums and maxima",
+                     small_integer);
     for (size_t w = 0; w < sizeof sharings / sizeof *sharings; w++)
         for (size_t n = 0; good && n < sizeof sizes / sizeof *sizes; n++)
             good = run_shared_rows(&b, &now.program, kernel, w, sizes[n]);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Level ops: every operator that adds many numbers of f16 or bf16 does so in f32,
- * or `narrow_sums` of core.numerics says that the device does not. */
+/* Level ops: sums, means, products, convolutions and average pooling of f16 and
+ * bf16 are accumulated in f32, or `narrow_sums` of core.numerics says that the
+ * device does not.  Not tested here: normalizations, softmax, norms, variances, and
+ * sums by indices (index_add, scatter_add, the backward of embedding). */
 
 #include "claims.h"
 #include "element_value.h"
@@ -41,6 +43,7 @@ static const struct {
 } sums[] = {
     {"sum", {"t:4096", "t:16384"}, 0, NONE, false},
     {"sum.dim_IntList", {"t:1,4096 l:1", "t:1,16384 l:1"}, 0, NONE, false},
+    {"nansum", {"t:4096", "t:16384"}, 0, NONE, false},
     {"mean", {"t:4096", "t:16384"}, 0, NONE, true},
     {"mean.dim", {"t:1,4096 l:1", "t:1,16384 l:1"}, 0, NONE, true},
     {"mm", {"t:1,4096 t:4096,1", "t:1,16384 t:16384,1"}, 0, NONE, false},
@@ -87,8 +90,18 @@ static const struct {
      0,
      NONE,
      true},
+    {"avg_pool3d",
+     {"t:1,16,16,16 l:16,16,16", "t:1,16,32,32 l:16,32,32"},
+     0,
+     NONE,
+     true},
     {"_adaptive_avg_pool2d",
      {"t:1,64,64 l:1,1", "t:1,128,128 l:1,1"},
+     0,
+     NONE,
+     true},
+    {"_adaptive_avg_pool3d",
+     {"t:1,16,16,16 l:1,1,1", "t:1,16,32,32 l:1,1,1"},
      0,
      NONE,
      true},
