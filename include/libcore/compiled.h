@@ -229,6 +229,9 @@ typedef struct core_compile_counts {
                                * backward each */
     uint64_t graph_busy;     /* runs without, because another thread was
                                * launching a graph of the function */
+    uint64_t prepare_ns;     /* time that all programs took, also those of
+                               * core_program_run and lazy regions, to be
+                               * prepared: fusion, order, memory */
 } core_compile_counts;
 
 /* Fills in the counts. */

@@ -153,7 +153,8 @@ core_status bench_chain3(void *context, core_tensor *const *inputs,
                          size_t ninputs, core_tensor **outputs,
                          size_t *noutputs);
 /* Prints NAME.eager and NAME.compiled in ns, NAME.compile_ms: how long a first
- * call takes, NAME.trace_ms: how long recording and passes take of it, and
+ * call takes, NAME.trace_ms: how long recording and all passes of forward and
+ * backward take of it, without the kernels, and
  * NAME.cached_ms: how long core_compile and the first call take in a process
  * that has no kernel in memory, with CORE_COMPILE_MAX_AUTOTUNE, whose choices an
  * earlier process left on disk. */

@@ -213,8 +213,9 @@ static void measure(const char *name, const char *suffix, bench_compiled *b,
     after = counts_now();
     snprintf(full, sizeof full, "%s.trace_ms%s", name, suffix);
     bench_out(full,
-              (double)(after.trace_ns - before.trace_ns) * 1e-6 /
-                  (double)(after.traces - before.traces),
+              (double)(after.trace_ns + after.prepare_ns - before.trace_ns -
+                       before.prepare_ns) *
+                  1e-6 / (double)(after.traces - before.traces),
               "ms");
     core_compiled_release(b->compiled);
     measure_cached(name, suffix, b);

@@ -186,7 +186,7 @@ static const struct {
     COUNTER(traces),         COUNTER(trace_ns),        COUNTER(programs),
     COUNTER(invalidated),    COUNTER(checks),          COUNTER(resized),
     COUNTER(fused_kernels),  COUNTER(refused_kernels), COUNTER(captures),
-    COUNTER(graph_launches), COUNTER(graph_busy),
+    COUNTER(graph_launches), COUNTER(graph_busy),      COUNTER(prepare_ns),
 };
 enum { COUNTERS = sizeof counters / sizeof *counters };
 

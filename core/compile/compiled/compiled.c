@@ -7,6 +7,7 @@
 #include "compile/compiled/call.h"
 #include "compile/compiled/dynamic_shapes.h"
 #include "compile/fusion/fusion.h"
+#include "compile/prepare/prepared.h"
 #include "compile/prepare/tune.h"
 
 #include "base/memory.h"
@@ -90,6 +91,7 @@ core_status core_compile_get_counts(core_compile_counts *out_counts)
         core__compiled_add_counts(i, &counts);
     core__compiled_unlock();
     core__fusion_add_counts(&counts);
+    counts.prepare_ns = core__prepared_spent_ns();
     size = out_counts->struct_size < sizeof counts ? out_counts->struct_size
                                                    : sizeof counts;
     counts.struct_size = size;

@@ -218,6 +218,8 @@ core__prepared_facts *core__prepared_describe(core_program *program,
                                               const char **out_reason);
 /* Accepts NULL. */
 void core__prepared_facts_release(core__prepared_facts *facts);
+/* How long this process has prepared calls: all passes after recording. */
+uint64_t core__prepared_spent_ns(void);
 /* Frees all sets of a program. */
 void core__prepared_calls_free(core_program *program);
 

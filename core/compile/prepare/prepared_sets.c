@@ -14,6 +14,7 @@
 #include "tensor/tensor_cache.h"
 
 #include <string.h>
+#include <time.h>
 
 enum { SETS = CORE__PREPARED_SETS };
 
@@ -221,6 +222,21 @@ static core_status make_set(core_program *program, core_tensor *const *inputs,
     return status;
 }
 
+static _Atomic uint64_t spent_ns;
+
+uint64_t core__prepared_spent_ns(void)
+{
+    return atomic_load(&spent_ns);
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 /* Makes a set; *out_set is NULL if there can be none. */
 static core_status new_set(core_program *program, core_tensor *const *inputs,
                            core__prepared_calls *calls,
@@ -229,12 +245,15 @@ static core_status new_set(core_program *program, core_tensor *const *inputs,
     core__error_record saved;
     const char *reason;
     core_status status;
+    uint64_t begin;
 
     if (atomic_load(&calls->reason) &&
         atomic_load(&calls->refused) == atomic_load(&core__registry_generation))
         return CORE_OK;
     core__error_save(&saved);
+    begin = now_ns();
     status = make_set(program, inputs, calls, out_set, &reason);
+    atomic_fetch_add(&spent_ns, now_ns() - begin);
     if (status == CORE_OK || status == CORE_ERROR_UNSUPPORTED)
         core__error_restore(&saved);
     if (status == CORE_ERROR_UNSUPPORTED) {

@@ -619,6 +619,25 @@ START_TEST(calls_do_not_enter_the_dispatcher)
 }
 END_TEST
 
+/* The first call prepares the program; later ones find it ready. */
+START_TEST(the_time_of_preparing_is_counted)
+{
+    world w = two();
+    core_compiled *compiled = compile_fully(chain, &w);
+    uint64_t before = compile_counts().prepare_ns, first;
+    core_tensor *out;
+
+    call_world(chain, &w, compiled, 1, &out);
+    core_tensor_release(out);
+    first = compile_counts().prepare_ns;
+    ck_assert_uint_gt(first, before);
+    call_world(chain, &w, compiled, 1, &out);
+    core_tensor_release(out);
+    ck_assert_uint_eq(compile_counts().prepare_ns, first);
+    core_compiled_release(compiled);
+}
+END_TEST
+
 /* ------------------------------------------------------ at the same time -- */
 
 enum { THREADS = 4, THREAD_CALLS = 40 };
@@ -1001,6 +1020,7 @@ END_TEST
 SUITE_ON_CPU_AND_SIM(
     "compile/prepared", calls_do_not_depend_on_what_the_arena_has,
     only_outputs_are_allocated, calls_do_not_enter_the_dispatcher,
+    the_time_of_preparing_is_counted,
     an_optimizer_writes_parameters_and_states_in_place,
     a_written_input_takes_the_new_value_without_a_copy,
     the_old_content_is_kept_for_those_who_read_it_later, inputs_are_swapped,
