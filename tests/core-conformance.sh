@@ -593,12 +593,16 @@ every_kernel_gets_many() {
     "$conformance" --plugin "$plugins/core_cpu.so" --level ops --list \
         >"$work/out" || return
     grep -q '^ops/eye/f32$' "$work/out" &&
-        ! grep '^# not checked: calls of more than' "$work/out"
+        grep -qxF "# not checked: calls of more than 65,536 elements of\
+ _scaled_dot_product_efficient_attention_backward, _ctc_loss_backward, poisson,\
+ binomial, _standard_gamma, as no sample has them" "$work/out"
 }
-ok "every kernel of cpu has a call of many elements" every_kernel_gets_many
+# docs/conformance.md says why these have none.
+ok "all kernels of cpu but five have a call of many elements" \
+    every_kernel_gets_many
 names_others() {
     LIBCORE_MUTANT_RULE=signature-dtypes-disagree ends 0 \
-        '^# not checked: calls of more than 65,536 elements of exp, as no' \
+        '^# not checked: calls of more than 65,536 elements of exp, .*, as no' \
         --plugin "$mutant" --level ops --list
 }
 [ ! -f "$mutant" ] || ok "the list names kernels without one" names_others

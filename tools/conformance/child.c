@@ -33,20 +33,20 @@ static bool add_all(suite *self, bool with_ops)
            suite_add_large(self) && suite_add_shapes(self) &&
            suite_add_rows(self) && suite_add_conversions(self) &&
            suite_add_values(self) && suite_add_narrow_sums(self) &&
-           suite_add_fused_steps(self) && suite_add_numbers(self) &&
-           suite_add_definitions(self) && suite_add_division(self) &&
-           suite_add_grid_limits(self) && suite_add_dimensions(self) &&
-           suite_add_second_device(self) && suite_add_kernel_events(self) &&
-           suite_add_kernel_times(self) && suite_add_layers(self) &&
-           suite_add_arguments(self) && suite_add_attention(self) &&
-           suite_add_wide_weights(self) && suite_add_equal_elements(self) &&
-           suite_add_graph_kernels(self) && suite_add_kept_weights(self) &&
-           suite_add_two_streams(self) && suite_add_indices(self) &&
-           suite_add_random_graphs(self) && suite_add_order(self) &&
-           suite_add_backward(self) && suite_add_training(self) &&
-           suite_add_custom(self) && suite_add_stress(self) &&
-           suite_add_alloc_failure(self) && suite_add_cross_thread_free(self) &&
-           suite_add_perf(self);
+           suite_add_stochastic_rounding(self) && suite_add_fused_steps(self) &&
+           suite_add_numbers(self) && suite_add_definitions(self) &&
+           suite_add_division(self) && suite_add_grid_limits(self) &&
+           suite_add_dimensions(self) && suite_add_second_device(self) &&
+           suite_add_kernel_events(self) && suite_add_kernel_times(self) &&
+           suite_add_layers(self) && suite_add_arguments(self) &&
+           suite_add_attention(self) && suite_add_wide_weights(self) &&
+           suite_add_equal_elements(self) && suite_add_graph_kernels(self) &&
+           suite_add_kept_weights(self) && suite_add_two_streams(self) &&
+           suite_add_indices(self) && suite_add_random_graphs(self) &&
+           suite_add_order(self) && suite_add_backward(self) &&
+           suite_add_training(self) && suite_add_custom(self) &&
+           suite_add_stress(self) && suite_add_alloc_failure(self) &&
+           suite_add_cross_thread_free(self) && suite_add_perf(self);
 }
 
 /* Tabs and newlines separate fields and lines; other control characters are

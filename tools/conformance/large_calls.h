@@ -28,8 +28,8 @@ const sample *large_sample_at(size_t index);
  * where the results have one element each. */
 bool large_call_has_many(const sample_call *call, const reference *shapes);
 
-/* Writes the names of the claimed operators of whose samples none is such a
- * call, separated by ", "; "…" at the end if there are more. */
+/* Writes the names of the claimed operators of which no sample and no test of
+ * ops/rules makes such a call, separated by ", "; "…" at the end if there are more. */
 void large_calls_list_missing(const suite *self, char *text, size_t capacity);
 
 #endif

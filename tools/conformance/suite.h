@@ -194,9 +194,11 @@ bool suite_add_backward(suite *self);
 bool suite_add_conversions(suite *self);
 bool suite_add_values(suite *self);
 bool suite_add_narrow_sums(suite *self);
+bool suite_add_stochastic_rounding(suite *self);
 bool suite_add_fused_steps(suite *self);
 /* Tests whether those tests call the operator. */
 bool fused_steps_has(const char *op);
+bool stochastic_rounding_has(const char *op);
 bool attention_has(const char *op);
 bool suite_add_numbers(suite *self);
 bool suite_add_definitions(suite *self);

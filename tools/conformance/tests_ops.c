@@ -835,6 +835,8 @@ static void unlisted_operator(suite *self, outcome *out, const test *one)
     sscanf(one->name, "ops/%127[^/]", name);
     not_supported(out, "the suite has no sample of %s%s", name,
                   fused_steps_has(name) ? "; ops/rules/optimizer-steps calls it"
+                  : stochastic_rounding_has(name)
+                      ? "; ops/rules/rounds-at-random calls it"
                   : attention_has(name)
                       ? "; ops/rules/attention-backward calls it"
                       : "");

@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -25,9 +26,18 @@ typedef struct worker {
     uint32_t number;
     core_stream *stream; /* its own, or NULL */
     core_operator *multiply;
+    int round; /* the one it ended in, or ROUNDS */
     outcome out;
     pthread_t thread;
 } worker;
+
+/* What a round does. */
+static const char *done_by(const worker *self)
+{
+    return self->multiply ? "mul.Tensor of two operands that were copied to "
+                            "the device"
+                          : "a copy to the device and back";
+}
 
 static bool one_round(worker *self, int round)
 {
@@ -62,8 +72,10 @@ static bool one_round(worker *self, int round)
         float want = factor == 0 ? values[i] * values[i] : values[i];
 
         good = expect(&self->out, got[i] == want,
-                      "thread %u, element %d: got %g, expected %g",
-                      self->number, i, (double)got[i], (double)want);
+                      "%s, %d elements of f32, in thread %u: element %d: got "
+                      "%g, expected %g",
+                      done_by(self), COUNT, self->number, i, (double)got[i],
+                      (double)want);
     }
     core_value_release(&result);
     core_tensor_release(tensor);
@@ -77,12 +89,30 @@ static void *work(void *context)
     bool entered = self->stream &&
                    core_stream_guard_enter(self->stream, &guard) == CORE_OK;
 
-    for (int i = 0; i < ROUNDS; i++)
-        if (!one_round(self, i))
+    for (self->round = 0; self->round < ROUNDS; self->round++)
+        if (!one_round(self, self->round))
             break;
     if (entered)
         core_stream_guard_leave(&guard);
     return NULL;
+}
+
+/* Takes the failure of a thread, and says whether the same calls fail when no
+ * other thread runs. */
+static void take_failure(const worker *of, outcome *out)
+{
+    static worker alone;
+    bool good;
+
+    alone = *of;
+    memset(&alone.out, 0, sizeof alone.out);
+    good = one_round(&alone, of->round);
+    *out = of->out;
+    snprintf(out->detail, sizeof out->detail, "%.400s%s", of->out.detail,
+             good ? ", while other threads do the same; the same calls are "
+                    "right in one thread: do calls share a buffer or a table "
+                    "without a lock?"
+                  : "; the same calls fail in one thread, too");
 }
 
 /* mul.Tensor if it is claimed for f32. */
@@ -105,6 +135,7 @@ static core_operator *multiplication(suite *self)
 static void run_threads(suite *self, outcome *out, bool streams)
 {
     static worker workers[THREADS];
+    worker *failed = NULL;
     int started = 0;
 
     if (!suite_device(self, out))
@@ -129,10 +160,12 @@ static void run_threads(suite *self, outcome *out, bool streams)
     for (int i = 0; i < started; i++) {
         pthread_join(workers[i].thread, NULL);
         if (workers[i].out.verdict != VERDICT_PASS &&
-            out->verdict == VERDICT_PASS)
-            *out = workers[i].out;
+            out->verdict == VERDICT_PASS && !failed)
+            failed = &workers[i];
         core_stream_release(workers[i].stream);
     }
+    if (failed)
+        take_failure(failed, out);
 }
 
 static void threads_share_a_stream(suite *self, outcome *out, const test *one)

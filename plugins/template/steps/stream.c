@@ -38,7 +38,7 @@ typedef struct event {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
-static core_status no_memory(void)
+static core_status no_host_memory(void)
 {
     return core_sdk_error(host, CORE_ERROR_OUT_OF_MEMORY, NAME,
                           "no host memory");
@@ -128,7 +128,7 @@ core_status stream_submit(stream *to, job work)
     if (given == NULL) {
         if (work.drop != NULL)
             work.drop(work.context);
-        return no_memory();
+        return no_host_memory();
     }
     *given = work;
     given->next = NULL;
@@ -160,7 +160,7 @@ static core_status create(void *device, uint32_t flags, void **out_stream)
                               flags);
     created = calloc(1, sizeof *created);
     if (created == NULL)
-        return no_memory();
+        return no_host_memory();
     created->last = &created->first;
     /* Signals belong to the program: our thread blocks all. */
     sigfillset(&all);
@@ -290,7 +290,7 @@ static core_status event_create(void *device, uint32_t flags, void **out_event)
                               "CORE_EVENT_TIMING",
                               flags);
     *out_event = calloc(1, sizeof(event));
-    return *out_event != NULL ? CORE_OK : no_memory();
+    return *out_event != NULL ? CORE_OK : no_host_memory();
 }
 
 static void event_destroy(void *device, void *handle)
@@ -307,7 +307,7 @@ static core_status event_record(void *device, void *handle, void *on)
 
     (void)device;
     if (m == NULL)
-        return no_memory();
+        return no_host_memory();
     m->references = 2; /* the event's and the stream's */
     m->in = on;
     pthread_mutex_lock(&lock);
