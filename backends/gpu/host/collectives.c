@@ -41,24 +41,6 @@ static int operation(uint32_t reduction)
                                           : GPU_CCL_SUM;
 }
 
-static uint64_t item_size(core_dtype dtype)
-{
-    switch (dtype) {
-    case CORE_F64:
-    case CORE_I64:
-        return 8;
-    case CORE_F32:
-    case CORE_I32:
-        return 4;
-    case CORE_F16:
-    case CORE_BF16:
-    case CORE_I16:
-        return 2;
-    default:
-        return 1;
-    }
-}
-
 /* ---------------------------------------------------------- their start -- */
 
 static bool is_error(int code)
@@ -85,7 +67,7 @@ static int swap(gpu_comm *comm, uint32_t r, const char *from, uint64_t sent,
 static int all_to_all(gpu_comm *comm, const core_collective *call)
 {
     bool counts = call->kind == CORE_COLLECTIVE_ALL_TO_ALL_COUNTS;
-    uint64_t item = item_size(call->dtype);
+    uint64_t item = core_sdk_itemsize(call->dtype);
     const char *from = call->input;
     char *to = call->output;
     int code = ccl.group_start(), ended;
@@ -107,7 +89,7 @@ static int all_to_all(gpu_comm *comm, const core_collective *call)
 
 static int move(gpu_comm *comm, const core_collective *call)
 {
-    size_t bytes = call->count * item_size(call->dtype);
+    size_t bytes = call->count * core_sdk_itemsize(call->dtype);
     const void *input = call->input;
     int peer = (int)call->peer;
 
@@ -206,7 +188,7 @@ static core_status copy(gpu_comm *comm, void *to, const void *from,
 static core_status run_on_host(gpu_comm *comm, const core_collective *call,
                                int64_t deadline)
 {
-    uint64_t part = call->count * item_size(call->dtype), in, out;
+    uint64_t part = call->count * core_sdk_itemsize(call->dtype), in, out;
     char *result = comm->pinned + comm->staging;
     core_collective there = *call;
     uint32_t parts_in, parts_out;
@@ -223,7 +205,7 @@ static core_status run_on_host(gpu_comm *comm, const core_collective *call,
             (unsigned long long)(in > out ? in : out), comm->staging);
     there.input = comm->staged;
     there.output = comm->staged + comm->staging;
-    if (in > 0)
+    if (in > 0 && call->input != NULL)
         memcpy(comm->pinned, call->input, in);
     status = copy(comm, comm->staged, comm->pinned, in, GPU_TO_DEVICE);
     if (status == CORE_OK)

@@ -258,7 +258,8 @@ core_status gpu_comm_unique_id(void *user, void *id)
     return CORE_OK;
 }
 
-/* Without the later function there is no timeout. */
+/* Libraries before 2.14 have no ncclCommInitRankConfig, and creation has no timeout
+ * with them. */
 static core_status connect_ranks(gpu_comm *comm, const gpu_ccl_id *id,
                                  int64_t deadline)
 {

@@ -96,7 +96,7 @@ bool core__entries_sweep(core_compiled *compiled)
 }
 
 /* The slot for an entry of a call; NO_SLOT: another thread has added an
- * equal one, or there is no place any more.  Under the lock, so no entry is
+ * equal one, or all slots are in use.  Under the lock, so no entry is
  * removed meanwhile. */
 static uint32_t slot_for(const core_compiled *compiled,
                          const core__guard *guard, core_tensor *const *inputs)
