@@ -3,16 +3,7 @@
 
 /* Writes the kernels of loop programs with reductions: `groups`, a work group
  * for each row, `dense_groups`, the same for rows without gaps, and `lines`, a
- * work item for each row.
- *
- * A row is read once for each stage.  A stage computes the reductions of values
- * that depend on those of the stages before it only; the last pass writes the
- * outputs.  What a pass needs of the elements it computes again: a load and some
- * arithmetic take less time than writing and reading a value.
- *
- * Outputs may have the memory of inputs.  An element's inputs are read before it
- * is written, and values of whole rows are read at the beginning and written at
- * the end of a row. */
+ * work item for each row.  The stages are those of libcore/sdk_rows.h. */
 
 #include "loop_writer.h"
 
@@ -22,97 +13,9 @@ typedef opencl_loop_writer writer;
 typedef struct rows {
     writer *w;
     const core_loop_program *program;
+    core_sdk_rows of;
     bool groups, dense;
-    /* By value: */
-    bool uniform[CORE_LOOP_MAX_INSTRUCTIONS];
-    bool needed[CORE_LOOP_MAX_INSTRUCTIONS];    /* by the present pass */
-    uint16_t stage[CORE_LOOP_MAX_INSTRUCTIONS]; /* after which it is known */
-    uint16_t nstages;
 } rows;
-
-/* -------------------------------------------------------------- stages -- */
-
-static uint32_t field_of(const core_loop_instruction *at, uint32_t k)
-{
-    return k == 0 ? at->a : k == 1 ? at->b : at->c;
-}
-
-static bool is_uniform(const rows *r, const core_loop_instruction *at)
-{
-    uint32_t count = opencl_loop_values(r->program, at);
-
-    switch (at->opcode) {
-    case CORE_LOOP_LOAD:
-        return (r->program->operands[at->a].flags &
-                (CORE_LOOP_OPERAND_NUMBER | CORE_LOOP_OPERAND_ROW)) != 0;
-    case CORE_LOOP_CONSTANT:
-    case CORE_LOOP_SIZE:
-    case CORE_LOOP_ROW_SIZE:
-        return true;
-    case CORE_LOOP_INDEX:
-    case CORE_LOOP_POSITION:
-        return false;
-    default:
-        break;
-    }
-    for (uint32_t k = 0; k < count; k++)
-        if (!opencl_loop_reduces(at->opcode) && !r->uniform[field_of(at, k)])
-            return false;
-    return true;
-}
-
-static void find_stages(rows *r)
-{
-    for (uint32_t i = 0; i < r->program->ninstructions; i++) {
-        const core_loop_instruction *at = &r->program->instructions[i];
-        uint32_t count = opencl_loop_values(r->program, at);
-
-        for (uint32_t k = 0; k < count; k++)
-            if (r->stage[field_of(at, k)] > r->stage[i])
-                r->stage[i] = r->stage[field_of(at, k)];
-        if (opencl_loop_reduces(at->opcode))
-            r->stage[i]++;
-        if (r->stage[i] > r->nstages)
-            r->nstages = r->stage[i];
-        r->uniform[i] = is_uniform(r, at);
-    }
-}
-
-static bool is_of_stage(const rows *r, uint32_t value, uint32_t stage)
-{
-    return opencl_loop_reduces(r->program->instructions[value].opcode) &&
-           r->stage[value] == stage;
-}
-
-/* An output with an element for each element of a row. */
-static bool is_element_store(const rows *r, const core_loop_instruction *at)
-{
-    return at->opcode == CORE_LOOP_STORE &&
-           !(r->program->operands[at->a].flags & CORE_LOOP_OPERAND_ROW);
-}
-
-/* stage: of reductions; after the last one the pass that stores.  Whether there
- * is anything to do. */
-static bool find_needed(rows *r, uint32_t stage)
-{
-    bool any = false;
-
-    memset(r->needed, 0, sizeof r->needed);
-    for (uint32_t i = r->program->ninstructions; i-- > 0;) {
-        const core_loop_instruction *at = &r->program->instructions[i];
-        bool store = stage > r->nstages && is_element_store(r, at);
-        bool root = store || is_of_stage(r, i, stage);
-        uint32_t count = opencl_loop_values(r->program, at);
-
-        any = any || root;
-        if (store)
-            r->needed[at->b] = true;
-        for (uint32_t k = 0; k < count && (root || r->needed[i]); k++)
-            if (root || !r->uniform[i])
-                r->needed[field_of(at, k)] = true;
-    }
-    return any;
-}
 
 /* ---------------------------------------------------------- reductions -- */
 
@@ -149,7 +52,7 @@ static const char *first_total(const core_loop_instruction *at)
 static void put_totals(const rows *r, uint32_t stage)
 {
     for (uint32_t i = 0; i < r->program->ninstructions; i++)
-        if (is_of_stage(r, i, stage)) {
+        if (core_sdk_rows_reduces(&r->of, i, stage)) {
             const core_loop_instruction *at = &r->program->instructions[i];
 
             put(r->w, "    %s t%u = %s;\n", type_of_total(r, at), i,
@@ -170,7 +73,7 @@ static void put_results(const rows *r, uint32_t stage)
     for (uint32_t i = 0; i < r->program->ninstructions; i++) {
         const core_loop_instruction *at = &r->program->instructions[i];
 
-        if (!is_of_stage(r, i, stage))
+        if (!core_sdk_rows_reduces(&r->of, i, stage))
             continue;
         if (r->groups)
             put(r->w, "    COMBINE_ROW(lanes_%s, t%u, %s);\n",
@@ -190,7 +93,7 @@ static void put_lanes(const rows *r)
         for (uint32_t i = 0; i < r->program->ninstructions; i++) {
             const core_loop_instruction *at = &r->program->instructions[i];
 
-            if (!opencl_loop_reduces(at->opcode) ||
+            if (!core_sdk_loop_is_reduction(at->opcode) ||
                 strcmp(type_of_total(r, at), types[t]) != 0)
                 continue;
             put(r->w, "    local %s lanes_%s[GROUP];\n", types[t], types[t]);
@@ -199,13 +102,6 @@ static void put_lanes(const rows *r)
 }
 
 /* ------------------------------------------------------------- offsets -- */
-
-/* Operands with an element for each element of a row. */
-static bool has_elements(const rows *r, uint32_t operand)
-{
-    return opencl_loop_in_memory(r->program, operand) &&
-           !(r->program->operands[operand].flags & CORE_LOOP_OPERAND_ROW);
-}
 
 /* Divides `left` by the sizes of the dimensions from `first` to `end`, and adds
  * to the offsets with the prefix. */
@@ -220,9 +116,11 @@ static void put_division(const rows *r, const char *first, const char *end,
         "        uint j = left - next * size;\n",
         first, end);
     for (uint32_t k = 0; k < p->noperands; k++)
-        if (of_elements ? has_elements(r, k) : opencl_loop_in_memory(p, k))
+        if (of_elements ? core_sdk_rows_has_elements(p, k)
+                        : opencl_loop_in_memory(p, k))
             put(r->w, "        %c%u += j * shape[ndim * %u + d];\n",
-                has_elements(r, k) && !of_elements ? 'r' : 's', k, k + 1);
+                core_sdk_rows_has_elements(p, k) && !of_elements ? 'r' : 's', k,
+                k + 1);
     for (uint32_t d = 0; d < p->ndim; d++)
         put(r->w, "        if (d == %u)\n            i%u = j;\n", d, d);
     put(r->w, "        left = next;\n    }\n");
@@ -234,7 +132,7 @@ static void put_row_offsets(const rows *r)
     const core_loop_program *p = r->program;
 
     for (uint32_t k = 0; k < p->noperands; k++)
-        if (has_elements(r, k))
+        if (core_sdk_rows_has_elements(p, k))
             put(r->w,
                 r->dense ? "    long r%u = 0;\n"
                          : "    long r%u = 0, e%u = nreduced ? shape[ndim * "
@@ -254,10 +152,10 @@ static void put_element_offsets(const rows *r)
 
     put(r->w, "    ulong at = row * count + k;\n");
     for (uint32_t k = 0; k < p->noperands; k++)
-        if (has_elements(r, k) && r->dense)
+        if (core_sdk_rows_has_elements(p, k) && r->dense)
             put(r->w, "    long s%u = r%u + (long)k * %u;\n", k, k,
                 core_sdk_itemsize(p->operands[k].dtype));
-        else if (has_elements(r, k))
+        else if (core_sdk_rows_has_elements(p, k))
             put(r->w, "    long s%u = r%u + (long)k * e%u;\n", k, k, k);
     if (p->ndim > 0)
         put(r->w, "    i0 = (uint)k;\n");
@@ -265,7 +163,7 @@ static void put_element_offsets(const rows *r)
         return;
     put(r->w, "    if (nreduced > 1) {\n    uint left = (uint)k;\n");
     for (uint32_t k = 0; k < p->noperands; k++)
-        if (has_elements(r, k))
+        if (core_sdk_rows_has_elements(p, k))
             put(r->w, "    s%u = r%u;\n", k, k);
     put_division(r, "0", "nreduced", true);
     put(r->w, "    }\n");
@@ -282,8 +180,8 @@ static core_status put_uniform(const rows *r, uint32_t stage)
         uint32_t opcode = r->program->instructions[i].opcode;
 
         if (status == CORE_OK && opcode != CORE_LOOP_STORE &&
-            !opencl_loop_reduces(opcode) && r->uniform[i] &&
-            r->stage[i] == stage)
+            !core_sdk_loop_is_reduction(opcode) && r->of.uniform[i] &&
+            r->of.stage[i] == stage)
             status = opencl_loop_put_value(r->w, i, false);
     }
     return status;
@@ -303,14 +201,13 @@ static core_status put_element(const rows *r, uint32_t stage)
 
     put_element_offsets(r);
     for (uint32_t i = 0; i < r->program->ninstructions; i++) {
-        if (status == CORE_OK && r->needed[i] && !r->uniform[i])
+        if (status == CORE_OK && r->of.needed[i] && !r->of.uniform[i])
             status = opencl_loop_put_value(r->w, i, false);
-        if (is_of_stage(r, i, stage))
+        if (core_sdk_rows_reduces(&r->of, i, stage))
             put_total(r, i);
     }
     for (uint32_t i = 0; i < r->program->ninstructions; i++)
-        if (stage > r->nstages &&
-            is_element_store(r, &r->program->instructions[i]))
+        if (stage > r->of.nstages && core_sdk_rows_stores(&r->of, i))
             opencl_loop_put_store(r->w, &r->program->instructions[i], false);
     return status;
 }
@@ -319,7 +216,7 @@ static core_status put_pass(rows *r, uint32_t stage)
 {
     core_status status;
 
-    if (!find_needed(r, stage))
+    if (!core_sdk_rows_pass(&r->of, stage))
         return CORE_OK;
     put_totals(r, stage);
     if (has_vectors(r)) {
@@ -349,7 +246,7 @@ static void put_row_stores(const rows *r)
     for (uint32_t i = 0; i < r->program->ninstructions; i++) {
         const core_loop_instruction *at = &r->program->instructions[i];
 
-        if (at->opcode == CORE_LOOP_STORE && !is_element_store(r, at))
+        if (at->opcode == CORE_LOOP_STORE && !core_sdk_rows_stores(&r->of, i))
             opencl_loop_put_store(r->w, at, false);
     }
     if (r->groups)
@@ -384,14 +281,14 @@ static core_status put_kernel(rows *r)
     put_head(r);
     put_row_offsets(r);
     status = put_uniform(r, 0);
-    for (uint32_t s = 1; s <= r->nstages && status == CORE_OK; s++) {
+    for (uint32_t s = 1; s <= r->of.nstages && status == CORE_OK; s++) {
         status = put_pass(r, s);
         put_results(r, s);
         if (status == CORE_OK)
             status = put_uniform(r, s);
     }
     if (status == CORE_OK)
-        status = put_pass(r, r->nstages + 1u);
+        status = put_pass(r, r->of.nstages + 1u);
     put_row_stores(r);
     if (opencl_loop_may_fail(r->program))
         put(r->w, "    if (failed)\n        fail(errors, 1, call, 0);\n");
@@ -404,7 +301,7 @@ core_status opencl_loop_put_rows(opencl_loop_writer *w)
     rows r = {.w = w, .program = w->program};
     core_status status;
 
-    find_stages(&r);
+    core_sdk_rows_find(&r.of, r.program, opencl_loop_values);
     status = put_kernel(&r);
     r.groups = true;
     if (status == CORE_OK)

@@ -132,7 +132,8 @@ uint32_t opencl_loop_values(const core_loop_program *program,
     const operation *op;
     int parameter;
 
-    if (at->opcode == CORE_LOOP_CONVERT || opencl_loop_reduces(at->opcode))
+    if (at->opcode == CORE_LOOP_CONVERT ||
+        core_sdk_loop_is_reduction(at->opcode))
         return 1;
     if (at->opcode == CORE_LOOP_SELECT || at->opcode == CORE_LOOP_PHILOX32 ||
         at->opcode == CORE_LOOP_PHILOX64)

@@ -7,6 +7,8 @@
 #ifndef OPENCL_LOOP_WRITER_H
 #define OPENCL_LOOP_WRITER_H
 
+#include <libcore/sdk_rows.h>
+
 #include "loop_source.h"
 
 typedef struct opencl_loop_writer {
@@ -22,10 +24,6 @@ typedef struct opencl_loop_writer {
 __attribute__((format(printf, 2, 3))) void opencl_loop_put(
     opencl_loop_writer *w, const char *format, ...);
 
-static inline bool opencl_loop_reduces(uint32_t opcode)
-{
-    return opcode >= CORE_LOOP_REDUCE_SUM && opcode <= CORE_LOOP_REDUCE_MIN;
-}
 /* How many of the fields of an instruction are values, from a on. */
 uint32_t opencl_loop_values(const core_loop_program *program,
                             const core_loop_instruction *at);

@@ -103,7 +103,8 @@ uint32_t gpu_loop_values(const core_loop_program *program,
     const gpu_loop_expression *e;
     const char *form;
 
-    if (at->opcode == CORE_LOOP_CONVERT || gpu_loop_reduces(at->opcode))
+    if (at->opcode == CORE_LOOP_CONVERT ||
+        core_sdk_loop_is_reduction(at->opcode))
         return 1;
     if (at->opcode == CORE_LOOP_SELECT || at->opcode == CORE_LOOP_PHILOX32 ||
         at->opcode == CORE_LOOP_PHILOX64)

@@ -4,14 +4,7 @@
 /* loop_rows.c: writes the struct of kernels/loop_rows.h for a loop program with
  * reductions.
  *
- * A row is read once for each stage.  A stage computes the reductions of values
- * that depend on those of the stages before it only; the last pass writes the
- * outputs.  What a pass needs of the elements it computes again: a load and some
- * arithmetic take less time than writing and reading a value.
- *
- * Outputs may have the memory of inputs.  An element's inputs are read before it
- * is written, and values of whole rows are read at the beginning and written at
- * the end of a row. */
+ * The stages are those of libcore/sdk_rows.h. */
 
 #include <gpu/host/loop_writer.h>
 
@@ -21,97 +14,8 @@ typedef gpu_loop_writer writer;
 typedef struct rows {
     writer *w;
     const core_loop_program *program;
-    /* By value: */
-    bool uniform[CORE_LOOP_MAX_INSTRUCTIONS];
-    bool needed[CORE_LOOP_MAX_INSTRUCTIONS];    /* by the present pass */
-    uint16_t stage[CORE_LOOP_MAX_INSTRUCTIONS]; /* after which it is known */
-    uint16_t nstages;
+    core_sdk_rows of;
 } rows;
-
-/* -------------------------------------------------------------- stages -- */
-
-static uint32_t field_of(const core_loop_instruction *at, uint32_t k)
-{
-    return k == 0 ? at->a : k == 1 ? at->b : at->c;
-}
-
-static bool is_uniform(const rows *r, const core_loop_instruction *at)
-{
-    uint32_t count = gpu_loop_values(r->program, at);
-
-    switch (at->opcode) {
-    case CORE_LOOP_LOAD:
-        return (r->program->operands[at->a].flags &
-                (CORE_LOOP_OPERAND_NUMBER | CORE_LOOP_OPERAND_ROW)) != 0;
-    case CORE_LOOP_INDEX:
-    case CORE_LOOP_POSITION:
-        return false;
-    default:
-        break;
-    }
-    for (uint32_t k = 0; k < count; k++)
-        if (!gpu_loop_reduces(at->opcode) && !r->uniform[field_of(at, k)])
-            return false;
-    return true;
-}
-
-static void find_stages(rows *r)
-{
-    for (uint32_t i = 0; i < r->program->ninstructions; i++) {
-        const core_loop_instruction *at = &r->program->instructions[i];
-        uint32_t count = gpu_loop_values(r->program, at);
-
-        for (uint32_t k = 0; k < count; k++)
-            if (r->stage[field_of(at, k)] > r->stage[i])
-                r->stage[i] = r->stage[field_of(at, k)];
-        if (gpu_loop_reduces(at->opcode))
-            r->stage[i]++;
-        if (r->stage[i] > r->nstages)
-            r->nstages = r->stage[i];
-        r->uniform[i] = is_uniform(r, at);
-    }
-}
-
-static bool is_of_stage(const rows *r, uint32_t value, uint32_t stage)
-{
-    return gpu_loop_reduces(r->program->instructions[value].opcode) &&
-           r->stage[value] == stage;
-}
-
-/* Operands with an element for each element of a row. */
-static bool has_elements(const core_loop_program *program, uint32_t operand)
-{
-    return (program->operands[operand].flags &
-            (CORE_LOOP_OPERAND_NUMBER | CORE_LOOP_OPERAND_ROW)) == 0;
-}
-
-static bool is_element_store(const rows *r, const core_loop_instruction *at)
-{
-    return at->opcode == CORE_LOOP_STORE && has_elements(r->program, at->a);
-}
-
-/* stage: of reductions; after the last one the pass that stores.  Whether there
- * is anything to do. */
-static bool find_needed(rows *r, uint32_t stage)
-{
-    bool any = false;
-
-    memset(r->needed, 0, sizeof r->needed);
-    for (uint32_t i = r->program->ninstructions; i-- > 0;) {
-        const core_loop_instruction *at = &r->program->instructions[i];
-        bool store = stage > r->nstages && is_element_store(r, at);
-        bool root = store || is_of_stage(r, i, stage);
-        uint32_t count = gpu_loop_values(r->program, at);
-
-        any = any || root;
-        if (store)
-            r->needed[at->b] = true;
-        for (uint32_t k = 0; k < count && (root || r->needed[i]); k++)
-            if (root || !r->uniform[i])
-                r->needed[field_of(at, k)] = true;
-    }
-    return any;
-}
 
 /* ---------------------------------------------------------- reductions -- */
 
@@ -148,7 +52,7 @@ static const char *first_total(const core_loop_instruction *at)
 static void put_totals(const rows *r, uint32_t stage)
 {
     for (uint32_t i = 0; i < r->program->ninstructions; i++)
-        if (is_of_stage(r, i, stage)) {
+        if (core_sdk_rows_reduces(&r->of, i, stage)) {
             const core_loop_instruction *at = &r->program->instructions[i];
 
             put(r->w, "        %s t%u = %s;\n", type_of_total(at), i,
@@ -170,7 +74,7 @@ static void put_results(const rows *r, uint32_t stage)
         const core_loop_instruction *at = &r->program->instructions[i];
         const char *type = type_of_total(at);
 
-        if (!is_of_stage(r, i, stage))
+        if (!core_sdk_rows_reduces(&r->of, i, stage))
             continue;
         put(r->w,
             "        t%u = gpu_loop_combined<SIDE, %s<%s>, %s>::of(\n"
@@ -191,7 +95,7 @@ static void put_shared(const rows *r)
         for (uint32_t i = 0; i < r->program->ninstructions; i++) {
             const core_loop_instruction *at = &r->program->instructions[i];
 
-            if (!gpu_loop_reduces(at->opcode) ||
+            if (!core_sdk_loop_is_reduction(at->opcode) ||
                 strcmp(type_of_total(at), types[t]) != 0)
                 continue;
             put(r->w, "        GPU_SHARED %s shared_%s[GPU_ALL / GPU_TEAM];\n",
@@ -208,8 +112,8 @@ static void put_uniform(const rows *r, uint32_t stage)
     for (uint32_t i = 0; i < r->program->ninstructions; i++) {
         uint32_t opcode = r->program->instructions[i].opcode;
 
-        if (opcode != CORE_LOOP_STORE && !gpu_loop_reduces(opcode) &&
-            r->uniform[i] && r->stage[i] == stage)
+        if (opcode != CORE_LOOP_STORE && !core_sdk_loop_is_reduction(opcode) &&
+            r->of.uniform[i] && r->of.stage[i] == stage)
             gpu_loop_put_value(r->w, i);
     }
 }
@@ -219,13 +123,14 @@ static void put_store(const rows *r, const core_loop_instruction *at)
     const char *type = gpu_loop_type(r->program->operands[at->a].dtype);
 
     put(r->w, "        *(%s *)((char *)p.data[%u] + %s[%u]) = v%u;\n", type,
-        at->a, has_elements(r->program, at->a) ? "offset" : "base", at->a,
-        at->b);
+        at->a,
+        core_sdk_rows_has_elements(r->program, at->a) ? "offset" : "base",
+        at->a, at->b);
 }
 
 static void put_pass(rows *r, uint32_t stage)
 {
-    if (!find_needed(r, stage))
+    if (!core_sdk_rows_pass(&r->of, stage))
         return;
     put_totals(r, stage);
     put(r->w,
@@ -234,14 +139,13 @@ static void put_pass(rows *r, uint32_t stage)
         "        const uint64_t at = row * q.size + k;\n"
         "        gpu_loop_row_element<gpu_loop>(q, k, base, index, offset);\n");
     for (uint32_t i = 0; i < r->program->ninstructions; i++) {
-        if (r->needed[i] && !r->uniform[i])
+        if (r->of.needed[i] && !r->of.uniform[i])
             gpu_loop_put_value(r->w, i);
-        if (is_of_stage(r, i, stage))
+        if (core_sdk_rows_reduces(&r->of, i, stage))
             put_total(r, i);
     }
     for (uint32_t i = 0; i < r->program->ninstructions; i++)
-        if (stage > r->nstages &&
-            is_element_store(r, &r->program->instructions[i]))
+        if (stage > r->of.nstages && core_sdk_rows_stores(&r->of, i))
             put_store(r, &r->program->instructions[i]);
     put(r->w, "        }\n");
 }
@@ -254,7 +158,7 @@ static void put_row_stores(const rows *r)
     for (uint32_t i = 0; i < r->program->ninstructions; i++) {
         const core_loop_instruction *at = &r->program->instructions[i];
 
-        if (at->opcode == CORE_LOOP_STORE && !is_element_store(r, at))
+        if (at->opcode == CORE_LOOP_STORE && !core_sdk_rows_stores(&r->of, i))
             put_store(r, at);
     }
     put(r->w, "        }\n");
@@ -265,7 +169,7 @@ static void put_masks(const rows *r)
     uint32_t elements = 0, whole = 0;
 
     for (uint32_t k = 0; k < r->program->noperands; k++)
-        if (has_elements(r->program, k))
+        if (core_sdk_rows_has_elements(r->program, k))
             elements |= 1u << k;
         else if (gpu_loop_in_memory(r->program, k))
             whole |= 1u << k;
@@ -281,7 +185,7 @@ void gpu_loop_put_row(gpu_loop_writer *w)
 {
     rows r = {.w = w, .program = w->program};
 
-    find_stages(&r);
+    core_sdk_rows_find(&r.of, r.program, gpu_loop_values);
     put_masks(&r);
     put_shared(&r);
     put(w, "        const gpu_loop_strided &p = q.loop;\n"
@@ -290,12 +194,12 @@ void gpu_loop_put_row(gpu_loop_writer *w)
            "offset[OPERANDS];\n"
            "        gpu_loop_row<gpu_loop>(q, row, index, base);\n");
     put_uniform(&r, 0);
-    for (uint32_t s = 1; s <= r.nstages; s++) {
+    for (uint32_t s = 1; s <= r.of.nstages; s++) {
         put_pass(&r, s);
         put_results(&r, s);
         put_uniform(&r, s);
     }
-    put_pass(&r, r.nstages + 1u);
+    put_pass(&r, r.of.nstages + 1u);
     put_row_stores(&r);
     put(w, "    }\n");
 }

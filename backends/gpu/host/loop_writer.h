@@ -9,6 +9,8 @@
 
 #include <gpu/host/loop_source.h>
 
+#include <libcore/sdk_rows.h>
+
 typedef struct gpu_loop_writer {
     const core_loop_program *program;
     char *text;
@@ -21,10 +23,6 @@ __attribute__((format(printf, 2, 3))) void gpu_loop_put(gpu_loop_writer *w,
                                                         const char *format,
                                                         ...);
 
-static inline bool gpu_loop_reduces(uint32_t opcode)
-{
-    return opcode >= CORE_LOOP_REDUCE_SUM && opcode <= CORE_LOOP_REDUCE_MIN;
-}
 /* How many of the fields of an instruction are values, from a on. */
 uint32_t gpu_loop_values(const core_loop_program *program,
                          const core_loop_instruction *at);
