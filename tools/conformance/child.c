@@ -34,6 +34,8 @@ static bool add_all(suite *self, bool with_ops)
            suite_add_rows(self) && suite_add_conversions(self) &&
            suite_add_values(self) && suite_add_narrow_sums(self) &&
            suite_add_stochastic_rounding(self) && suite_add_fused_steps(self) &&
+           suite_add_products(self) && suite_add_long_rows(self) &&
+           suite_add_distributions(self) && suite_add_many_conversions(self) &&
            suite_add_numbers(self) && suite_add_definitions(self) &&
            suite_add_division(self) && suite_add_grid_limits(self) &&
            suite_add_dimensions(self) && suite_add_second_device(self) &&

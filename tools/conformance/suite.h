@@ -196,9 +196,14 @@ bool suite_add_values(suite *self);
 bool suite_add_narrow_sums(suite *self);
 bool suite_add_stochastic_rounding(suite *self);
 bool suite_add_fused_steps(suite *self);
+bool suite_add_products(suite *self);
+bool suite_add_long_rows(suite *self);
+bool suite_add_distributions(suite *self);
+bool suite_add_many_conversions(suite *self);
 /* Tests whether those tests call the operator. */
 bool fused_steps_has(const char *op);
 bool stochastic_rounding_has(const char *op);
+bool distributions_have(const char *op);
 bool attention_has(const char *op);
 bool suite_add_numbers(suite *self);
 bool suite_add_definitions(suite *self);

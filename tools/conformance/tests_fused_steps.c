@@ -12,10 +12,10 @@
 #include <stdlib.h>
 
 enum {
-    LISTS = 4,    /* self, grads, and the state */
-    FEW = 5,      /* tensors */
-    MANY = 150,   /* more than the arguments of a launch have room for */
-    LARGE = 66003 /* elements, more than a launch of 2^16 threads */
+    LISTS = 4,     /* self, grads, and the state */
+    FEW = 5,       /* tensors */
+    MANY = 150,    /* more than the arguments of a launch have room for */
+    LARGE = 131103 /* elements, more than a launch of 2^16 threads, or 10^5 */
 };
 
 /* Adam follows SGD; in the last two, numbers are in memory of the device. */
