@@ -2,7 +2,8 @@
  * Copyright The libcore authors */
 
 /* Level ops: matrix products of middle sizes, none of them a multiple of a tile,
- * with every operand row-major and transposed. */
+ * of one row or column, and of many batches, with every operand row-major and
+ * transposed. */
 
 #include "sample_check.h"
 #include "skipped_calls.h"
@@ -20,12 +21,15 @@ static const product products[] = {
     {{"mm", "t:131,261 t:261,197", -1, 1}, 0, false, false},
     {{"mm", "t:197,519 t:519,133", -1, 1}, 0, true, false},
     {{"mm", "t:390,131 t:131,259", -1, 1}, 0, true, false},
+    {{"mm", "t:1,33 t:33,3001", -1, 1}, 0, true, false},
+    {{"mm", "t:3001,33 t:33,1", -1, 1}, 0, true, false},
     {{"addmm", "t:197 t:131,261 t:261,197 f:.5 f:2", -1, 1}, 1, false, false},
     {{"addmm", "t:133,390 t:133,150 t:150,390 f:.5 f:2", -1, 1},
      1,
      true,
      false},
     {{"bmm", "t:2,131,150 t:2,150,197", -1, 1}, 0, false, true},
+    {{"bmm", "t:70,17,33 t:70,33,19", -1, 1}, 0, true, true},
     {{"baddbmm", "t:2,131,197 t:2,131,150 t:2,150,197 f:.5 f:2", -1, 1},
      1,
      true,
@@ -34,27 +38,42 @@ static const product products[] = {
 
 enum { PRODUCTS = sizeof products / sizeof *products, LAYOUTS_OF_BOTH = 5 };
 
-/* The layouts of the two matrices; each of a batch is transposed. */
-static arrangement arranged(const product *one, int how)
+/* The layouts of two matrices, or of two batches of them. */
+static const struct {
+    layout first, second;
+    const char *where;
+} matrices[LAYOUTS_OF_BOTH] =
+    {
+        {LAYOUT_ROWS, LAYOUT_TRANSPOSED, ", the second matrix transposed"},
+        {LAYOUT_TRANSPOSED, LAYOUT_ROWS, ", the first matrix transposed"},
+        {LAYOUT_TRANSPOSED, LAYOUT_TRANSPOSED, ", both matrices transposed"},
+        {LAYOUT_ROWS, LAYOUT_ROWS, ""},
+        {LAYOUT_COLUMNS_APART, LAYOUT_COLUMNS_APART,
+         ", both matrices transposed with gaps"},
+},
+  batches[LAYOUTS_OF_BOTH] = {
+      {LAYOUT_ROWS, LAYOUT_MATRICES, ", the second matrices transposed"},
+      {LAYOUT_MATRICES, LAYOUT_ROWS, ", the first matrices transposed"},
+      {LAYOUT_MATRICES, LAYOUT_MATRICES, ", all matrices transposed"},
+      {LAYOUT_ROWS, LAYOUT_ROWS, ""},
+      {LAYOUT_HEADS, LAYOUT_HEADS, ", the batches between rows"},
+};
+
+static bool check_product(suite *self, const product *one, core_dtype dtype,
+                          outcome *out)
 {
-    static const layout first[LAYOUTS_OF_BOTH] = {
-        LAYOUT_ROWS, LAYOUT_TRANSPOSED, LAYOUT_TRANSPOSED, LAYOUT_ROWS,
-        LAYOUT_COLUMNS_APART};
-    static const layout second[LAYOUTS_OF_BOTH] = {
-        LAYOUT_TRANSPOSED, LAYOUT_ROWS, LAYOUT_TRANSPOSED, LAYOUT_ROWS,
-        LAYOUT_COLUMNS_APART};
-    layout a = first[how], b = second[how];
+    sample_layout layouts[LAYOUTS_OF_BOTH];
 
-    if (one->batch && a == LAYOUT_TRANSPOSED)
-        a = LAYOUT_MATRICES;
-    if (one->batch && b == LAYOUT_TRANSPOSED)
-        b = LAYOUT_MATRICES;
-    return ARRANGED(a, one->first) | ARRANGED(b, one->first + 1);
+    for (int i = 0; i < LAYOUTS_OF_BOTH; i++) {
+        layout a = one->batch ? batches[i].first : matrices[i].first;
+        layout b = one->batch ? batches[i].second : matrices[i].second;
+
+        layouts[i].how = ARRANGED(a, one->first) | ARRANGED(b, one->first + 1);
+        layouts[i].where = one->batch ? batches[i].where : matrices[i].where;
+    }
+    return sample_check_layouts(self, &one->of, dtype, layouts, LAYOUTS_OF_BOTH,
+                                out);
 }
-
-static const char *const described[LAYOUTS_OF_BOTH] = {
-    ", the second matrix transposed", ", the first matrix transposed",
-    ", both matrices transposed", "", ", both matrices transposed with gaps"};
 
 static void products_of_middle_sizes(suite *self, outcome *out, const test *one)
 {
@@ -70,19 +89,16 @@ static void products_of_middle_sizes(suite *self, outcome *out, const test *one)
         return;
     for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
         for (size_t i = 0; i < PRODUCTS; i++) {
+            bool claims;
+
             if (products[i].f32_only && d > 0)
                 continue;
-            for (int how = 0; how < LAYOUTS_OF_BOTH; how++) {
-                bool claims = sample_check(self, &products[i].of, dtypes[d],
-                                           arranged(&products[i], how),
-                                           described[how], out);
-
-                if (out->verdict != VERDICT_PASS)
-                    return;
-                ran += claims;
-                if (!claims)
-                    skipped_calls_add(&left, products[i].of.op, dtypes[d]);
-            }
+            claims = check_product(self, &products[i], dtypes[d], out);
+            if (out->verdict != VERDICT_PASS)
+                return;
+            ran += claims;
+            if (!claims)
+                skipped_calls_add(&left, products[i].of.op, dtypes[d]);
         }
     skipped_calls_report(&left, ran, out);
 }
