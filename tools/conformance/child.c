@@ -24,7 +24,8 @@ static bool add_all(suite *self, bool with_ops)
            suite_add_handles(self) && suite_add_streams(self) &&
            suite_add_synchronize(self) && suite_add_waits(self) &&
            suite_add_memory(self) && suite_add_blocks(self) &&
-           suite_add_huge_copies(self) && suite_add_any_thread(self) &&
+           suite_add_many_objects(self) && suite_add_huge_copies(self) &&
+           suite_add_any_thread(self) &&
            suite_add_interfaces(self) && suite_add_two_devices(self) &&
            suite_add_features(self) && suite_add_codegen(self) &&
            suite_add_reset(self) && suite_add_removal(self) &&

@@ -168,6 +168,7 @@ bool suite_add_opening(suite *self);
 bool suite_add_abi(suite *self);
 bool suite_add_memory(suite *self);
 bool suite_add_blocks(suite *self);
+bool suite_add_many_objects(suite *self);
 bool suite_add_huge_copies(suite *self);
 bool suite_add_streams(suite *self);
 bool suite_add_waits(suite *self);

@@ -86,29 +86,32 @@ static void fills_in_order(suite *self, outcome *out, const test *one)
 }
 
 /* More than one command may fill. */
-/* A pattern of `width` bytes, behind zeros and before them. */
+/* A pattern of `width` bytes, behind zeros and before them, from an odd multiple
+ * of its size on. */
 static bool fill_many(plugin_tables *p, const plugin_block *block,
                       unsigned char *got, uint32_t width, outcome *out)
 {
     const uint64_t pattern = UINT64_C(0x8877665544332211);
+    const size_t begin = GUARD + width, size = MANY - 2 * width;
 
     memset(got, 0, MANY + 2 * GUARD);
     if (!plugin_write(p, out, block->memory, got, MANY + 2 * GUARD) ||
         !expect_plugin_ok(out,
                           p->memory.fill(p->device, p->stream,
-                                         plugin_block_at(block, GUARD), MANY,
+                                         plugin_block_at(block, begin), size,
                                          pattern, width),
                           "fill") ||
         !plugin_read(p, out, got, block->memory, MANY + 2 * GUARD))
         return false;
-    for (size_t i = 0; i < MANY; i++)
+    for (size_t i = 0; i < size; i++)
         if (!expect(out,
-                    got[GUARD + i] == (unsigned char)(pattern >> i % width * 8),
-                    "a fill of %d bytes, patterns of %u: byte %zu is %#x",
-                    (int)MANY, width, i, got[GUARD + i]))
+                    got[begin + i] == (unsigned char)(pattern >> i % width * 8),
+                    "a fill of %zu bytes, patterns of %u, from offset %zu on: "
+                    "byte %zu is %#x",
+                    size, width, begin, i, got[begin + i]))
             return false;
-    all_are(out, got, GUARD, 0, "before a fill");
-    all_are(out, got + GUARD + MANY, GUARD, 0, "behind a fill");
+    all_are(out, got, begin, 0, "before a fill");
+    all_are(out, got + begin + size, GUARD, 0, "behind a fill");
     return out->verdict == VERDICT_PASS;
 }
 
