@@ -210,6 +210,8 @@ bool suite_add_numbers(suite *self);
 bool suite_add_definitions(suite *self);
 bool suite_add_division(suite *self);
 bool suite_add_grid_limits(suite *self);
+bool suite_add_dimension_sizes(suite *self);
+bool suite_add_other_thread(suite *self);
 bool suite_add_dimensions(suite *self);
 bool suite_add_second_device(suite *self);
 bool suite_add_kernel_events(suite *self);

@@ -205,6 +205,107 @@ static void nan_is_found(suite *self, outcome *out, const test *one)
         skipped_calls_report(&b.left, b.ran, out);
 }
 
+/* -------------------------------------------------------------- the last -- */
+
+enum { MILLION = 1200007 };
+
+/* What the last element of very many decides. */
+typedef enum content {
+    CONTENT_PEAK, /* the largest */
+    CONTENT_DIP,  /* the smallest */
+    CONTENT_ONE,  /* the others are 0 */
+    CONTENT_ZERO, /* the others are 1 */
+    CONTENTS
+} content;
+
+static const struct {
+    const char *name;
+    arguments form;
+    content of;
+    double wanted;
+} deciders[] = {
+    {"amax", ARGUMENTS_LIST, CONTENT_PEAK, 5000},
+    {"amin", ARGUMENTS_LIST, CONTENT_DIP, -5000},
+    {"max", ARGUMENTS_NONE, CONTENT_PEAK, 5000},
+    {"min", ARGUMENTS_NONE, CONTENT_DIP, -5000},
+    {"max.dim", ARGUMENTS_INT, CONTENT_PEAK, 5000},
+    {"min.dim", ARGUMENTS_INT, CONTENT_DIP, -5000},
+    {"argmax", ARGUMENTS_INT, CONTENT_PEAK, MILLION - 1},
+    {"argmin", ARGUMENTS_INT, CONTENT_DIP, MILLION - 1},
+    {"any", ARGUMENTS_NONE, CONTENT_ONE, 1},
+    {"all", ARGUMENTS_NONE, CONTENT_ZERO, 0},
+    {"count_nonzero", ARGUMENTS_NONE, CONTENT_ONE, 1},
+    {"sum", ARGUMENTS_NONE, CONTENT_ONE, 1},
+    {"prod", ARGUMENTS_NONE, CONTENT_ZERO, 0},
+};
+
+static double content_at(content of, int64_t i)
+{
+    bool last = i == MILLION - 1;
+
+    switch (of) {
+    case CONTENT_PEAK:
+        return last ? 5000 : (double)(i % 1000);
+    case CONTENT_DIP:
+        return last ? -5000 : (double)(i % 1000);
+    case CONTENT_ONE:
+        return last;
+    default:
+        return !last;
+    }
+}
+
+static bool decide(bench *b, size_t which, core_tensor *on)
+{
+    arguments form = deciders[which].form;
+    core_value args[2] = {suite_tensor_value(on), core_int(1)};
+    int64_t count = 0;
+    double *got;
+
+    if (form == ARGUMENTS_LIST)
+        args[1] = (core_value){CORE_VALUE_INT_LIST, 1, {.ints = last_dim}};
+    got = call(b, deciders[which].name, args, form == ARGUMENTS_NONE ? 1 : 2,
+               &count);
+    if (got)
+        expect(b->out, got[0] == deciders[which].wanted,
+               "%s of f32: the last of %d elements is %g, the others are not: "
+               "the result is %.9g, expected %.9g",
+               deciders[which].name, (int)MILLION,
+               content_at(deciders[which].of, MILLION - 1), got[0],
+               deciders[which].wanted);
+    free(got);
+    return b->out->verdict == VERDICT_PASS;
+}
+
+static void last_decides(suite *self, outcome *out, const test *one)
+{
+    double *values = malloc(MILLION * sizeof *values);
+    bench b;
+    bool good = begin(&b, self, out) && values;
+
+    (void)one;
+    b.dtype = CORE_F32;
+    if (good && self->quick) {
+        not_supported(out, "--quick leaves it out");
+        good = false;
+    }
+    for (int of = 0; good && of < CONTENTS; of++) {
+        core_tensor *on;
+
+        for (int64_t i = 0; i < MILLION; i++)
+            values[i] = content_at((content)of, i);
+        on = make(&b, 1, MILLION, values);
+        good = on != NULL;
+        for (size_t i = 0; good && i < sizeof deciders / sizeof *deciders; i++)
+            if (deciders[i].of == (content)of)
+                good = decide(&b, i, on);
+        core_tensor_release(on);
+    }
+    free(values);
+    if (good)
+        skipped_calls_report(&b.left, b.ran, out);
+}
+
 /* --------------------------------------------------------- large numbers -- */
 
 typedef enum normalizer {
@@ -359,6 +460,7 @@ bool suite_add_long_rows(suite *self)
 {
     static const listed tests[] = {
         {"ops/rules/nan-in-long-rows", nan_is_found, true},
+        {"ops/rules/last-of-a-million", last_decides, true},
         {"ops/rules/large-numbers-in-long-rows", large_numbers, true},
         {"ops/rules/more-than-300000-rows", many_rows_are_normalized, true},
     };

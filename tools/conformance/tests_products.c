@@ -21,6 +21,7 @@ static const product products[] = {
     {{"mm", "t:131,261 t:261,197", -1, 1}, 0, false, false},
     {{"mm", "t:197,519 t:519,133", -1, 1}, 0, true, false},
     {{"mm", "t:390,131 t:131,259", -1, 1}, 0, true, false},
+    {{"mm", "t:3,5003 t:5003,5", -1, 1}, 0, true, false},
     {{"mm", "t:1,33 t:33,3001", -1, 1}, 0, true, false},
     {{"mm", "t:3001,33 t:33,1", -1, 1}, 0, true, false},
     {{"addmm", "t:197 t:131,261 t:261,197 f:.5 f:2", -1, 1}, 1, false, false},
