@@ -30,16 +30,18 @@ delay=100
 # Enables optional features of the device, and work without delay where it is
 # repeated often and its order does not matter.
 offer() { # test
-    unset LIBCORE_SIM_ALLOCATOR LIBCORE_SIM_COMPILE
+    unset LIBCORE_SIM_ALLOCATOR LIBCORE_SIM_COMPILE LIBCORE_SIM_BYTES
     LIBCORE_SIM_DELAY_US=$delay
     case $1 in
+    # Of which a few pages are used.
+    ops/rules/offsets-*) export LIBCORE_SIM_BYTES=16000000000 ;;
     core/features/allocator*) export LIBCORE_SIM_ALLOCATOR=1 ;;
     stress/plans/*) export LIBCORE_SIM_COMPILE=1 ;;
     esac
     case $1 in
     *leak* | stress/blocks/* | stress/plans/*) LIBCORE_SIM_DELAY_US=0 ;;
     # Both streams work at once, also on a busy machine.
-    ops/rules/workspaces-*) LIBCORE_SIM_DELAY_US=2000 ;;
+    ops/rules/workspaces-* | ops/rules/contexts-*) LIBCORE_SIM_DELAY_US=2000 ;;
     esac
 }
 

@@ -213,10 +213,13 @@ static core_status check_note(const core_plugin_note *note)
             note->flags);
     if (note->abi_minor_min > note->abi_minor_max || note->reserved != 0)
         return core__error(CORE_ERROR_CORRUPT,
-                           "has a note with an impossible ABI range (%u.%u to "
-                           "%u.%u)",
-                           note->abi_major, note->abi_minor_min,
-                           note->abi_major, note->abi_minor_max);
+                           "has a note with an impossible ABI range: minor %u "
+                           "to %u, reserved %u; the first must not exceed the "
+                           "second, reserved must be 0 (this libcore offers "
+                           "minor %d to %u)",
+                           note->abi_minor_min, note->abi_minor_max,
+                           note->reserved, CORE__ABI_MINOR_MIN,
+                           core__abi_minor_offered);
     return CORE_OK;
 }
 

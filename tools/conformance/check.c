@@ -77,7 +77,48 @@ const char check_usage[] =
     "[--junit FILE]\n"
     "                        [--html FILE] [--submit FILE.tar] [--verbose]\n"
     "                        [--quick]\n"
-    "       core-conformance --verify FILE.tar [--plugin FILE.so]\n";
+    "       core-conformance --verify FILE.tar [--plugin FILE.so]\n"
+    "\n"
+    "  --plugin FILE.so  the plugin to test\n"
+    "  --device NAME     the device to test (default: the plugin's first)\n"
+    "  --level LEVEL     run the levels up to this one: core, ops, training, "
+    "stress,\n"
+    "                    perf (default: stress)\n"
+    "  --only LEVEL      run this level alone\n"
+    "  --filter GLOB     only tests whose name matches, such as "
+    "'core/events/*,ops/mm/*'\n"
+    "  --shard I/N       each N-th test, from the I-th on\n"
+    "  --quick           leave out calls of more than 100,000 elements\n"
+    "  --list            print the tests, and what a plugin needs for each "
+    "level\n"
+    "  --seed N          select the random numbers\n"
+    "  --timeout SECONDS\n"
+    "                    what a test may take (default: 60); longer on a busy "
+    "machine,\n"
+    "                    if the test has had less processor time and goes on\n"
+    "  --open-budget SECONDS\n"
+    "                    what each call may take until the device is open "
+    "(default: 30)\n"
+    "  --compile-budget SECONDS\n"
+    "                    what the first call of a shape may take (default: "
+    "30)\n"
+    "  --golden PREFIX   replay these recorded calls too, in level training\n"
+    "  --remove COMMAND, --restore COMMAND\n"
+    "                    shell commands that remove the device and bring it "
+    "back\n"
+    "  --waivers FILE    tests that may fail, until a date\n"
+    "  --resume FILE     reuse results that an earlier run wrote with --jsonl\n"
+    "  --tap FILE, --jsonl FILE, --junit FILE, --html FILE\n"
+    "                    write reports (`-`: standard output, where TAP goes "
+    "otherwise)\n"
+    "  --submit FILE.tar bundle the four reports with their hashes\n"
+    "  --verify FILE.tar check such a bundle, and that it belongs to the "
+    "plugin\n"
+    "  --verbose         print a line to standard error as each test ends\n"
+    "\n"
+    "Exit status: 0 if every requested level was passed, 1 if not; 2 if "
+    "nothing could\n"
+    "be run.\n";
 
 static int print_error(const char *what, const char *more)
 {
@@ -549,6 +590,7 @@ static bool is_refused(const char *plugin, const char *device)
 static bool lacks_reference(void)
 {
     core_plugin_information about = {.struct_size = sizeof about};
+    const char *path = NULL;
     core_plugin *one;
 
     if (core_plugins_scan() != CORE_OK) {
@@ -560,10 +602,14 @@ static bool lacks_reference(void)
             about.state != CORE_PLUGIN_REFUSED &&
             is_listed(about.device_types, "cpu"))
             return false;
+    core_setting_get("LIBCORE_PLUGIN_PATH", &path);
     fprintf(
         stderr,
         "core-conformance: the reference device \"cpu\" is missing: no plugin "
-        "that was found and is allowed provides it (`core-info` lists them)\n");
+        "that was found and is allowed provides it (`core-info` lists them); "
+        "the folder of core_cpu.so belongs into LIBCORE_PLUGIN_PATH, which is "
+        "%s%s%s\n",
+        path ? "\"" : "not set", path ? path : "", path ? "\"" : "");
     return true;
 }
 

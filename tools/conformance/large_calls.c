@@ -156,7 +156,8 @@ static bool has_large_call(const suite *self, const char *op)
 /* Operators without samples that tests of ops/rules call with many elements. */
 static bool rule_has_large_calls(const char *op)
 {
-    return fused_steps_has(op) || stochastic_rounding_has(op);
+    return fused_steps_has(op) || stochastic_rounding_has(op) ||
+           distributions_have(op);
 }
 
 void large_calls_list_missing(const suite *self, char *text, size_t capacity)

@@ -414,6 +414,36 @@ void plugin_tables_old_host(plugin_tables *plugin, uint32_t minor,
     plugin->host.abi_minor = minor;
 }
 
+static bool is_refused(const core_plugin_answer *answer, core_status status,
+                       outcome *out)
+{
+    const core_string *why = &answer->refusal;
+    bool said = why->data && why->size > 0;
+
+    if (status == CORE_OK)
+        return false;
+    if (strcmp(core_status_name(status), core_status_name(-1)) == 0)
+        return !expect(out, false, "the entry returns %d, which is no status",
+                       (int)status);
+    return !expect(out, false, "the entry refuses: %.*s",
+                   said ? (int)why->size : 20,
+                   said ? why->data : "it sets no `refusal`");
+}
+
+/* Checks what the entry has answered. */
+static bool is_answered(const core_plugin_answer *answer, core_status status,
+                        outcome *out)
+{
+    return !is_refused(answer, status, out) &&
+           expect(out,
+                  answer->abi_minor >= 1 && answer->abi_minor <= CORE_ABI_MINOR,
+                  "the entry returns success and selects ABI minor %u of 1 to "
+                  "%u (abi_minor of the answer)",
+                  answer->abi_minor, CORE_ABI_MINOR) &&
+           expect(out, answer->init != NULL,
+                  "the entry returns success, and init of the answer is NULL");
+}
+
 static bool start(plugin_tables *plugin, core_plugin_entry_function entry,
                   outcome *out)
 {
@@ -423,9 +453,7 @@ static bool start(plugin_tables *plugin, core_plugin_entry_function entry,
     side_effects_begin(&before);
     status = call_entry(entry, &plugin->answer);
     side_effects_end(&before, SLOT_ENTRY, &plugin->effects);
-    if (!expect(out, status == CORE_OK, "the entry refuses: %.*s",
-                (int)plugin->answer.refusal.size,
-                plugin->answer.refusal.data ? plugin->answer.refusal.data : ""))
+    if (!is_answered(&plugin->answer, status, out))
         return false;
     plugin->host.abi_minor = plugin->answer.abi_minor;
     side_effects_begin(&before);
@@ -535,10 +563,15 @@ plugin_tables *plugin_tables_open(suite *self, outcome *out)
 const void *plugin_interface(const plugin_tables *plugin, const char *name)
 {
     core_string text = {name, strlen(name)};
+    const void *table;
+    slot before;
 
     if (!plugin->backend.get_interface)
         return NULL;
-    return plugin->backend.get_interface(plugin->backend.user, text, 1);
+    before = slot_enter(SLOT_INTERFACE);
+    table = plugin->backend.get_interface(plugin->backend.user, text, 1);
+    slot_leave(SLOT_INTERFACE, before);
+    return table;
 }
 
 /* -------------------------------------------------------------- errors -- */

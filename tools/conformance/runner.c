@@ -17,11 +17,18 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 extern char **environ;
 
-enum { LINE = 2048, ARGUMENTS = 28, LISTING = 10 };
+enum {
+    LINE = 2048,
+    ARGUMENTS = 28,
+    LISTING = 10,
+    HELD_UP = 5, /* times the limit, on a busy machine */
+    AGAIN = 1,   /* seconds from one look to the next, then */
+};
 
 /* One child process and its state. */
 typedef struct child {
@@ -30,6 +37,7 @@ typedef struct child {
     char line[LINE];
     size_t used;
     double started; /* the test that is running */
+    double spent;   /* processor time before it, in seconds */
     record *current;
     bool done;
     bool timed_out;
@@ -125,8 +133,13 @@ static FILE *names_file(const runner *self, const char *group)
     return file;
 }
 
+/* What the child has measured, later ones get. */
+static gate_measure measured;
+
 static void forget(child *self)
 {
+    if (self->slots && self->slots->gate.copies > 0)
+        measured = self->slots->gate;
     if (self->slots)
         munmap(self->slots, sizeof *self->slots);
     self->slots = NULL;
@@ -161,6 +174,8 @@ static bool start(const runner *self, const char *flag, const char *group,
     memset(out, 0, sizeof *out);
     out->pid = -1;
     slots = share_slots(&out->slots);
+    if (out->slots)
+        out->slots->gate = measured;
     /* High numbers, so that dup2 to CHILD_RESULTS really duplicates, which
      * clears the close-on-exec flag. */
     if (names && pipe2(ends, O_CLOEXEC) == 0) {
@@ -186,6 +201,18 @@ static bool start(const runner *self, const char *flag, const char *group,
 }
 
 /* ------------------------------------------------------------- answers -- */
+
+/* The processor time of a process, in seconds. */
+static double processor_seconds(pid_t pid)
+{
+    struct timespec time;
+    clockid_t clock;
+
+    if (clock_getcpuclockid(pid, &clock) != 0 ||
+        clock_gettime(clock, &time) != 0)
+        return 0;
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
 
 /* Cuts off the next field of a line. */
 static char *next(char **line)
@@ -235,6 +262,7 @@ static void take_line(runner *self, child *from)
     if (strcmp(word, "begin") == 0 && rest) {
         from->current = report_find(self->report, rest);
         from->started = suite_seconds();
+        from->spent = processor_seconds(from->pid);
     } else if (strcmp(word, "end") == 0) {
         end_test(self, from, rest);
         report_result(self, one);
@@ -292,6 +320,19 @@ static double limit_of(const runner *self, const child *from)
     return self->timeout * (lists ? LISTING : 1);
 }
 
+/* Tests whether a test that has reached its limit computes, and other programs
+ * have kept it from having had the limit as processor time.  One that waits has
+ * no more time. */
+static bool was_held_up(const runner *self, const child *from)
+{
+    const double least = .05; /* of the time; one that polls has less */
+    double spent = processor_seconds(from->pid) - from->spent;
+    double elapsed = suite_seconds() - from->started;
+
+    return spent < limit_of(self, from) && spent > least * elapsed &&
+           elapsed < HELD_UP * limit_of(self, from);
+}
+
 /* Reads until the child ends or is killed. */
 static int watch(runner *self, child *from)
 {
@@ -302,10 +343,11 @@ static int watch(runner *self, child *from)
         double left = from->started + limit_of(self, from) - suite_seconds();
         int ready;
 
-        if (left <= 0) {
+        if (left <= 0 && !was_held_up(self, from)) {
             from->timed_out = true;
             break;
         }
+        left = left > 0 ? left : AGAIN;
         ready = poll(&one, 1, (int)(left * 1000) + 1);
         if (ready < 0 && errno != EINTR)
             break;
@@ -390,10 +432,16 @@ static void set_verdict_of_exit(runner *self, const child *from, int status)
     one->done = true;
     one->milliseconds = (suite_seconds() - from->started) * 1000;
     if (from->timed_out) {
+        double elapsed = one->milliseconds / 1000;
+        char clock[60] = "";
+
+        if (elapsed > limit_of(self, from) * 1.5)
+            snprintf(clock, sizeof clock,
+                     " of processor time (%.0f of the clock)", elapsed);
         one->verdict = VERDICT_TIMEOUT;
         snprintf(one->detail, sizeof one->detail,
-                 "not finished after %g seconds%s", limit_of(self, from),
-                 where);
+                 "not finished after %g seconds%s%s", limit_of(self, from),
+                 clock, where);
     } else if (WIFSIGNALED(status)) {
         one->verdict = VERDICT_CRASH;
         snprintf(

@@ -137,6 +137,39 @@ static void make_positive(operand *one)
     }
 }
 
+/* Slopes change, and the nearest pixel does, where a position is a multiple of
+ * half a pixel.  Moves a coordinate of a grid to a quarter of one, of the image
+ * with `size` pixels; align: -1 and 1 are centers of pixels. */
+static double beside_pixels(double value, int64_t size, bool align)
+{
+    double scale = (double)(align ? size - 1 : size) / 2;
+    double shift = align ? scale : scale - .5;
+
+    if (scale <= 0)
+        return value;
+    return (floor((value * scale + shift) * 2) / 2 + .25 - shift) / scale;
+}
+
+/* The grid of grid_sampler_2d and _3d, the last operand of an image's
+ * dimensions; its last dimension counts from the innermost one. */
+static void move_grid(sample_call *self)
+{
+    operand *grid = &self->operands[self->noperands - 1];
+    const operand *image = grid - 1;
+    int64_t ncoordinates = grid->sizes[grid->ndim - 1];
+    /* Behind the tensors: interpolation_mode, padding_mode, align_corners. */
+    bool align = self->values[self->noperands + 2].u.i != 0;
+
+    if (ncoordinates < 1 || ncoordinates + 2 != image->ndim)
+        return;
+    for (int64_t i = 0; i < grid->numel; i++)
+        grid->values[i] = element_rounded(
+            grid->dtype,
+            beside_pixels(grid->values[i],
+                          image->sizes[image->ndim - 1 - i % ncoordinates],
+                          align));
+}
+
 /* ------------------------------------------------------------- parsing -- */
 
 static size_t numbers(const char **text, int64_t *out)
@@ -309,6 +342,9 @@ static bool parse(sample_call *self, const suite *of, const sample *from,
          word = strtok_r(NULL, " ", &rest))
         if (!add_word(self, of, from, word, &list))
             return false;
+    if (values && self->noperands > 1 &&
+        strncmp(from->op, "grid_sampler_", 13) == 0)
+        move_grid(self);
     return true;
 }
 
@@ -484,6 +520,8 @@ const char *const layout_names[LAYOUTS] = {
     "with channels last",
     "with stride 0 in its first dimension",
     "with stride 0 in its last dimension",
+    "with transposed matrices",
+    "with its batches between rows",
 };
 
 /* The dimension with stride 0, or the number of dimensions. */
@@ -500,24 +538,40 @@ static uint32_t repeated(const operand *one, layout how)
     return how == LAYOUT_ONE_COLUMN && last > 0 ? last - 1 : one->ndim;
 }
 
+/* The place-th dimension of a layout without repetitions, from the innermost
+ * outwards. */
+static uint32_t dimension_at(const operand *one, layout how, uint32_t place)
+{
+    uint32_t last = one->ndim - 1;
+
+    switch (how) {
+    case LAYOUT_STRIDED:
+    case LAYOUT_TRANSPOSED:
+    case LAYOUT_COLUMNS_APART:
+        return place;
+    case LAYOUT_CHANNELS_LAST: /* 1, the last … 2, 0 */
+        return place == last ? 0 : place == 0 ? 1 : one->ndim - place;
+    case LAYOUT_MATRICES:
+        return place < 2 ? last - 1 + place : last - place;
+    case LAYOUT_HEADS:
+        return place == 1 || place == 2 ? last - 3 + place : last - place;
+    default:
+        return last - place;
+    }
+}
+
 /* Computes offset and strides; returns the number of elements of memory. */
 static int64_t arrange(const operand *one, layout how, int64_t shift,
                        int64_t *offset, int64_t *strides)
 {
     bool apart = how == LAYOUT_APART || how == LAYOUT_COLUMNS_APART;
-    bool reversed = how == LAYOUT_STRIDED || how == LAYOUT_TRANSPOSED ||
-                    how == LAYOUT_COLUMNS_APART;
     uint32_t fixed = repeated(one, how);
     int64_t step = how == LAYOUT_STRIDED ? 2 : how == LAYOUT_SPACED ? 3 : 1;
-    bool images = how == LAYOUT_CHANNELS_LAST;
 
     *offset = how == LAYOUT_STRIDED ? 3 : how == LAYOUT_OFFSET ? 1 + shift : 0;
     for (uint32_t d = 0; d < one->ndim; d++) {
-        uint32_t at = reversed ? d : one->ndim - 1 - d;
+        uint32_t at = dimension_at(one, how, d);
 
-        /* From the innermost outwards: 1, the last … 2, 0. */
-        if (images && d < one->ndim - 1)
-            at = d == 0 ? 1 : one->ndim - d;
         strides[at] = at == fixed ? 0 : step;
         step *= at == fixed ? 1 : one->sizes[at];
         if (apart && d == 0)
@@ -537,12 +591,21 @@ static bool has_channels(const operand *one)
            others > 1;
 }
 
+/* Tests whether an operand is a batch of matrices that are multiplied. */
+static bool is_batch(const char *op, const operand *one)
+{
+    return one->ndim > 2 && (strstr(op, "bmm") || strstr(op, "attention"));
+}
+
 bool sample_call_allows(const sample_call *self, uint32_t operand, layout how)
 {
     const struct operand *one = &self->operands[operand];
     const char *op = core_op_name(self->op);
     uint32_t fixed = repeated(one, how);
 
+    if (how == LAYOUT_MATRICES || how == LAYOUT_HEADS)
+        return one->numel > 0 && !(self->absent >> operand & 1) &&
+               is_batch(op, one);
     if (how < LAYOUT_ONE_ROW)
         return one->numel > 0 && !(self->absent >> operand & 1) &&
                (how != LAYOUT_CHANNELS_LAST || has_channels(one)) &&

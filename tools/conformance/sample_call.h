@@ -61,6 +61,8 @@ typedef enum layout {
     LAYOUT_CHANNELS_LAST, /* dimension 1 is the innermost one; of images */
     LAYOUT_ONE_ROW,       /* stride 0 in the first dimension that is not 1 */
     LAYOUT_ONE_COLUMN,    /* stride 0 in the last dimension that is not 1 */
+    LAYOUT_MATRICES,      /* the last two dimensions reversed; of batches */
+    LAYOUT_HEADS,         /* the two before the last reversed; of batches */
     LAYOUTS
 } layout;
 

@@ -8,10 +8,21 @@
 #include <stdio.h>
 #include <string.h>
 
-bool sample_check(suite *self, const sample *one, core_dtype dtype,
-                  arrangement how, const char *where, outcome *out)
+static void prepend(const sample *one, const char *where, outcome *out)
+{
+    char text[TEST_DETAIL];
+
+    snprintf(text, sizeof text, "%s %s%s: %.400s", one->op, one->words, where,
+             out->detail);
+    snprintf(out->detail, sizeof out->detail, "%s", text);
+}
+
+bool sample_check_layouts(suite *self, const sample *one, core_dtype dtype,
+                          const sample_layout *layouts, size_t count,
+                          outcome *out)
 {
     static sample_call call;
+    const char *where = "";
     reference wanted;
     bool claims = false;
 
@@ -24,15 +35,21 @@ bool sample_check(suite *self, const sample *one, core_dtype dtype,
     if (claims && reference_values(&call, self, &wanted) != CORE_OK)
         harness_error(out, "the CPU cannot compute the expected result: %s",
                       core_error_message());
-    if (claims && out->verdict == VERDICT_PASS)
-        operators_check(self, &call, &wanted, how, out);
-    reference_free(&wanted);
-    if (out->verdict != VERDICT_PASS) {
-        char text[TEST_DETAIL];
-
-        snprintf(text, sizeof text, "%s %s%s: %.400s", one->op, one->words,
-                 where, out->detail);
-        snprintf(out->detail, sizeof out->detail, "%s", text);
+    for (size_t i = 0; claims && out->verdict == VERDICT_PASS && i < count;
+         i++) {
+        where = layouts[i].where;
+        operators_check(self, &call, &wanted, layouts[i].how, out);
     }
+    reference_free(&wanted);
+    if (out->verdict != VERDICT_PASS)
+        prepend(one, where, out);
     return claims;
+}
+
+bool sample_check(suite *self, const sample *one, core_dtype dtype,
+                  arrangement how, const char *where, outcome *out)
+{
+    const sample_layout layout = {how, where};
+
+    return sample_check_layouts(self, one, dtype, &layout, 1, out);
 }

@@ -8,10 +8,19 @@
 
 #include "operators.h"
 
+typedef struct sample_layout {
+    arrangement how;
+    const char *where; /* for messages, behind the words of the sample */
+} sample_layout;
+
 /* Makes the call in a dtype, if a kernel claims it, and compares its results;
  * a message begins with the operator, the words and `where`.  Returns false if
  * no kernel claims it. */
 bool sample_check(suite *self, const sample *one, core_dtype dtype,
                   arrangement how, const char *where, outcome *out);
+/* The same with each of several layouts, and one reference. */
+bool sample_check_layouts(suite *self, const sample *one, core_dtype dtype,
+                          const sample_layout *layouts, size_t count,
+                          outcome *out);
 
 #endif

@@ -44,6 +44,7 @@ const char *const slot_names[SLOTS] = {
     [SLOT_RECORD] = "record",
     [SLOT_EVENT_QUERY] = "query of an event",
     [SLOT_EVENT_SYNCHRONIZE] = "synchronize of an event",
+    [SLOT_INTERFACE] = "get_interface",
     [SLOT_IPC_CLOSE] = "close of core.ipc, of memory whose exporting process "
                        "has ended",
     [SLOT_OPERATOR] = "an operator (supports, prepare or launch of its kernel)",
@@ -82,7 +83,13 @@ void slot_watch_restart(void)
         atomic_store_explicit(&watch->calls[i], 0, memory_order_relaxed);
         atomic_store_explicit(&watch->spent[i], 0, memory_order_relaxed);
     }
+    watch->last = SLOT_NONE;
     watch->call.name[0] = 0;
+}
+
+gate_measure *slot_watch_gate(void)
+{
+    return &watch->gate;
 }
 
 void slot_watch_opened(void)
@@ -118,6 +125,7 @@ void slot_leave(slot which, slot before)
 
     atomic_fetch_add_explicit(&watch->spent[which], now() - entered,
                               memory_order_relaxed);
+    atomic_store_explicit(&watch->last, which, memory_order_relaxed);
     atomic_store_explicit(&watch->current, before, memory_order_relaxed);
 }
 
@@ -287,6 +295,12 @@ void slot_watch_describe(const slot_watch *self, double timed_out, char *text,
         /* A kernel crashes on its stream whatever the caller does. */
         if (current != SLOT_NONE && current < SLOT_OPERATOR)
             snprintf(text, capacity, " during %s", slot_names[current]);
+        else if (current == SLOT_NONE && self->last != SLOT_NONE &&
+                 self->last < SLOT_OPERATOR)
+            snprintf(text, capacity,
+                     " after %s has returned: what it has stored or returned "
+                     "is not valid, or a thread of the plugin crashed",
+                     slot_names[self->last]);
         return;
     }
     most = longest(self, &spent);

@@ -51,6 +51,7 @@ typedef enum slot {
     SLOT_RECORD,
     SLOT_EVENT_QUERY,
     SLOT_EVENT_SYNCHRONIZE,
+    SLOT_INTERFACE,
     SLOT_IPC_CLOSE, /* of an export whose process has ended */
     /* Through libcore, where the plugin's own functions are not watched. */
     SLOT_OPERATOR,
@@ -78,6 +79,14 @@ typedef struct watched_call {
     watched_tensor tensor[WATCHED_TENSORS];
 } watched_call;
 
+/* How long copies block a stream (stream_gate.c), which one process finds out and
+ * later ones of the run use; copies 0: not known. */
+typedef struct gate_measure {
+    uint32_t copies;
+    uint32_t too_fast;
+    double seconds;
+} gate_measure;
+
 /* Of one process; times are those of CLOCK_MONOTONIC in nanoseconds. */
 typedef struct slot_watch {
     _Atomic uint32_t current;
@@ -86,7 +95,9 @@ typedef struct slot_watch {
     _Atomic uint64_t calls[SLOTS]; /* of the running test */
     _Atomic int64_t spent[SLOTS];
     _Atomic uint32_t flat; /* the device has CORE_DEVICE_FLAT */
+    _Atomic uint32_t last; /* the slot that returned last in the running test */
     watched_call call;     /* of the running test */
+    gate_measure gate;
 } slot_watch;
 
 /* Of the child: shares the memory with the runner, if that offers any. */
@@ -104,6 +115,8 @@ void slot_watch_call(const watched_call *call);
 /* Returns the slot that ran before. */
 slot slot_enter(slot which);
 void slot_leave(slot which, slot before);
+/* What a process of the same run has measured, or this one. */
+gate_measure *slot_watch_gate(void);
 /* Seconds that the calls of a slot took in this test. */
 double slot_seconds(slot which);
 

@@ -93,12 +93,12 @@ static usage used(plugin_tables *p)
 
 /* Freed memory may be kept for later, but not again and again. */
 static bool free_returns(plugin_tables *p, uint32_t count, uint64_t size,
-                         outcome *out)
+                         int rounds, outcome *out)
 {
     const uint64_t limit = count * size / 2;
     bool device = true, process = true;
 
-    for (int i = 0; (device || process) && i < ROUNDS; i++) {
+    for (int i = 0; (device || process) && i < rounds; i++) {
         usage before = used(p), after;
 
         for (uint32_t k = 0; k < count; k++) {
@@ -116,7 +116,7 @@ static bool free_returns(plugin_tables *p, uint32_t count, uint64_t size,
                   "free does not return memory: %d times %u blocks of %llu "
                   "bytes were allocated and freed, one after the other, and "
                   "each time %s use grew by more than half of that",
-                  ROUNDS, count, (unsigned long long)size,
+                  rounds, count, (unsigned long long)size,
                   device ? "the device's memory in" : "the process's memory");
 }
 
@@ -195,16 +195,16 @@ static void free_returns_memory(suite *self, outcome *out, const test *one)
     uint64_t size = LARGE, most, largest;
 
     (void)one;
-    if (!p || !free_returns(p, MANY, SMALL, out))
+    if (!p || !free_returns(p, MANY, SMALL, ROUNDS, out))
         return;
     for (int i = 0; i < 2; i++)
-        if (!free_returns(p, 16 * MANY, smaller[i], out))
+        if (!free_returns(p, 16 * MANY, smaller[i], ROUNDS, out))
             return;
     most = p->properties.total_memory / (4 * ROUNDS * FEW);
     largest = p->properties.largest_allocation;
     size = most > 0 && size > most ? most : size;
     size = largest > 0 && size > largest ? largest : size;
-    if (!free_returns(p, FEW, size, out) || p->memory.info)
+    if (!free_returns(p, FEW, size, ROUNDS, out) || p->memory.info)
         return;
     if (p->properties.total_memory > 0)
         exceed_memory(p, out);
@@ -212,6 +212,35 @@ static void free_returns_memory(suite *self, outcome *out, const test *one)
         snprintf(out->detail, sizeof out->detail,
                  "only the process's memory was looked at: it has neither "
                  "`info` nor total_memory");
+}
+
+/* Blocks of every power of two from 256 bytes to 64 MiB, and of what is between
+ * two: an allocator of size classes may lose those of one.  What another program
+ * allocates meanwhile does not grow in each of many rounds. */
+static void every_size_is_returned(suite *self, outcome *out, const test *one)
+{
+    enum { LEAST = 8, MOST = 26, BYTES = 2 << 20, MORE = 3 * ROUNDS };
+    plugin_tables *p = plugin_tables_open(self, out);
+    uint64_t most, largest;
+
+    (void)one;
+    if (!p)
+        return;
+    most = p->properties.total_memory / 64; /* of which 32 may be lost */
+    largest = p->properties.largest_allocation;
+    for (int k = 2 * LEAST; k <= 2 * MOST && out->verdict == VERDICT_PASS;
+         k++) {
+        uint64_t size = UINT64_C(1) << k / 2;
+        outcome first = {.verdict = VERDICT_PASS};
+        uint32_t count;
+
+        size += k % 2 * size / 2;
+        count = size < BYTES / 2 ? (uint32_t)(BYTES / size) : 2;
+        if ((most > 0 && size > most) || (largest > 0 && size > largest))
+            return;
+        if (!free_returns(p, count, size, ROUNDS, &first))
+            free_returns(p, count, size, MORE, out);
+    }
 }
 
 /* Memory that other processes free at the same time may hide an allocation, so
@@ -360,6 +389,7 @@ bool suite_add_blocks(suite *self)
     static const listed tests[] = {
         {"core/memory/blocks-keep-their-ends", blocks_keep_their_ends, false},
         {"core/memory/free-returns-memory", free_returns_memory, false},
+        {"core/memory/every-size-is-returned", every_size_is_returned, false},
         {"core/memory/info-follows-allocations", info_follows, true},
         {"core/memory/totals-agree", totals_agree, true},
         {"core/memory/host-pointers-of-any-alignment", any_host_pointer, false},

@@ -14,14 +14,15 @@
 #include <string.h>
 
 /* Elements, the last of which begins behind 2^31 bytes: three, or two whose
- * stride alone exceeds that. */
-enum { ELEMENTS = 3, READS = 7, SPACINGS = 2 };
+ * stride alone exceeds that; or behind 2^32 bytes. */
+enum { ELEMENTS = 3, READS = 7, SPACINGS = 3 };
 static const int64_t values[ELEMENTS] = {5, -7, 9};
 static const struct {
     int64_t count;
     int64_t bytes; /* between elements */
 } spacings[SPACINGS] = {{3, (INT64_C(1) << 30) + 64},
-                        {2, (INT64_C(1) << 31) + 64}};
+                        {2, (INT64_C(1) << 31) + 64},
+                        {3, (INT64_C(1) << 31) + 64}};
 
 typedef struct large {
     core_dtype dtype;
@@ -132,12 +133,13 @@ static bool holds(const large *l, core_tensor *got, const int64_t *wanted,
         return false;
     for (size_t i = 0; i < count; i++) {
         put(dtype, wanted[i], one);
-        if (!expect(out, memcmp(bytes + i * item, one, item) == 0,
-                    "%s of %s: element %zu, %lld bytes behind the first, was "
-                    "not reached with a stride of %lld bytes",
-                    name, core_dtype_name(dtype), i,
-                    (long long)i * l->step * (long long)item,
-                    (long long)l->step * (long long)item))
+        if (!expect(
+                out, memcmp(bytes + i * item, one, item) == 0,
+                "%s of %s: element %zu of %lld, %lld bytes behind the first, "
+                "was not reached with a stride of %lld bytes",
+                name, core_dtype_name(dtype), i, (long long)l->count,
+                (long long)i * l->step * (long long)item,
+                (long long)l->step * (long long)item))
             return false;
     }
     return true;

@@ -23,16 +23,41 @@ static void pattern(const suite *self, const char *purpose, uint64_t index,
 
 static void sizes_and_alignment(suite *self, outcome *out, const test *one)
 {
-    static const uint64_t sizes[] = {
-        1,   2,   3,    7,    8,    63,    64,      65,           511,
-        512, 513, 4095, 4096, 4097, 65537, 1 << 20, (2 << 20) + 1};
+    static const uint64_t sizes[] = {1,
+                                     2,
+                                     3,
+                                     7,
+                                     8,
+                                     63,
+                                     64,
+                                     65,
+                                     511,
+                                     512,
+                                     513,
+                                     4095,
+                                     4096,
+                                     4097,
+                                     65537,
+                                     1 << 20,
+                                     (2 << 20) + 1,
+                                     (40 << 20) + 1,
+                                     130 << 20};
     plugin_tables *plugin = plugin_tables_open(self, out);
 
+    uint64_t most = 3 << 20; /* or a part of the device's memory */
+
     (void)one;
+    if (plugin && plugin->properties.total_memory / 16 > most)
+        most = plugin->properties.total_memory / 16;
+    if (plugin && plugin->properties.largest_allocation > 0 &&
+        plugin->properties.largest_allocation < most)
+        most = plugin->properties.largest_allocation;
     for (size_t i = 0; plugin && i < sizeof sizes / sizeof *sizes; i++) {
         plugin_block block;
         uint64_t address;
 
+        if (sizes[i] > most)
+            break;
         if (!plugin_alloc(plugin, out, sizes[i], &block))
             return;
         address =

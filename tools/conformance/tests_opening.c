@@ -9,12 +9,33 @@
 
 #include <string.h>
 
+/* Those that libcore reads as soon as a device type is registered. */
+static bool has_interfaces(const plugin_tables *plugin, outcome *out)
+{
+    static const char *const names[] = {"core.numerics", "core.allocator",
+                                        "core.hotplug", "core.codegen"};
+    bool good = true;
+
+    for (size_t i = 0; good && i < sizeof names / sizeof *names; i++) {
+        const void *table = plugin_interface(plugin, names[i]);
+        uint32_t size = sizeof size;
+
+        if (table)
+            memcpy(&size, table, sizeof size);
+        good = expect(out, size >= sizeof size && size < 65536,
+                      "struct_size of %s is %u", names[i], size);
+    }
+    return good;
+}
+
 /* By the suite, which names the function that fails, then by libcore, which
  * checks what init registers. */
 static void plugin_opens(suite *self, outcome *out, const test *one)
 {
+    plugin_tables *plugin = plugin_tables_open(self, out);
+
     (void)one;
-    if (plugin_tables_open(self, out))
+    if (plugin && has_interfaces(plugin, out))
         suite_load(self, out);
 }
 

@@ -297,7 +297,7 @@ static bool run_layouts(suite *self, sample_call *call, const reference *wanted,
             if (!sample_call_allows(call, k, (layout)at) ||
                 (at >= LAYOUT_ONE_ROW && call->operands[k].numel > FEW))
                 continue;
-            if (at < LAYOUT_ONE_ROW)
+            if (at != LAYOUT_ONE_ROW && at != LAYOUT_ONE_COLUMN)
                 good =
                     run_arranged(self, call, wanted, ARRANGED(at, k), all, out);
             else
@@ -328,11 +328,14 @@ static bool run_many_repeated(suite *self, sample_call *call,
 /* ------------------------------------------------------------- addresses -- */
 
 /* Elements from the beginning of their memory: odd multiples of 2, 4, 8, 16, 32,
- * 64 and more, and odd numbers. */
+ * 64 and more, then what is left of 2 to 15 for operands, and of the remainders
+ * of 16 for results. */
 static const struct {
     int16_t operands, results;
 } places[] = {{2, 68},  {3, 69},   {4, 72},  {8, 80},   {14, 70},
-              {16, 96}, {32, 192}, {62, 74}, {64, 128}, {256, 256}};
+              {16, 96}, {32, 192}, {62, 74}, {64, 128}, {256, 256},
+              {5, 81},  {6, 82},   {7, 71},  {9, 73},   {10, 75},
+              {11, 76}, {12, 77},  {13, 78}, {15, 79}};
 
 static bool run_shifted(suite *self, sample_call *call, const reference *wanted,
                         size_t place, sample_counts *all, outcome *out)
@@ -835,6 +838,8 @@ static void unlisted_operator(suite *self, outcome *out, const test *one)
     sscanf(one->name, "ops/%127[^/]", name);
     not_supported(out, "the suite has no sample of %s%s", name,
                   fused_steps_has(name) ? "; ops/rules/optimizer-steps calls it"
+                  : distributions_have(name)
+                      ? "; ops/rules/draws-are-distributed calls it"
                   : stochastic_rounding_has(name)
                       ? "; ops/rules/rounds-at-random calls it"
                   : attention_has(name)

@@ -86,33 +86,45 @@ static void fills_in_order(suite *self, outcome *out, const test *one)
 }
 
 /* More than one command may fill. */
-static void large_fills_are_complete(suite *self, outcome *out, const test *one)
+/* A pattern of `width` bytes, behind zeros and before them, from an odd multiple
+ * of its size on. */
+static bool fill_many(plugin_tables *p, const plugin_block *block,
+                      unsigned char *got, uint32_t width, outcome *out)
 {
-    static const unsigned char pattern[4] = {0x11, 0x22, 0x33, 0x44};
-    plugin_tables *p = plugin_tables_open(self, out);
-    plugin_block block = {{0}, 0};
-    unsigned char *got = calloc(1, MANY + 2 * GUARD);
+    const uint64_t pattern = UINT64_C(0x8877665544332211);
+    const size_t begin = GUARD + width, size = MANY - 2 * width;
 
-    (void)one;
-    if (!p || !got)
-        goto done;
-    if (!plugin_alloc(p, out, MANY + 2 * GUARD, &block) ||
-        !plugin_write(p, out, block.memory, got, MANY + 2 * GUARD) ||
+    memset(got, 0, MANY + 2 * GUARD);
+    if (!plugin_write(p, out, block->memory, got, MANY + 2 * GUARD) ||
         !expect_plugin_ok(out,
                           p->memory.fill(p->device, p->stream,
-                                         plugin_block_at(&block, GUARD), MANY,
-                                         0x44332211, 4),
+                                         plugin_block_at(block, begin), size,
+                                         pattern, width),
                           "fill") ||
-        !plugin_read(p, out, got, block.memory, MANY + 2 * GUARD))
-        goto done;
-    for (size_t i = 0; i < MANY; i++)
-        if (!expect(out, got[GUARD + i] == pattern[i % 4],
-                    "a fill of %d bytes: byte %zu is %#x", (int)MANY, i,
-                    got[GUARD + i]))
-            break;
-    all_are(out, got, GUARD, 0, "before a fill");
-    all_are(out, got + GUARD + MANY, GUARD, 0, "behind a fill");
-done:
+        !plugin_read(p, out, got, block->memory, MANY + 2 * GUARD))
+        return false;
+    for (size_t i = 0; i < size; i++)
+        if (!expect(out,
+                    got[begin + i] == (unsigned char)(pattern >> i % width * 8),
+                    "a fill of %zu bytes, patterns of %u, from offset %zu on: "
+                    "byte %zu is %#x",
+                    size, width, begin, i, got[begin + i]))
+            return false;
+    all_are(out, got, begin, 0, "before a fill");
+    all_are(out, got + begin + size, GUARD, 0, "behind a fill");
+    return out->verdict == VERDICT_PASS;
+}
+
+static void large_fills_are_complete(suite *self, outcome *out, const test *one)
+{
+    plugin_tables *p = plugin_tables_open(self, out);
+    plugin_block block = {{0}, 0};
+    unsigned char *got = malloc(MANY + 2 * GUARD);
+    bool good = p && got && plugin_alloc(p, out, MANY + 2 * GUARD, &block);
+
+    (void)one;
+    for (uint32_t width = 1; good && width <= 8; width *= 2)
+        good = fill_many(p, &block, got, width, out);
     if (p)
         plugin_free(p, &block);
     free(got);

@@ -18,6 +18,7 @@
 
 enum {
     ROUNDS = 12,
+    FEW_ROUNDS = 4,
     STREAMS = 2,
     USES = 3 /* as many as a kernel may want before it keeps a weight */
 };
@@ -367,7 +368,8 @@ static const sample worked[] = {
 };
 
 /* Both streams begin at once, when their gates open. */
-static void run_at_once(bench *b, ready_call calls[STREAMS])
+static void run_at_once(bench *b, ready_call calls[STREAMS], int count,
+                        const char *what)
 {
     static prepared rounds[STREAMS][ROUNDS];
     call_gate gates[STREAMS];
@@ -385,7 +387,7 @@ static void run_at_once(bench *b, ready_call calls[STREAMS])
         closed = call_gate_close(&gates[i], b->self, b->streams[i], b->out);
         core_stream_guard_leave(&guard);
     }
-    for (int r = 0; r < ROUNDS && closed; r++)
+    for (int r = 0; r < count && closed; r++)
         for (int i = 0; i < STREAMS && b->out->verdict == VERDICT_PASS; i++) {
             for (int k = 0; k < STREAMS; k++)
                 call_gate_begin_call(&gates[k]);
@@ -400,11 +402,9 @@ static void run_at_once(bench *b, ready_call calls[STREAMS])
     for (int i = 0; i < STREAMS; i++)
         call_gate_destroy(&gates[i]);
     for (int i = 0; i < STREAMS; i++)
-        for (int r = 0; r < ROUNDS; r++) {
+        for (int r = 0; r < count; r++) {
             if (b->out->verdict == VERDICT_PASS)
-                holds(b, &calls[i], &rounds[i][r],
-                      "on two streams at once: the calls share memory, such as "
-                      "a workspace");
+                holds(b, &calls[i], &rounds[i][r], what);
             drop_results(&rounds[i][r]);
         }
     b->ran++;
@@ -424,10 +424,81 @@ static void workspaces_are_separate(suite *self, outcome *out, const test *one)
             memset(calls, 0, sizeof calls);
             if (prepare(&b, &worked[i], .5, 1, &calls[0]) &&
                 prepare(&b, &worked[i], 1, 2, &calls[1]))
-                run_at_once(&b, calls);
+                run_at_once(&b, calls, ROUNDS,
+                            "on two streams at once: the calls share memory, "
+                            "such as a workspace");
             for (int k = 0; k < STREAMS; k++)
                 done_with(&calls[k]);
         }
+    end(&b);
+}
+
+/* -------------------------------------------------------------- contexts -- */
+
+/* Tests whether the call is element-wise, or walks along a dimension: of one
+ * result as large as the largest operand. */
+static bool is_even(const sample_call *call, const reference *wanted)
+{
+    int64_t most = 0;
+
+    for (uint32_t k = 0; k < call->noperands; k++) {
+        if (!strchr("tupm", call->operands[k].kind))
+            return false;
+        if (call->operands[k].numel > most)
+            most = call->operands[k].numel;
+    }
+    return call->noperands > 0 && wanted->nresults == 1 &&
+           wanted->numel[0] == most;
+}
+
+/* Tests whether a call is one of these, is claimed, and has one right result. */
+static bool is_chosen(const bench *b, const sample *from)
+{
+    static sample_call call;
+    reference shapes = {0};
+    bool chosen = sample_call_parse_shapes(&call, b->self, from, CORE_F32) &&
+                  reference_shapes(&call, &shapes) == CORE_OK &&
+                  is_even(&call, &shapes) && oracle_defines(&call) &&
+                  claim_of(b->self, &call, &shapes) != CLAIM_NONE;
+
+    reference_free(&shapes);
+    core_error_clear();
+    return chosen;
+}
+
+/* The first sample of an operator, with the numbers of the upper and of the
+ * lower part of its interval. */
+static void share_contexts(bench *b, const sample *from)
+{
+    const double part = (from->high - from->low) / 8;
+    ready_call calls[STREAMS];
+
+    memset(calls, 0, sizeof calls);
+    if (prepare(b, from, from->low, from->high - part, &calls[0]) &&
+        prepare(b, from, from->low + part, from->high, &calls[1]))
+        run_at_once(b, calls, FEW_ROUNDS,
+                    "on two streams at once: the calls share memory, such as "
+                    "what the kernel keeps of its arguments until it runs");
+    for (int k = 0; k < STREAMS; k++)
+        done_with(&calls[k]);
+}
+
+static void contexts_are_separate(suite *self, outcome *out, const test *one)
+{
+    const char *last = "";
+    const sample *at;
+    bench b;
+
+    (void)one;
+    if (begin(&b, self, out))
+        for (size_t i = 0; out->verdict == VERDICT_PASS && (at = sample_at(i));
+             i++) {
+            if (strcmp(at->op, last) == 0 || !is_chosen(&b, at))
+                continue;
+            last = at->op;
+            share_contexts(&b, at);
+        }
+    b.left.count = 0;
     end(&b);
 }
 
@@ -437,6 +508,7 @@ bool suite_add_two_streams(suite *self)
         {"ops/rules/packed-weights-are-ready", packed_weights_are_ready, true},
         {"ops/rules/captures-pack-nothing", captures_pack_nothing, true},
         {"ops/rules/workspaces-are-separate", workspaces_are_separate, true},
+        {"ops/rules/contexts-are-separate", contexts_are_separate, true},
     };
 
     return suite_add_list(self, LEVEL_OPS, tests, sizeof tests / sizeof *tests);
