@@ -14,7 +14,7 @@
  * generator and of the gradient scaler.  The order of the samples follows
  * from seed and epoch. */
 
-#include "train.h"
+#include "tensor_parallel.h"
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,6 +26,7 @@ enum { SLOTS = 2, OTHERS = 3 + TRAIN_FP8_TENSORS, TEXTS = 40 };
 typedef struct contents {
     core_named_tensor *tensors;
     char (*names)[80];
+    core_tensor **wholes; /* of divided parameters, and their state */
     size_t tensor_count;
     core_named_text texts[TEXTS];
     char values[TEXTS][40];
@@ -78,6 +79,19 @@ static void add_tensor(contents *c, core_tensor *tensor, const char *format,
     vsnprintf(c->names[index], sizeof c->names[index], format, arguments);
     va_end(arguments);
     c->tensors[index] = (core_named_tensor){c->names[index], tensor};
+}
+
+/* A tensor of a parameter's sizes, which the ranks of --tensor-parallel join. */
+static core_status add_part(contents *c, const trainer *t, size_t parameter,
+                            core_tensor *part, const char *kind,
+                            const char *state)
+{
+    core_tensor **whole = &c->wholes[c->tensor_count];
+
+    CORE_TRY(train_tensor_join(&t->model, parameter, part, whole));
+    add_tensor(c, *whole, "%s.%s%s%s", kind, t->model.names[parameter],
+               state ? "." : "", state ? state : "");
+    return CORE_OK;
 }
 
 static void add_text(contents *c, const char *name, const char *format, ...)
@@ -152,27 +166,36 @@ static void collect_texts(contents *c, const trainer *t)
         collect_characters(c, &t->text);
 }
 
+static core_status collect_state(contents *c, const trainer *t,
+                                 size_t parameter)
+{
+    const char *slot;
+
+    for (size_t k = 0;
+         (slot = core_optimizer_state_name(t->optimizer, k)) != NULL; k++)
+        CORE_TRY(add_part(c, t, parameter,
+                          core_optimizer_state(t->optimizer, parameter, k),
+                          "optimizer", slot));
+    return CORE_OK;
+}
+
 static core_status collect_optimizer(contents *c, const trainer *t)
 {
     int64_t *steps, count = (int64_t)t->model.count;
     core_device *cpu = NULL;
-    core_status status;
+    core_status status = CORE_OK;
 
     steps = malloc(t->model.count * sizeof *steps);
     if (!steps)
         return train_error(CORE_ERROR_OUT_OF_MEMORY,
                            "no memory for a checkpoint");
-    for (size_t i = 0; i < t->model.count; i++) {
-        const char *slot;
-
+    for (size_t i = 0; status == CORE_OK && i < t->model.count; i++) {
         steps[i] = (int64_t)core_optimizer_steps(t->optimizer, i);
-        for (size_t k = 0;
-             (slot = core_optimizer_state_name(t->optimizer, k)) != NULL; k++)
-            if (steps[i] > 0)
-                add_tensor(c, core_optimizer_state(t->optimizer, i, k),
-                           "optimizer.%s.%s", t->model.names[i], slot);
+        if (steps[i] > 0)
+            status = collect_state(c, t, i);
     }
-    status = core_device_find("cpu", &cpu);
+    if (status == CORE_OK)
+        status = core_device_find("cpu", &cpu);
     if (status == CORE_OK)
         status =
             core_tensor_from_data(steps, CORE_I64, &count, 1, cpu, &c->steps);
@@ -187,7 +210,7 @@ static core_status collect_tensors(contents *c, const trainer *t)
     core_status status = CORE_OK;
 
     for (size_t i = 0; i < t->model.count; i++)
-        add_tensor(c, t->model.parameters[i], "model.%s", t->model.names[i]);
+        CORE_TRY(add_part(c, t, i, t->model.parameters[i], "model", NULL));
     add_tensor(c, t->loss_sum, "progress.loss_sum");
     add_tensor(c, t->correct, "progress.correct");
     if (!t->shard)
@@ -209,21 +232,25 @@ core_status checkpoint_save(const trainer *t, const char *path)
     if (c) {
         c->tensors = calloc(names, sizeof *c->tensors);
         c->names = calloc(names, sizeof *c->names);
+        c->wholes = calloc(names, sizeof(core_tensor *));
     }
-    if (!c || !c->tensors || !c->names)
+    if (!c || !c->tensors || !c->names || !c->wholes)
         status =
             train_error(CORE_ERROR_OUT_OF_MEMORY, "no memory for a checkpoint");
     if (status == CORE_OK) {
         collect_texts(c, t);
         status = collect_tensors(c, t);
     }
-    if (status == CORE_OK)
+    if (status == CORE_OK && path)
         status = core_safetensors_save(path, c->tensors, c->tensor_count,
                                        c->texts, c->text_count);
     if (c) {
         core_tensor_release(c->steps);
         for (int i = 0; i < TRAIN_FP8_TENSORS; i++)
             core_tensor_release(c->quantizers[i]);
+        for (size_t i = 0; c->wholes && i < names; i++)
+            core_tensor_release(c->wholes[i]);
+        free(c->wholes);
         free(c->tensors);
         free(c->names);
     }
@@ -432,6 +459,48 @@ static core_status check_finite(const char *path, core_tensor *tensor,
     return CORE_OK;
 }
 
+/* Reads a tensor of which this rank of --tensor-parallel may have a part. */
+static core_status load_part(const core_safetensors *file, const char *path,
+                             const char *name, const trainer *t,
+                             size_t parameter, core_tensor *part)
+{
+    core_tensor *whole;
+    core_device *cpu;
+    core_status status;
+
+    if (!t->tensor)
+        return core_safetensors_load_into(file, name, part);
+    CORE_TRY(core_device_find("cpu", &cpu));
+    CORE_TRY(core_safetensors_load(file, name, cpu, &whole));
+    if (core_tensor_numel(whole) == train_tensor_numel(&t->model, parameter))
+        status = train_tensor_take(&t->model, parameter, whole, part);
+    else
+        status = train_error(
+            CORE_ERROR_SHAPE,
+            "%s: tensor \"%s\" must have %lld elements, it "
+            "has %lld",
+            path, name, (long long)train_tensor_numel(&t->model, parameter),
+            (long long)core_tensor_numel(whole));
+    core_tensor_release(whole);
+    return status;
+}
+
+/* A tensor of an optimizer's state, which has the parameter's sizes. */
+static core_status load_slot(const core_safetensors *file, const char *path,
+                             const char *name, const trainer *t,
+                             size_t parameter, core_tensor **out_state)
+{
+    core_tensor *tensor = t->model.parameters[parameter];
+
+    *out_state = NULL;
+    if (!t->tensor)
+        return core_safetensors_load(file, name, core_tensor_device(tensor),
+                                     out_state);
+    CORE_TRY(core_empty(core_tensor_sizes(tensor), core_tensor_ndim(tensor),
+                        CORE_F32, core_tensor_device(tensor), -1, out_state));
+    return load_part(file, path, name, t, parameter, *out_state);
+}
+
 static core_status load_state(const core_safetensors *file, const char *path,
                               trainer *t, size_t parameter, int64_t steps)
 {
@@ -445,9 +514,7 @@ static core_status load_state(const core_safetensors *file, const char *path,
            (slot = core_optimizer_state_name(t->optimizer, count)) != NULL) {
         snprintf(name, sizeof name, "optimizer.%s.%s",
                  t->model.names[parameter], slot);
-        status = core_safetensors_load(
-            file, name, core_tensor_device(t->model.parameters[parameter]),
-            &state[count]);
+        status = load_slot(file, path, name, t, parameter, &state[count]);
         if (status == CORE_OK && core_tensor_dtype(state[count]) == CORE_F32)
             status = check_finite(path, state[count], name);
         count++;
@@ -616,8 +683,7 @@ core_status checkpoint_load(const core_safetensors *file, const char *path,
     CORE_TRY(check_text(file, path, t));
     for (size_t i = 0; i < t->model.count; i++) {
         snprintf(name, sizeof name, "model.%s", t->model.names[i]);
-        CORE_TRY(
-            core_safetensors_load_into(file, name, t->model.parameters[i]));
+        CORE_TRY(load_part(file, path, name, t, i, t->model.parameters[i]));
         CORE_TRY(check_finite(path, t->model.parameters[i], name));
     }
     CORE_TRY(load_any_optimizer(file, path, t));

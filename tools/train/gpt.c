@@ -7,6 +7,7 @@
  * embedding of characters is also the output's weight. */
 
 #include "layers.h"
+#include "tensor_parallel.h"
 
 #include <math.h>
 #include <string.h>
@@ -26,28 +27,48 @@ static core_status make_norm(int64_t width, core_module **out)
     return core_nn_layer_norm(&width, 1, 1e-5, true, &train_on_host, out);
 }
 
-static core_status add_children(core_module *block, int64_t width)
+/* The Linears of a block, as multiples of the width; ranks of a group divide
+ * the outputs or the inputs. */
+static const struct {
+    int8_t inputs, outputs;
+    bool outputs_divided;
+} linears[CHILDREN] = {
+    [QKV] = {1, 3, true},
+    [PROJECTION] = {1, 1, false},
+    [WIDEN] = {1, 4, true},
+    [NARROW] = {4, 1, false},
+};
+
+static core_status make_linear(const train_model *model, int child,
+                               core_module **out)
 {
-    static const int8_t outputs[CHILDREN] = {0, 3, 1, 0, 4, 1};
+    int64_t inputs = model->width * linears[child].inputs;
+    int64_t outputs = model->width * linears[child].outputs;
+    int64_t ranks = model->group ? core_comm_size(model->group) : 1;
+
+    *(linears[child].outputs_divided ? &outputs : &inputs) /= ranks;
+    return core_nn_linear(inputs, outputs, true, &train_on_host, out);
+}
+
+static core_status add_children(const train_model *model, core_module *block)
+{
     core_module *child;
 
     for (int i = 0; i < CHILDREN; i++)
-        CORE_TRY(core_module_take_child(
-            block, children[i],
-            outputs[i] == 0 ? make_norm(width, &child)
-                            : core_nn_linear(width * (i == NARROW ? 4 : 1),
-                                             width * outputs[i], true,
-                                             &train_on_host, &child),
-            &child));
+        CORE_TRY(core_module_take_child(block, children[i],
+                                        linears[i].inputs == 0
+                                            ? make_norm(model->width, &child)
+                                            : make_linear(model, i, &child),
+                                        &child));
     return CORE_OK;
 }
 
-static core_status make_block(int64_t width, core_module **out)
+static core_status make_block(const train_model *model, core_module **out)
 {
     core_status status;
 
     CORE_TRY(core_module_create("Block", NULL, NULL, NULL, out));
-    status = add_children(*out, width);
+    status = add_children(model, *out);
     if (status != CORE_OK) {
         core_module_release(*out);
         *out = NULL;
@@ -68,7 +89,7 @@ static core_status gpt_build(train_model *model)
     for (int64_t i = 0; i < model->layers; i++) {
         snprintf(name, sizeof name, "block%lld", (long long)i + 1);
         CORE_TRY(train_model_take(model, name, i, model->layers,
-                                  make_block(width, &part), &part));
+                                  make_block(model, &part), &part));
     }
     return train_model_take(model, "norm", 0, 1, make_norm(width, &part),
                             &part);
@@ -88,30 +109,58 @@ static void gpt_range(const train_model *model, size_t parameter,
         *out_bound /= sqrt(2.0 * (double)model->layers);
 }
 
+/* Of query, key and value, each is divided, so that a rank has whole heads; what
+ * is added to a sum over the ranks is not divided. */
+static train_cut gpt_cut(const train_model *model, size_t parameter)
+{
+    const char *name = model->names[parameter];
+    bool bias = strstr(name, ".bias");
+
+    if (strstr(name, ".qkv."))
+        return (train_cut){.dim = 0, .blocks = 3};
+    if (strstr(name, ".widen."))
+        return (train_cut){.dim = 0, .blocks = 1};
+    if (!bias && (strstr(name, ".projection.") || strstr(name, ".narrow.")))
+        return (train_cut){.dim = 1, .blocks = 1};
+    return (train_cut){0, 0};
+}
+
 static core_module *child_of(core_module *block, int child)
 {
     return core_module_child(block, children[child]);
+}
+
+/* The heads of this rank; qkv: [n, length, 3 * columns]. */
+static core_tensor *attend(const train_model *model, core_tensor *qkv,
+                           double dropout)
+{
+    int64_t n = core_x_size(qkv, 0), length = core_x_size(qkv, 1);
+    int64_t columns = core_x_size(qkv, 2) / 3;
+    int64_t size = model->width / model->heads;
+    train_tensor_random before = train_tensor_random_begin(model);
+    core_tensor *y;
+
+    qkv = core_x_reshape(qkv, CORE_SIZES(n, length, 3, columns / size, size));
+    qkv = core_x_permute(qkv, CORE_SIZES(2, 0, 3, 1, 4));
+    y = core_x_scaled_dot_product_attention(
+        core_x_select(qkv, 0, 0), core_x_select(qkv, 0, 1),
+        core_x_select(qkv, 0, 2), NULL, dropout, true);
+    train_tensor_random_restore(model, before);
+    y = core_x_permute(y, CORE_SIZES(0, 2, 1, 3));
+    return core_x_reshape(y, CORE_SIZES(n, length, columns));
 }
 
 /* x + projection(attention(norm(x))); x: [n, length, width]. */
 static core_tensor *attention(const train_model *model, core_module *block,
                               core_tensor *x, bool training)
 {
-    int64_t n = core_x_size(x, 0), length = core_x_size(x, 1);
-    int64_t width = model->width, heads = model->heads;
     double dropout = training ? model->dropout : 0;
-    core_tensor *y, *qkv;
+    core_tensor *y;
 
     y = train_layer(child_of(block, NORM1), x);
-    qkv = train_linear(model, child_of(block, QKV), y);
-    qkv = core_x_reshape(qkv, CORE_SIZES(n, length, 3, heads, width / heads));
-    qkv = core_x_permute(qkv, CORE_SIZES(2, 0, 3, 1, 4));
-    y = core_x_scaled_dot_product_attention(
-        core_x_select(qkv, 0, 0), core_x_select(qkv, 0, 1),
-        core_x_select(qkv, 0, 2), NULL, dropout, true);
-    y = core_x_permute(y, CORE_SIZES(0, 2, 1, 3));
-    y = core_x_reshape(y, CORE_SIZES(n, length, width));
-    y = train_linear(model, child_of(block, PROJECTION), y);
+    y = train_tensor_enter(model, y);
+    y = attend(model, train_linear(model, child_of(block, QKV), y), dropout);
+    y = train_tensor_leave(model, child_of(block, PROJECTION), y);
     y = train_dropout(y, dropout, training);
     return core_x_add(train_beside(x, y), y);
 }
@@ -122,8 +171,9 @@ static core_tensor *network(const train_model *model, core_module *block,
 {
     core_tensor *y = train_layer(child_of(block, NORM2), x);
 
+    y = train_tensor_enter(model, y);
     y = core_x_gelu(train_linear(model, child_of(block, WIDEN), y));
-    y = train_linear(model, child_of(block, NARROW), y);
+    y = train_tensor_leave(model, child_of(block, NARROW), y);
     return core_x_add(train_beside(x, y),
                       train_dropout(y, model->dropout, training));
 }
@@ -184,4 +234,5 @@ const train_model_kind train_gpt = {
     .build = gpt_build,
     .range = gpt_range,
     .forward = gpt_forward,
+    .cut = gpt_cut,
 };

@@ -123,7 +123,7 @@ static core_status set_up(trainer *t)
     if (status == CORE_OK) {
         core_seed((uint64_t)options->seed);
         status = train_model_build(&t->model, options, t->task->classes(t),
-                                   t->devices, t->ndevices);
+                                   t->devices, t->ndevices, t->tensor);
     }
     if (status == CORE_OK)
         status = train_shard_create(t);
@@ -149,7 +149,7 @@ static core_status save(trainer *t)
 {
     CORE_TRY(train_distributed_collect(t));
     CORE_TRY(train_shard_save(t));
-    if (!t->options.save)
+    if (!t->shard_save || t->rank > 0) /* that of the first rank */
         return CORE_OK;
     CORE_TRY(checkpoint_save(t, t->options.save));
     train_shard_remove(t);

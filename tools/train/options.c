@@ -88,6 +88,10 @@ static const char help[] =
     "                        checkpoint; not with --amp fp16.  LEVEL: states, "
     "or\n"
     "                        gradients: of these, too [states]\n"
+    "  --tensor-parallel N   with --distributed and --model gpt: N ranks have "
+    "parts\n"
+    "                        of each matrix and compute the same samples; not\n"
+    "                        with --shard or --amp fp16 [1]\n"
     "  --seed N              for weights, dropout and order of samples [0]\n"
     "  --save FILE           writes a checkpoint after every epoch, and when\n"
     "                        interrupted (Ctrl-C)\n"
@@ -146,6 +150,7 @@ enum {
     OPTION_DISTRIBUTED,
     OPTION_VERIFY,
     OPTION_SHARD,
+    OPTION_TENSOR_PARALLEL,
     OPTION_LOG,
     OPTION_TEXT,
     OPTION_CONTEXT,
@@ -192,6 +197,7 @@ static const struct option names[] = {
     {"distributed", required_argument, NULL, OPTION_DISTRIBUTED},
     {"verify", no_argument, NULL, OPTION_VERIFY},
     {"shard", optional_argument, NULL, OPTION_SHARD},
+    {"tensor-parallel", required_argument, NULL, OPTION_TENSOR_PARALLEL},
     {"log", required_argument, NULL, OPTION_LOG},
     {"text", required_argument, NULL, OPTION_TEXT},
     {"context", required_argument, NULL, OPTION_CONTEXT},
@@ -459,6 +465,8 @@ static core_status take(train_options *options, int option, const char *text)
     case OPTION_SHARD:
         options->shards = true;
         return parse_shard(text, &options->shard_level);
+    case OPTION_TENSOR_PARALLEL:
+        return parse_integer(option, text, 1, 1024, &options->tensor_parallel);
     case OPTION_VERIFY:
         options->verifies = true;
         return CORE_OK;
@@ -514,6 +522,7 @@ static void set_defaults(train_options *options)
         .layers = 4,
         .heads = 4,
         .width = 128,
+        .tensor_parallel = 1,
     };
 }
 
@@ -557,6 +566,28 @@ static core_status check_shard(const train_options *options)
     return CORE_OK;
 }
 
+static core_status check_tensor_parallel(const train_options *options)
+{
+    long long ranks = options->tensor_parallel, heads = options->heads;
+
+    if (ranks == 1)
+        return CORE_OK;
+    if (!options->distributed || !train_model_find(options->model)->cut)
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "--tensor-parallel requires --distributed and "
+                           "--model gpt");
+    if (heads % ranks != 0)
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "--tensor-parallel %lld does not divide --heads "
+                           "%lld",
+                           ranks, heads);
+    if (options->shards || options->amp == TRAIN_AMP_FP16)
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "--tensor-parallel supports neither --shard nor "
+                           "--amp fp16");
+    return CORE_OK;
+}
+
 static core_status check_distributed(const train_options *options)
 {
     if (options->verifies && !options->distributed)
@@ -585,6 +616,7 @@ core_status train_options_check(const train_options *options)
 
     CORE_TRY(check_distributed(options));
     CORE_TRY(check_shard(options));
+    CORE_TRY(check_tensor_parallel(options));
     if ((options->given & TRAIN_GAVE_MOMENTUM) &&
         options->optimizer != TRAIN_SGD)
         return train_error(CORE_ERROR_INVALID_ARGUMENT,

@@ -2,6 +2,7 @@
  * Copyright The libcore authors */
 
 #include "layers.h"
+#include "tensor_parallel.h"
 
 #include <libcore/profiler.h>
 #include <math.h>
@@ -101,7 +102,9 @@ static core_status update_parameters(trainer *t, core_tensor *loss)
         core_optimizer_zero_grad(t->optimizer);
         CORE_TRY(train_amp_backward(t, loss));
     }
-    if (t->options.clip > 0 && t->shard)
+    if (t->options.clip > 0 && t->tensor)
+        CORE_TRY(train_tensor_clip(&t->model, t->options.clip));
+    else if (t->options.clip > 0 && t->shard)
         CORE_TRY(core_shard_clip_grad_norm(t->shard, t->options.clip, NULL));
     else if (t->options.clip > 0)
         CORE_TRY(core_clip_grad_norm(t->model.parameters, t->model.count,
@@ -371,6 +374,7 @@ void trainer_release(trainer *t)
     core_shard_release(t->shard);
     free(t->pieces);
     core_comm_release(t->comm);
+    core_comm_release(t->tensor);
     free(t->points);
     core_grad_scaler_release(t->scaler);
     core_optimizer_release(t->optimizer);
