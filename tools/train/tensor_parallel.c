@@ -121,15 +121,14 @@ core_tensor *train_tensor_leave(const train_model *model, core_module *layer,
 
 train_tensor_random train_tensor_random_begin(const train_model *model)
 {
-    train_tensor_random before;
-    uint64_t offset;
+    train_tensor_random before = {0};
+    uint64_t offset, other;
 
+    if (!model->group)
+        return before;
     core_generator_state(NULL, &before.seed, &offset);
-    if (model->group)
-        core_generator_set_state(NULL,
-                                 before.seed + core_comm_rank(model->group) *
-                                                   UINT64_C(0xd1342543de82ef95),
-                                 offset);
+    other = core_comm_rank(model->group) * UINT64_C(0xd1342543de82ef95);
+    core_generator_set_state(NULL, before.seed + other, offset);
     return before;
 }
 
@@ -138,9 +137,10 @@ void train_tensor_random_restore(const train_model *model,
 {
     uint64_t seed, offset;
 
+    if (!model->group)
+        return;
     core_generator_state(NULL, &seed, &offset);
-    if (model->group)
-        core_generator_set_state(NULL, before.seed, offset);
+    core_generator_set_state(NULL, before.seed, offset);
 }
 
 /* ---------------------------------------------------------------- parts -- */
