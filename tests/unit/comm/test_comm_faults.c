@@ -237,6 +237,32 @@ END_TEST
 /* ----------------------------------------------------- wrong arguments -- */
 
 /* x: of sizes [2, 3]. */
+/* None of the messages is sent, not even the first one. */
+static void refuse_messages(core_comm *comm, core_tensor *x,
+                            core_tensor *elsewhere)
+{
+    uint32_t other = (core_comm_rank(comm) + 1) % 3;
+    const core_message twice[] = {{x, other, 0}, {x, other, 1}};
+    const core_message device[] = {{x, other, 0}, {elsewhere, other, 0}};
+    const core_message third = {x, other, 2}, far = {x, 3, 0}, none = {0};
+
+    ck_assert_int_eq(core_send_recv(comm, twice, 2),
+                     CORE_ERROR_INVALID_ARGUMENT);
+    MESSAGE("messages 0 and 1 have the same tensor");
+    ck_assert_int_eq(core_send_recv(comm, device, 2), CORE_ERROR_DEVICE);
+    ck_assert_int_eq(core_send_recv(comm, &third, 1),
+                     CORE_ERROR_INVALID_ARGUMENT);
+    MESSAGE("messages[0].receives is 2; accepted: 0 and 1");
+    ck_assert_int_eq(core_send_recv(comm, &far, 1),
+                     CORE_ERROR_INVALID_ARGUMENT);
+    ck_assert_int_eq(core_send_recv(comm, &none, 1),
+                     CORE_ERROR_INVALID_ARGUMENT);
+    ck_assert_int_eq(core_send_recv(comm, NULL, 1),
+                     CORE_ERROR_INVALID_ARGUMENT);
+    ck_assert_int_eq(core_send_recv(NULL, NULL, 0),
+                     CORE_ERROR_INVALID_ARGUMENT);
+}
+
 static void refuse_roots_and_rows(core_comm *comm, core_tensor *x)
 {
     const int64_t two[3] = {1, 1, 0}, three[3] = {1, 1, 1};
@@ -303,6 +329,7 @@ static void refuse(core_comm *comm)
     ck_assert_int_eq(core_send(comm, x, core_comm_rank(comm)),
                      CORE_ERROR_INVALID_ARGUMENT);
     MESSAGE("except this rank");
+    refuse_messages(comm, x, elsewhere);
     ck_assert_int_eq(core_reduce_scatter(comm, x, CORE_REDUCE_SUM, &out),
                      CORE_ERROR_SHAPE);
     MESSAGE("input has sizes [2, 3]; dimension 0 must be a multiple of the "
