@@ -6,6 +6,8 @@
 
 #include "support/ranks.h"
 
+#include "../../../plugins/sim/sim_control.h"
+
 #include "comm/collective.h"
 
 #include <libcore/autograd.h>
@@ -734,9 +736,69 @@ START_TEST(two_processes_with_one_rank_are_an_error)
 }
 END_TEST
 
+/* A kernel on the communicator's stream fails before the collective, which the
+ * stream then drops. */
+static void stream_fails(core_comm *comm)
+{
+    core_tensor *x = rank_numbers(comm, 2), *y = rank_numbers(comm, 2), *z;
+    const sim_control *control;
+    core_stream *before;
+
+    OK(core_device_interface(core_comm_device(comm), "sim.control", 1,
+                             (const void **)&control));
+    OK(core_stream_current(core_comm_device(comm), &before));
+    OK(control->hold(0));
+    OK(control->fault(0, SIM_FAULT_ASYNC, 1));
+    OK(core_stream_set_current(comm->stream));
+    OK(core_mul(x, x, &z));
+    OK(core_stream_set_current(before));
+    OK(core_all_reduce_(comm, y, CORE_REDUCE_SUM));
+    OK(control->release(0));
+    ck_assert_int_eq(core_comm_synchronize(comm), CORE_ERROR_STREAM);
+    MESSAGE("collective 1 did not run, because its stream failed: ");
+    MESSAGE("mul.Tensor: sim: injected failure");
+    MESSAGE("injected failure");
+    ck_assert_int_eq(core_comm_error(comm), CORE_ERROR_STREAM);
+    MESSAGE("injected failure");
+    ck_assert_int_eq(core_barrier(comm), CORE_ERROR_STREAM);
+    MESSAGE("injected failure");
+    core_tensor_release(x);
+    core_tensor_release(y);
+    core_tensor_release(z);
+}
+
+/* The collective runs, after work that failed on another stream, whose error is
+ * not the communicator's. */
+static void other_stream_fails(core_comm *comm)
+{
+    core_tensor *x = rank_numbers(comm, 2), *y;
+    const sim_control *control;
+
+    OK(core_device_interface(core_comm_device(comm), "sim.control", 1,
+                             (const void **)&control));
+    OK(control->fault(0, SIM_FAULT_ASYNC, 1));
+    OK(core_mul(x, x, &y));
+    OK(core_all_reduce_(comm, y, CORE_REDUCE_SUM));
+    ck_assert_int_eq(core_comm_synchronize(comm), CORE_ERROR_STREAM);
+    MESSAGE("waited for work that failed");
+    MESSAGE("injected failure");
+    OK(core_comm_error(comm));
+    core_tensor_release(x);
+    core_tensor_release(y);
+}
+
+START_TEST(collective_whose_stream_fails_names_the_reason)
+{
+    rank_device = "sim";
+    on_ranks(1, stream_fails);
+    on_ranks(1, other_stream_fails);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
+        collective_whose_stream_fails_names_the_reason,
         abort_ends_the_calls_of_all_ranks,
         collectives_cannot_be_captured,
         child_of_fork_cannot_use_the_communicator,
