@@ -50,11 +50,6 @@ static core_status check_message(const core_comm *comm,
     const core_message *message = &messages[index];
 
     CORE_TRY(core__comm_check_rank(comm, name, message->rank, true));
-    if (message->receives > 1)
-        return core__error(
-            CORE_ERROR_INVALID_ARGUMENT,
-            "%s: messages[%zu].receives is %u; accepted: 0 and 1", name, index,
-            message->receives);
     CORE_TRY(message->receives
                  ? core__comm_check_changed(comm, name, message->tensor)
                  : core__comm_check_tensor(comm, name, message->tensor));
@@ -62,8 +57,7 @@ static core_status check_message(const core_comm *comm,
         if (messages[i].tensor == message->tensor &&
             (messages[i].receives || message->receives))
             return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                               "%s: messages %zu and %zu have the same tensor, "
-                               "which one of them changes",
+                               "%s: messages %zu and %zu have the same tensor",
                                name, i, index);
     return CORE_OK;
 }
@@ -81,7 +75,7 @@ static core_status submit_messages(core_comm *comm,
     for (size_t i = 0; i < count; i++) {
         core_tensor *tensor = messages[i].tensor;
 
-        if (messages[i].rank != rank || messages[i].receives != receives)
+        if (messages[i].rank != rank || !messages[i].receives == receives)
             continue;
         if (receives)
             core__tensor_bump_version(tensor);

@@ -246,7 +246,7 @@ core_status core_recv(core_comm *comm, core_tensor *tensor, uint32_t from);
 typedef struct core_message {
     core_tensor *tensor; /* contiguous, on the communicator's device */
     uint32_t rank;       /* the other rank */
-    uint32_t receives;   /* 0: sends the tensor; 1: receives into it */
+    uint32_t receives;   /* 0: sends the tensor; else: receives into it */
 } core_message;
 CORE_STATIC_ASSERT(sizeof(core_message) == 8 + sizeof(void *), "core_message");
 
