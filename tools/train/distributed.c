@@ -50,7 +50,8 @@ core_status train_distributed_create(trainer *t)
     }
     if (t->shard)
         return train_shard_share(t);
-    if (t->ranks == 1 && t->tensor) /* nobody has the same part */
+    /* Nobody has the same part, or gradients are summed by their backward. */
+    if ((t->ranks == 1 && t->tensor) || t->model.pieces)
         return CORE_OK;
     return core_reducer_create(t->comm, t->model.parameters, t->model.count,
                                NULL, &t->reducer);

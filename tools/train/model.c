@@ -3,6 +3,7 @@
 
 /* The common part of all models: modules and their parameters. */
 
+#include "parameter_shards.h"
 #include "tensor_parallel.h"
 
 #include <math.h>
@@ -128,13 +129,21 @@ core_status train_model_build(train_model *model, const train_options *options,
     return status;
 }
 
-void train_model_release(train_model *model)
+void train_model_drop_modules(train_model *model)
 {
     core_module_tensors_free(&model->all);
     core_module_release(model->root);
-    train_fp8_release(model->fp8);
-    model->fp8 = NULL;
+    model->all = (core_module_tensors){0};
     model->root = NULL;
+}
+
+void train_model_release(train_model *model)
+{
+    train_model_drop_modules(model);
+    train_fp8_release(model->fp8);
+    train_pieces_free(model->pieces);
+    model->pieces = NULL;
+    model->fp8 = NULL;
     model->parameters = NULL;
     model->names = NULL;
     model->count = model->nparts = 0;
@@ -144,6 +153,8 @@ int64_t train_model_size(const train_model *model)
 {
     int64_t size = 0;
 
+    if (model->pieces)
+        return train_pieces_numel(model->pieces);
     for (size_t i = 0; i < model->count; i++)
         size += train_tensor_numel(model, i);
     return size;

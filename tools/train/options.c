@@ -86,8 +86,11 @@ static const char help[] =
     "  --shard[=LEVEL]       with --distributed: each rank has a part of the\n"
     "                        optimizer's state, which it saves beside the\n"
     "                        checkpoint; not with --amp fp16.  LEVEL: states, "
-    "or\n"
-    "                        gradients: of these, too [states]\n"
+    "\n"
+    "                        gradients: of these, too; parameters, for "
+    "--model\n"
+    "                        gpt: of all of them, gathered for each layer "
+    "[states]\n"
     "  --tensor-parallel N   with --distributed and --model gpt: N ranks have "
     "parts\n"
     "                        of each matrix and compute the same samples; not\n"
@@ -288,18 +291,18 @@ static core_status parse_number(int option, const char *text, bool or_zero,
 /* The names of core_shard_options.level. */
 static core_status parse_shard(const char *text, uint32_t *out_level)
 {
-    static const char *const levels[] = {"states", "gradients"};
+    static const char *const levels[] = {"states", "gradients", "parameters"};
 
     for (uint32_t i = 0; text && i < sizeof levels / sizeof *levels; i++)
         if (strcmp(text, levels[i]) == 0) {
             *out_level = i;
             return CORE_OK;
         }
-    return text
-               ? train_error(CORE_ERROR_INVALID_ARGUMENT,
-                             "--shard=%.40s: accepted are states and gradients",
-                             text)
-               : CORE_OK;
+    return text ? train_error(CORE_ERROR_INVALID_ARGUMENT,
+                              "--shard=%.40s: accepted are states, gradients "
+                              "and parameters",
+                              text)
+                : CORE_OK;
 }
 
 static core_status parse_optimizer(const char *text, uint32_t *out_optimizer)
@@ -563,6 +566,13 @@ static core_status check_shard(const train_options *options)
         return train_error(CORE_ERROR_INVALID_ARGUMENT,
                            "--shard does not support --amp fp16, because ranks "
                            "would skip different steps");
+    if (options->shard_level != TRAIN_SHARD_PARAMETERS)
+        return CORE_OK;
+    if (!train_model_find(options->model)->pieces || options->verifies)
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "--shard=parameters requires --model gpt, and does "
+                           "not support --verify, because ranks have different "
+                           "parameters");
     return CORE_OK;
 }
 

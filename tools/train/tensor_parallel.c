@@ -271,21 +271,23 @@ static core_tensor *squares(const train_model *model, bool divided)
     for (size_t i = 0; i < model->count; i++) {
         core_tensor *grad = core_tensor_grad(model->parameters[i]);
 
-        if (grad && (part_of(model, i).ranks > 1) == divided)
+        if (grad && (model->pieces || part_of(model, i).ranks > 1) == divided)
             sum = core_x_add(sum, core_x_sum(core_x_mul(grad, grad)));
     }
     return sum;
 }
 
-core_status train_tensor_clip(const train_model *model, double max_norm)
+core_status train_clip(const trainer *t, double max_norm)
 {
+    const train_model *model = &t->model;
+    core_comm *comm = model->group ? model->group : t->comm;
     bool before = core_grad_mode_set(false);
     core_scope scope = core_scope_begin();
     core_tensor *all = squares(model, true), *factor, *grad;
     core_status status;
 
     if (all)
-        CORE_CHECK(core_all_reduce_(model->group, all, CORE_REDUCE_SUM));
+        CORE_CHECK(core_all_reduce_(comm, all, CORE_REDUCE_SUM));
     factor = core_x_sqrt(core_x_add(all, squares(model, false)));
     factor = core_x_reciprocal(core_x_add_scalar(factor, core_float(1e-6)));
     factor = core_x_mul_scalar(factor, core_float(max_norm));

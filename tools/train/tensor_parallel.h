@@ -53,8 +53,6 @@ core_status train_tensor_join(const train_model *model, size_t parameter,
 core_status train_tensor_take(const train_model *model, size_t parameter,
                               core_tensor *whole, core_tensor *part);
 
-/* core_clip_grad_norm for a divided model. */
-core_status train_tensor_clip(const train_model *model, double max_norm);
 /* Fails if what is not divided has other bits than on the group's first
  * rank. */
 core_status train_tensor_verify(const trainer *t);

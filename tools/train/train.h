@@ -78,6 +78,9 @@ extern const char *const train_amps[TRAIN_AMPS];
 enum { TRAIN_COMPILE_MODES = 3 };
 extern const char *const train_compile_modes[TRAIN_COMPILE_MODES];
 
+/* Values of shard_level; the others are CORE_SHARD_… */
+enum { TRAIN_SHARD_PARAMETERS = 2 };
+
 enum { TRAIN_DEVICES = 16 }; /* devices that a model may be split over */
 
 /* Strings belong to the command line. */
@@ -122,7 +125,7 @@ typedef struct train_options {
     bool compiles;
     bool verifies;        /* that the ranks have equal weights */
     bool shards;          /* each rank has a part of the optimizer's state */
-    uint32_t shard_level; /* CORE_SHARD_… */
+    uint32_t shard_level; /* CORE_SHARD_… or TRAIN_SHARD_PARAMETERS */
     bool json;
 } train_options;
 
@@ -191,6 +194,7 @@ void train_shuffle(int64_t *order, int64_t count, uint64_t seed,
 typedef struct train_task train_task;
 typedef struct train_model train_model;
 typedef struct train_fp8 train_fp8;
+typedef struct train_pieces train_pieces;
 
 /* How a parameter is divided among the ranks of --tensor-parallel: each of so
  * many equal blocks of dimension dim is; 0: not at all. */
@@ -216,6 +220,7 @@ typedef struct train_model_kind {
                             bool training);
     /* For kinds that --tensor-parallel can divide. */
     train_cut (*cut)(const train_model *model, size_t parameter);
+    bool pieces; /* forward can use pieces of the parameters */
 } train_model_kind;
 
 enum { TRAIN_PARTS = 1001 };
@@ -244,6 +249,9 @@ struct train_model {
     /* The ranks that have the other parts of it; NULL: it is whole.
      * Borrowed. */
     core_comm *group;
+    /* With --shard=parameters, else NULL: root is then NULL, and the parameters
+     * are pieces (parameter_shards.h). */
+    train_pieces *pieces;
 };
 
 extern const train_model_kind train_mlp, train_cnn, train_gpt;
@@ -253,6 +261,8 @@ core_status train_model_build(train_model *model, const train_options *options,
                               int64_t classes, core_device *const *devices,
                               size_t ndevices, core_comm *group);
 void train_model_release(train_model *model);
+/* Releases its modules, and with them the parameters. */
+void train_model_drop_modules(train_model *model);
 /* Returns the number of elements of all parameters, on all ranks of the group. */
 int64_t train_model_size(const train_model *model);
 /* Continues a hash, which begins with 0, with the bits of a tensor of f32. */
@@ -472,6 +482,9 @@ core_status train_distributed_backward(trainer *t, core_tensor *loss);
 
 /* With --shard, before the optimizer is created. */
 core_status train_shard_create(trainer *t);
+/* The norm of all ranks' grads, for divided models and pieces of parameters, is
+ * limited as core_clip_grad_norm does. */
+core_status train_clip(const trainer *t, double max_norm);
 /* Copies the parameters of rank 0, after a checkpoint was loaded. */
 core_status train_shard_share(trainer *t);
 /* Returns how many tensors this rank's optimizer updates, and which. */
