@@ -80,6 +80,9 @@ arguments() { # MODEL
             "--width 16 --batch 8 --dropout 0 --sample 0 --steps 4 --warmup 0" \
             "--optimizer sgd --lr 0.1"
         ;;
+    gpt-adamw)
+        echo "$(arguments gpt) --heads 4 --layers 2 --optimizer adamw --lr 0.01"
+        ;;
     esac
 }
 
@@ -112,6 +115,49 @@ resumes() { # MODEL [ARGUMENT]
         return
     losses "$work/out" >>"$work/found"
     near "$work/$1" "$work/found"
+}
+
+# trains_parts MODEL RANKS DEVICE: each two ranks have one model.
+trains_parts() { trains "$@" --tensor-parallel=2; }
+
+# Two ranks with parts of the model, one process, and two ranks with parts again.
+resumes_parts() { # MODEL
+    reference "$1" || return
+    # shellcheck disable=SC2046
+    launch 2 --log 1 --verify $(arguments "$1") --steps 2 --tensor-parallel 2 \
+        --save "$work/whole" || return
+    losses "$work/out" >"$work/found"
+    run --threads 1 --log 1 --text "$work/text" --sample 0 --steps 3 \
+        --resume "$work/whole" --save "$work/whole" || return
+    losses "$work/out" >>"$work/found"
+    launch 2 --log 1 --verify --text "$work/text" --sample 9 --steps 4 \
+        --tensor-parallel 2 --resume "$work/whole" || return
+    losses "$work/out" >>"$work/found"
+    grep '"sample": ".........' "$work/out" && near "$work/$1" "$work/found"
+}
+
+# Two ranks with pieces of the parameters, three, and one process without pieces.
+resumes_pieces() { # MODEL
+    reference "$1" || return
+    # shellcheck disable=SC2046
+    launch 2 --log 1 $(arguments "$1") --steps 1 --shard=parameters \
+        --device sim --save "$work/pieces" || return
+    losses "$work/out" >"$work/found"
+    launch 3 --log 1 --text "$work/text" --sample 9 --steps 3 \
+        --shard=parameters --resume "$work/pieces" --save "$work/pieces" ||
+        return
+    losses "$work/out" >>"$work/found"
+    grep '"sample": ".........' "$work/out" || return
+    run --threads 1 --log 1 --text "$work/text" --sample 0 --steps 4 \
+        --resume "$work/pieces" || return
+    losses "$work/out" >>"$work/found"
+    near "$work/$1" "$work/found"
+}
+
+refuses_three_ranks() {
+    # shellcheck disable=SC2046
+    launch 3 $(arguments gpt) --tensor-parallel 2 && return 1
+    grep -q 'parallel 2 requires a multiple of 2 ranks; there are 3' "$work/err"
 }
 
 # Each rank has a file, and those of the first checkpoint are gone.
@@ -147,8 +193,17 @@ ok '--amp fp8 is refused' refuses 'does not support --amp fp8' \
 ok 'several devices are refused' refuses 'several --devices' \
     --distributed mpi --devices cpu,sim
 ok '--shard alone is refused' refuses 'require --distributed' --shard
-ok 'an unknown part is refused' refuses 'accepted are states and gradients' \
+ok 'an unknown part is refused' refuses 'states, gradients and parameters' \
     --shard=everything
+ok '--tensor-parallel alone is refused' refuses 'requires --distributed' \
+    --tensor-parallel 2 --model gpt --text "$work/text"
+ok '--tensor-parallel must divide the heads' \
+    refuses 'parallel 3 does not divide --heads 4' \
+    --tensor-parallel 3 --model gpt --text "$work/text" --distributed mpi
+ok '--tensor-parallel does not support --shard' refuses 'neither --shard nor' \
+    --tensor-parallel 2 --model gpt --text "$work/text" --distributed mpi --shard
+ok '--shard=parameters needs gpt' refuses 'parameters requires --model gpt' \
+    --shard=parameters --distributed mpi
 ok '--verify alone is refused' refuses 'requires --distributed' --verify
 
 opencl=$("$LIBCORE_BUILD/core-info" --devices 2>/dev/null |
@@ -168,6 +223,13 @@ for mpi in openmpi mpich; do
     ok "$mpi: another number of ranks resumes" resumes mlp
     ok "$mpi: gpt with parts of the gradients" trains gpt 2 cpu --shard=gradients
     ok "$mpi: another number of ranks resumes such parts" resumes_shards
+    if [ "$mpi" = mpich ]; then # what differs is not in the MPI library
+        ok "$mpi: parts of gpt on 4 ranks" trains_parts gpt 4 cpu
+        ok "$mpi: parts of gpt on sim" trains_parts gpt-adamw 2 sim
+        ok "$mpi: other numbers of parts resume" resumes_parts gpt-adamw
+        ok "$mpi: other numbers of pieces resume" resumes_pieces gpt-adamw
+        ok "$mpi: 3 ranks cannot have halves" refuses_three_ranks
+    fi
     if [ -n "$opencl" ]; then
         ok "$mpi: mlp on $opencl" trains mlp 2 "$opencl"
     else

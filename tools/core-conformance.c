@@ -6,6 +6,7 @@
  * gradients (tests/golden/README.md describes the recordings). */
 
 #include "conformance/check.h"
+#include "conformance/collectives.h"
 #include "conformance/golden.h"
 #include "conformance/name_filter.h"
 #include "conformance/replay.h"
@@ -147,6 +148,7 @@ static int read_options(int argc, char **argv, options *out)
             fputs(usage, stdout);
             fputs("\n", stdout);
             fputs(check_usage, stdout);
+            fputs(collectives_usage, stdout);
             return EXIT_SUCCESS;
         } else if (strcmp(argv[i], "--version") == 0) {
             printf("core-conformance %s\n", core_version());
@@ -286,14 +288,18 @@ static int finish(const options *chosen, outcome_counts *all,
     return good && !total[REPLAY_FAILED] ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-/* Tests which of the two programs was requested. */
-static bool is_check(int argc, char **argv)
+/* Tests which of the programs was requested. */
+static bool is_given(int argc, char **argv, const char *flag)
 {
     for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--plugin") == 0 ||
-            strcmp(argv[i], "--verify") == 0)
+        if (strcmp(argv[i], flag) == 0)
             return true;
     return false;
+}
+
+static bool is_check(int argc, char **argv)
+{
+    return is_given(argc, argv, "--plugin") || is_given(argc, argv, "--verify");
 }
 
 static int run(int argc, char **argv)
@@ -306,6 +312,8 @@ static int run(int argc, char **argv)
     char text[500];
     int result;
 
+    if (is_given(argc, argv, "--collectives"))
+        return collectives_main(argc, argv);
     if (is_check(argc, argv))
         return check_main(argc, argv);
     result = read_options(argc, argv, &chosen);

@@ -51,6 +51,7 @@ struct core_comm {
     _Atomic uint64_t sequence; /* of collectives */
     pthread_mutex_t lock;      /* guards the rest */
     core_error *error;         /* the first; NULL: none */
+    _Atomic bool dropped;      /* a collective did not run: its stream failed */
     core__comm_header *all; /* headers of all ranks, for comparison; used by the
                              * running collective alone */
 };

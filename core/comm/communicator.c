@@ -39,6 +39,24 @@ core_status core__comm_raise(core_comm *comm)
     return status;
 }
 
+/* The same for a caller of the communicator.  A plugin drops what its stream does
+ * not run before the core learns of the stream's error, so that is added here. */
+static core_status raise_with_reason(core_comm *comm)
+{
+    core_status status = CORE_OK;
+    char reason[384];
+
+    if (atomic_load(&comm->dropped))
+        status = core_stream_query(comm->stream);
+    if (status == CORE_OK || status == CORE_ERROR_BUSY)
+        return core__comm_raise(comm);
+    snprintf(reason, sizeof reason, "%s", core_error_message());
+    status = core__comm_raise(comm);
+    if (status != CORE_OK)
+        core__error_suffix(": %s", reason);
+    return status;
+}
+
 void core__comm_fail(core_comm *comm)
 {
     core_error *error = core__error_copy();
@@ -76,7 +94,7 @@ core_status core__comm_begin(core_comm *comm, const char *name)
                            "%s: another thread is making a call on the "
                            "communicator; one thread at a time may use it",
                            name);
-    status = core__comm_raise(comm);
+    status = raise_with_reason(comm);
     if (status != CORE_OK)
         atomic_store(&comm->in_call, false);
     return status;
@@ -419,7 +437,7 @@ core_status core_comm_error(core_comm *comm)
 {
     CORE__NOT_NULL(comm);
     CORE_TRY(check_process(comm, __func__));
-    return core__comm_raise(comm);
+    return raise_with_reason(comm);
 }
 
 core_status core_comm_synchronize(core_comm *comm)
@@ -429,10 +447,10 @@ core_status core_comm_synchronize(core_comm *comm)
     if (comm->stream) {
         core_status status = core_stream_synchronize(comm->stream);
 
-        CORE_TRY(core__comm_raise(comm));
+        CORE_TRY(raise_with_reason(comm));
         return status;
     }
-    return core__comm_raise(comm);
+    return raise_with_reason(comm);
 }
 
 core_status core_comm_abort(core_comm *comm)

@@ -425,6 +425,7 @@ static void drop_job(void *context)
     core__error(CORE_ERROR_STREAM,
                 "collective %llu did not run, because its stream failed",
                 (unsigned long long)job->call.sequence);
+    atomic_store(&job->comm->dropped, true);
     core__comm_fail(job->comm);
     staged_free(job);
 }

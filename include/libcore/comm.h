@@ -242,6 +242,27 @@ core_status core_send(core_comm *comm, core_tensor *tensor, uint32_t to);
  * INVALID_ARGUMENT as for core_send. */
 core_status core_recv(core_comm *comm, core_tensor *tensor, uint32_t from);
 
+/* One of the messages of core_send_recv. */
+typedef struct core_message {
+    core_tensor *tensor; /* contiguous, on the communicator's device */
+    uint32_t rank;       /* the other rank */
+    uint32_t receives;   /* 0: sends the tensor; else: receives into it */
+} core_message;
+CORE_STATIC_ASSERT(sizeof(core_message) == 8 + sizeof(void *), "core_message");
+
+/* Sends and receives as one call, so that ranks that send to each other do not
+ * wait for each other: the neighbours of a ring or a grid can exchange tensors
+ * of any size.  Each other rank calls it, too, or makes the calls of core_send
+ * and core_recv that belong to its messages.  Those between two ranks are matched
+ * in the order of the array, for each direction.  The messages are transferred
+ * one after another, pair of ranks by pair in the same order on all ranks, so
+ * that two ranks that have not exchanged theirs may delay others.  All are
+ * checked before the first one is begun.  Errors as for core_send and
+ * core_recv; INVALID_ARGUMENT: a tensor is received into and is also in another
+ * message. */
+core_status core_send_recv(core_comm *comm, const core_message *messages,
+                           size_t count);
+
 /* Makes the current stream wait until all ranks have called it; on a
  * synchronous device the thread waits.  To wait on the host, call
  * core_comm_synchronize. */

@@ -14,7 +14,8 @@
  * generator and of the gradient scaler.  The order of the samples follows
  * from seed and epoch. */
 
-#include "train.h"
+#include "parameter_shards.h"
+#include "tensor_parallel.h"
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,6 +27,7 @@ enum { SLOTS = 2, OTHERS = 3 + TRAIN_FP8_TENSORS, TEXTS = 40 };
 typedef struct contents {
     core_named_tensor *tensors;
     char (*names)[80];
+    core_tensor **wholes; /* of divided parameters, and their state */
     size_t tensor_count;
     core_named_text texts[TEXTS];
     char values[TEXTS][40];
@@ -78,6 +80,19 @@ static void add_tensor(contents *c, core_tensor *tensor, const char *format,
     vsnprintf(c->names[index], sizeof c->names[index], format, arguments);
     va_end(arguments);
     c->tensors[index] = (core_named_tensor){c->names[index], tensor};
+}
+
+/* A tensor of a parameter's sizes, which the ranks of --tensor-parallel join. */
+static core_status add_part(contents *c, const trainer *t, size_t parameter,
+                            core_tensor *part, const char *kind,
+                            const char *state)
+{
+    core_tensor **whole = &c->wholes[c->tensor_count];
+
+    CORE_TRY(train_tensor_join(&t->model, parameter, part, whole));
+    add_tensor(c, *whole, "%s.%s%s%s", kind, t->model.names[parameter],
+               state ? "." : "", state ? state : "");
+    return CORE_OK;
 }
 
 static void add_text(contents *c, const char *name, const char *format, ...)
@@ -152,27 +167,97 @@ static void collect_texts(contents *c, const trainer *t)
         collect_characters(c, &t->text);
 }
 
-static core_status collect_optimizer(contents *c, const trainer *t)
+/* The parameters of a unit, or their states, from the pieces of all ranks. */
+static core_status add_unit(contents *c, const trainer *t, size_t index,
+                            core_tensor *piece, const char *kind,
+                            const char *state)
 {
-    int64_t *steps, count = (int64_t)t->model.count;
-    core_device *cpu = NULL;
+    const train_pieces *all = t->model.pieces;
+    const train_unit *unit = &all->units[index];
+    core_device *cpu;
+    float *numbers, *at;
     core_status status;
 
-    steps = malloc(t->model.count * sizeof *steps);
+    CORE_TRY(core_device_find("cpu", &cpu));
+    status = train_pieces_join(all, piece, &numbers);
+    at = numbers;
+    for (size_t i = unit->first;
+         status == CORE_OK && i < unit->first + unit->count; i++) {
+        const train_whole *whole = &all->parameters[i];
+        core_tensor **tensor = &c->wholes[c->tensor_count];
+
+        status = core_tensor_from_data(at, CORE_F32, whole->sizes, whole->ndim,
+                                       cpu, tensor);
+        add_tensor(c, *tensor, "%s.%s%s%s", kind, whole->name, state ? "." : "",
+                   state ? state : "");
+        at += whole->numel;
+    }
+    free(numbers);
+    return status;
+}
+
+static core_status add_any(contents *c, const trainer *t, size_t parameter,
+                           core_tensor *tensor, const char *kind,
+                           const char *state)
+{
+    return (t->model.pieces ? add_unit : add_part)(c, t, parameter, tensor,
+                                                   kind, state);
+}
+
+static core_status collect_state(contents *c, const trainer *t,
+                                 size_t parameter)
+{
+    const char *slot;
+
+    for (size_t k = 0;
+         (slot = core_optimizer_state_name(t->optimizer, k)) != NULL; k++)
+        CORE_TRY(add_any(c, t, parameter,
+                         core_optimizer_state(t->optimizer, parameter, k),
+                         "optimizer", slot));
+    return CORE_OK;
+}
+
+/* Of the model, not of the optimizer. */
+static int64_t parameter_count(const trainer *t)
+{
+    return (int64_t)(t->model.pieces ? t->model.pieces->count : t->model.count);
+}
+
+/* The numbers of the parameters that the optimizer has as its index-th: from the
+ * result to *out_end - 1. */
+static size_t parameters_of(const trainer *t, size_t index, size_t *out_end)
+{
+    const train_unit *unit;
+
+    *out_end = index + 1;
+    if (!t->model.pieces)
+        return index;
+    unit = &t->model.pieces->units[index];
+    *out_end = unit->first + unit->count;
+    return unit->first;
+}
+
+static core_status collect_optimizer(contents *c, const trainer *t)
+{
+    int64_t *steps, count = parameter_count(t);
+    core_device *cpu = NULL;
+    core_status status = CORE_OK;
+
+    steps = malloc((size_t)count * sizeof *steps);
     if (!steps)
         return train_error(CORE_ERROR_OUT_OF_MEMORY,
                            "no memory for a checkpoint");
-    for (size_t i = 0; i < t->model.count; i++) {
-        const char *slot;
+    for (size_t i = 0; status == CORE_OK && i < t->model.count; i++) {
+        int64_t made = (int64_t)core_optimizer_steps(t->optimizer, i);
+        size_t end, k = parameters_of(t, i, &end);
 
-        steps[i] = (int64_t)core_optimizer_steps(t->optimizer, i);
-        for (size_t k = 0;
-             (slot = core_optimizer_state_name(t->optimizer, k)) != NULL; k++)
-            if (steps[i] > 0)
-                add_tensor(c, core_optimizer_state(t->optimizer, i, k),
-                           "optimizer.%s.%s", t->model.names[i], slot);
+        for (; k < end; k++)
+            steps[k] = made;
+        if (made > 0)
+            status = collect_state(c, t, i);
     }
-    status = core_device_find("cpu", &cpu);
+    if (status == CORE_OK)
+        status = core_device_find("cpu", &cpu);
     if (status == CORE_OK)
         status =
             core_tensor_from_data(steps, CORE_I64, &count, 1, cpu, &c->steps);
@@ -187,7 +272,7 @@ static core_status collect_tensors(contents *c, const trainer *t)
     core_status status = CORE_OK;
 
     for (size_t i = 0; i < t->model.count; i++)
-        add_tensor(c, t->model.parameters[i], "model.%s", t->model.names[i]);
+        CORE_TRY(add_any(c, t, i, t->model.parameters[i], "model", NULL));
     add_tensor(c, t->loss_sum, "progress.loss_sum");
     add_tensor(c, t->correct, "progress.correct");
     if (!t->shard)
@@ -202,28 +287,32 @@ static core_status collect_tensors(contents *c, const trainer *t)
 
 core_status checkpoint_save(const trainer *t, const char *path)
 {
-    size_t names = t->model.count * (1 + SLOTS) + OTHERS;
+    size_t names = (size_t)parameter_count(t) * (1 + SLOTS) + OTHERS;
     contents *c = calloc(1, sizeof *c);
     core_status status = CORE_OK;
 
     if (c) {
         c->tensors = calloc(names, sizeof *c->tensors);
         c->names = calloc(names, sizeof *c->names);
+        c->wholes = calloc(names, sizeof(core_tensor *));
     }
-    if (!c || !c->tensors || !c->names)
+    if (!c || !c->tensors || !c->names || !c->wholes)
         status =
             train_error(CORE_ERROR_OUT_OF_MEMORY, "no memory for a checkpoint");
     if (status == CORE_OK) {
         collect_texts(c, t);
         status = collect_tensors(c, t);
     }
-    if (status == CORE_OK)
+    if (status == CORE_OK && path)
         status = core_safetensors_save(path, c->tensors, c->tensor_count,
                                        c->texts, c->text_count);
     if (c) {
         core_tensor_release(c->steps);
         for (int i = 0; i < TRAIN_FP8_TENSORS; i++)
             core_tensor_release(c->quantizers[i]);
+        for (size_t i = 0; c->wholes && i < names; i++)
+            core_tensor_release(c->wholes[i]);
+        free(c->wholes);
         free(c->tensors);
         free(c->names);
     }
@@ -413,8 +502,12 @@ core_status checkpoint_options(const core_safetensors *file, const char *path,
     CORE_TRY(take_names(file, path, options));
     CORE_TRY(take_amp(file, path, options));
     CORE_TRY(take_schedule(file, path, options));
-    if (core_safetensors_text(file, "shards"))
+    if (core_safetensors_text(file, "shards")) {
+        if (options->shard_level == TRAIN_SHARD_PARAMETERS)
+            return contradiction(path, "shard", "states or gradients",
+                                 "--shard=parameters");
         options->shards = true;
+    }
     return take_options(file, path, options);
 }
 
@@ -432,6 +525,105 @@ static core_status check_finite(const char *path, core_tensor *tensor,
     return CORE_OK;
 }
 
+/* Reads a tensor of f32 with so many elements. */
+static core_status load_numbers(const core_safetensors *file, const char *path,
+                                const char *name, float *to, int64_t count)
+{
+    core_tensor *tensor;
+    core_device *cpu;
+    core_status status;
+
+    CORE_TRY(core_device_find("cpu", &cpu));
+    CORE_TRY(core_safetensors_load(file, name, cpu, &tensor));
+    if (core_tensor_dtype(tensor) == CORE_F32 &&
+        core_tensor_numel(tensor) == count)
+        status = core_tensor_read(tensor, to, (size_t)count * sizeof *to);
+    else
+        status = train_error(CORE_ERROR_SHAPE,
+                             "%s: tensor \"%s\" must have %lld elements of f32",
+                             path, name, (long long)count);
+    core_tensor_release(tensor);
+    return status;
+}
+
+/* Reads the tensors of a unit, "KIND.NAME" or "KIND.NAME.STATE", of which this
+ * rank has a piece. */
+static core_status load_unit(const core_safetensors *file, const char *path,
+                             const trainer *t, size_t index, const char *kind,
+                             const char *state, core_tensor *piece)
+{
+    const train_pieces *all = t->model.pieces;
+    const train_unit *unit = &all->units[index];
+    float *numbers = malloc((size_t)unit->numel * sizeof *numbers);
+    float *at = numbers;
+    core_status status = CORE_OK;
+    char name[80];
+
+    if (!numbers)
+        return train_error(CORE_ERROR_OUT_OF_MEMORY, "no memory for a unit");
+    for (size_t i = unit->first;
+         status == CORE_OK && i < unit->first + unit->count; i++) {
+        const train_whole *whole = &all->parameters[i];
+
+        snprintf(name, sizeof name, "%s.%s%s%s", kind, whole->name,
+                 state ? "." : "", state ? state : "");
+        status = load_numbers(file, path, name, at, whole->numel);
+        at += whole->numel;
+    }
+    if (status == CORE_OK)
+        status = train_pieces_take(all, index, numbers, piece);
+    free(numbers);
+    return status;
+}
+
+/* Reads a tensor of which this rank of --tensor-parallel may have a part. */
+static core_status load_part(const core_safetensors *file, const char *path,
+                             const char *name, const trainer *t,
+                             size_t parameter, core_tensor *part)
+{
+    core_tensor *whole;
+    core_device *cpu;
+    core_status status;
+
+    if (!t->tensor)
+        return core_safetensors_load_into(file, name, part);
+    CORE_TRY(core_device_find("cpu", &cpu));
+    CORE_TRY(core_safetensors_load(file, name, cpu, &whole));
+    if (core_tensor_numel(whole) == train_tensor_numel(&t->model, parameter))
+        status = train_tensor_take(&t->model, parameter, whole, part);
+    else
+        status = train_error(
+            CORE_ERROR_SHAPE,
+            "%s: tensor \"%s\" must have %lld elements, it "
+            "has %lld",
+            path, name, (long long)train_tensor_numel(&t->model, parameter),
+            (long long)core_tensor_numel(whole));
+    core_tensor_release(whole);
+    return status;
+}
+
+/* A tensor of an optimizer's state, which has the parameter's sizes. */
+static core_status load_slot(const core_safetensors *file, const char *path,
+                             const char *slot, const trainer *t,
+                             size_t parameter, core_tensor **out_state)
+{
+    core_tensor *tensor = t->model.parameters[parameter];
+    char name[80];
+
+    *out_state = NULL;
+    snprintf(name, sizeof name, "optimizer.%s.%s", t->model.names[parameter],
+             slot);
+    if (!t->tensor && !t->model.pieces)
+        return core_safetensors_load(file, name, core_tensor_device(tensor),
+                                     out_state);
+    CORE_TRY(core_empty(core_tensor_sizes(tensor), core_tensor_ndim(tensor),
+                        CORE_F32, core_tensor_device(tensor), -1, out_state));
+    if (t->model.pieces)
+        return load_unit(file, path, t, parameter, "optimizer", slot,
+                         *out_state);
+    return load_part(file, path, name, t, parameter, *out_state);
+}
+
 static core_status load_state(const core_safetensors *file, const char *path,
                               trainer *t, size_t parameter, int64_t steps)
 {
@@ -445,9 +637,7 @@ static core_status load_state(const core_safetensors *file, const char *path,
            (slot = core_optimizer_state_name(t->optimizer, count)) != NULL) {
         snprintf(name, sizeof name, "optimizer.%s.%s",
                  t->model.names[parameter], slot);
-        status = core_safetensors_load(
-            file, name, core_tensor_device(t->model.parameters[parameter]),
-            &state[count]);
+        status = load_slot(file, path, slot, t, parameter, &state[count]);
         if (status == CORE_OK && core_tensor_dtype(state[count]) == CORE_F32)
             status = check_finite(path, state[count], name);
         count++;
@@ -463,7 +653,7 @@ static core_status load_state(const core_safetensors *file, const char *path,
 static core_status load_optimizer(const core_safetensors *file,
                                   const char *path, trainer *t)
 {
-    int64_t *steps, count = (int64_t)t->model.count;
+    int64_t *steps, count = parameter_count(t);
     core_tensor *tensor = NULL;
     core_device *cpu;
     core_status status;
@@ -487,12 +677,14 @@ static core_status load_optimizer(const core_safetensors *file,
         status = core_tensor_read(tensor, steps, (size_t)count * sizeof *steps);
     core_tensor_release(tensor);
     for (size_t i = 0; status == CORE_OK && i < t->model.count; i++) {
-        if (steps[i] < 0)
+        size_t end, first = parameters_of(t, i, &end);
+
+        if (steps[first] < 0)
             status = train_error(CORE_ERROR_CORRUPT,
                                  "%s is damaged: a parameter has %lld steps",
-                                 path, (long long)steps[i]);
-        else if (steps[i] > 0)
-            status = load_state(file, path, t, i, steps[i]);
+                                 path, (long long)steps[first]);
+        else if (steps[first] > 0)
+            status = load_state(file, path, t, i, steps[first]);
     }
     free(steps);
     return status;
@@ -616,8 +808,10 @@ core_status checkpoint_load(const core_safetensors *file, const char *path,
     CORE_TRY(check_text(file, path, t));
     for (size_t i = 0; i < t->model.count; i++) {
         snprintf(name, sizeof name, "model.%s", t->model.names[i]);
-        CORE_TRY(
-            core_safetensors_load_into(file, name, t->model.parameters[i]));
+        CORE_TRY(t->model.pieces ? load_unit(file, path, t, i, "model", NULL,
+                                             t->model.parameters[i])
+                                 : load_part(file, path, name, t, i,
+                                             t->model.parameters[i]));
         CORE_TRY(check_finite(path, t->model.parameters[i], name));
     }
     CORE_TRY(load_any_optimizer(file, path, t));

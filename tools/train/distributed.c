@@ -4,6 +4,7 @@
 /* --distributed: each rank takes its part of every batch. */
 
 #include "layers.h"
+#include "tensor_parallel.h"
 
 #include <stdlib.h>
 
@@ -13,18 +14,19 @@ core_status train_distributed_connect(trainer *t)
     const core_comm_options chosen = {.struct_size = sizeof chosen,
                                       .engine = options->distributed};
 
-    t->ranks = 1;
+    t->ranks = t->processes = 1;
+    t->shard_save = options->save;
     if (!options->distributed)
         return CORE_OK;
     CORE_TRY(core_comm_create(t->device, &chosen, &t->comm));
     t->rank = core_comm_rank(t->comm);
-    t->ranks = core_comm_size(t->comm);
-    t->shard_save = options->save;
-    if (t->rank > 0) {
+    t->ranks = t->processes = core_comm_size(t->comm);
+    t->quiet = t->rank > 0;
+    if (t->quiet) {
         options->save = options->profile = options->plot = NULL;
         options->json = false;
     }
-    return CORE_OK;
+    return train_tensor_connect(t);
 }
 
 /* Ranks drop out different elements of their samples. */
@@ -48,6 +50,9 @@ core_status train_distributed_create(trainer *t)
     }
     if (t->shard)
         return train_shard_share(t);
+    /* Nobody has the same part, or gradients are summed by their backward. */
+    if ((t->ranks == 1 && t->tensor) || t->model.pieces)
+        return CORE_OK;
     return core_reducer_create(t->comm, t->model.parameters, t->model.count,
                                NULL, &t->reducer);
 }
@@ -85,9 +90,10 @@ core_status train_distributed_collect(trainer *t)
     return core_zero_(t->correct);
 }
 
-static core_status compare(const trainer *t, const int64_t *digests)
+static core_status compare(const trainer *t, const int64_t *digests,
+                           uint32_t ranks)
 {
-    for (uint32_t r = 1; r < t->ranks; r++)
+    for (uint32_t r = 1; r < ranks; r++)
         if (digests[r] != digests[0])
             return train_error(CORE_ERROR_CORRUPT,
                                "the weights of rank %u differ from those of "
@@ -96,31 +102,39 @@ static core_status compare(const trainer *t, const int64_t *digests)
     return CORE_OK;
 }
 
-core_status train_distributed_verify(const trainer *t)
+core_status train_distributed_compare(const trainer *t, core_comm *comm,
+                                      uint64_t digest)
 {
-    int64_t *digests = malloc(t->ranks * sizeof *digests), one = 1;
+    uint32_t ranks = core_comm_size(comm);
+    int64_t *digests = malloc(ranks * sizeof *digests), one = 1;
     core_tensor *mine = NULL, *all = NULL;
-    uint64_t digest;
     core_status status;
 
     if (!digests)
         return train_error(CORE_ERROR_OUT_OF_MEMORY, "no memory for digests");
-    status = train_model_digest(&t->model, &digest);
+    status = core_tensor_from_data(&(int64_t){(int64_t)digest}, CORE_I64, &one,
+                                   1, t->device, &mine);
     if (status == CORE_OK)
-        status = core_tensor_from_data(&(int64_t){(int64_t)digest}, CORE_I64,
-                                       &one, 1, t->device, &mine);
+        status = core_all_gather(comm, mine, &all);
     if (status == CORE_OK)
-        status = core_all_gather(t->comm, mine, &all);
+        status = core_tensor_read(all, digests, ranks * sizeof *digests);
     if (status == CORE_OK)
-        status = core_tensor_read(all, digests, t->ranks * sizeof *digests);
+        status = core_comm_error(comm);
     if (status == CORE_OK)
-        status = core_comm_error(t->comm);
-    if (status == CORE_OK)
-        status = compare(t, digests);
+        status = compare(t, digests, ranks);
     core_tensor_release(mine);
     core_tensor_release(all);
     free(digests);
     return status;
+}
+
+core_status train_distributed_verify(const trainer *t)
+{
+    uint64_t digest;
+
+    CORE_TRY(train_model_digest(&t->model, &digest));
+    CORE_TRY(train_distributed_compare(t, t->comm, digest));
+    return train_tensor_verify(t);
 }
 
 void train_distributed_abort(trainer *t)
@@ -135,6 +149,8 @@ void train_distributed_abort(trainer *t)
     if (t->shard)
         core_comm_abort(core_reducer_comm(core_shard_reducer(t->shard)));
     core_comm_abort(t->comm);
+    if (t->tensor)
+        core_comm_abort(t->tensor);
     core_error_raise(error);
 }
 

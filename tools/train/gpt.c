@@ -7,8 +7,12 @@
  * embedding of characters is also the output's weight. */
 
 #include "layers.h"
+#include "parameter_shards.h"
+#include "tensor_parallel.h"
 
+#include <libcore/saved.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Parameters, and the children of a block. */
@@ -26,28 +30,48 @@ static core_status make_norm(int64_t width, core_module **out)
     return core_nn_layer_norm(&width, 1, 1e-5, true, &train_on_host, out);
 }
 
-static core_status add_children(core_module *block, int64_t width)
+/* The Linears of a block, as multiples of the width; ranks of a group divide
+ * the outputs or the inputs. */
+static const struct {
+    int8_t inputs, outputs;
+    bool outputs_divided;
+} linears[CHILDREN] = {
+    [QKV] = {1, 3, true},
+    [PROJECTION] = {1, 1, false},
+    [WIDEN] = {1, 4, true},
+    [NARROW] = {4, 1, false},
+};
+
+static core_status make_linear(const train_model *model, int child,
+                               core_module **out)
 {
-    static const int8_t outputs[CHILDREN] = {0, 3, 1, 0, 4, 1};
+    int64_t inputs = model->width * linears[child].inputs;
+    int64_t outputs = model->width * linears[child].outputs;
+    int64_t ranks = model->group ? core_comm_size(model->group) : 1;
+
+    *(linears[child].outputs_divided ? &outputs : &inputs) /= ranks;
+    return core_nn_linear(inputs, outputs, true, &train_on_host, out);
+}
+
+static core_status add_children(const train_model *model, core_module *block)
+{
     core_module *child;
 
     for (int i = 0; i < CHILDREN; i++)
-        CORE_TRY(core_module_take_child(
-            block, children[i],
-            outputs[i] == 0 ? make_norm(width, &child)
-                            : core_nn_linear(width * (i == NARROW ? 4 : 1),
-                                             width * outputs[i], true,
-                                             &train_on_host, &child),
-            &child));
+        CORE_TRY(core_module_take_child(block, children[i],
+                                        linears[i].inputs == 0
+                                            ? make_norm(model->width, &child)
+                                            : make_linear(model, i, &child),
+                                        &child));
     return CORE_OK;
 }
 
-static core_status make_block(int64_t width, core_module **out)
+static core_status make_block(const train_model *model, core_module **out)
 {
     core_status status;
 
     CORE_TRY(core_module_create("Block", NULL, NULL, NULL, out));
-    status = add_children(*out, width);
+    status = add_children(model, *out);
     if (status != CORE_OK) {
         core_module_release(*out);
         *out = NULL;
@@ -68,7 +92,7 @@ static core_status gpt_build(train_model *model)
     for (int64_t i = 0; i < model->layers; i++) {
         snprintf(name, sizeof name, "block%lld", (long long)i + 1);
         CORE_TRY(train_model_take(model, name, i, model->layers,
-                                  make_block(width, &part), &part));
+                                  make_block(model, &part), &part));
     }
     return train_model_take(model, "norm", 0, 1, make_norm(width, &part),
                             &part);
@@ -88,65 +112,183 @@ static void gpt_range(const train_model *model, size_t parameter,
         *out_bound /= sqrt(2.0 * (double)model->layers);
 }
 
-static core_module *child_of(core_module *block, int child)
+/* Of query, key and value, each is divided, so that a rank has whole heads; what
+ * is added to a sum over the ranks is not divided. */
+static train_cut gpt_cut(const train_model *model, size_t parameter)
 {
-    return core_module_child(block, children[child]);
+    const char *name = model->names[parameter];
+    bool bias = strstr(name, ".bias");
+
+    if (strstr(name, ".qkv."))
+        return (train_cut){.dim = 0, .blocks = 3};
+    if (strstr(name, ".widen."))
+        return (train_cut){.dim = 0, .blocks = 1};
+    if (!bias && (strstr(name, ".projection.") || strstr(name, ".narrow.")))
+        return (train_cut){.dim = 1, .blocks = 1};
+    return (train_cut){0, 0};
 }
 
-/* x + projection(attention(norm(x))); x: [n, length, width]. */
-static core_tensor *attention(const train_model *model, core_module *block,
-                              core_tensor *x, bool training)
-{
-    int64_t n = core_x_size(x, 0), length = core_x_size(x, 1);
-    int64_t width = model->width, heads = model->heads;
-    double dropout = training ? model->dropout : 0;
-    core_tensor *y, *qkv;
+/* Where the parameters of a block are. */
+typedef struct block {
+    core_module *module;
+    core_tensor *const *gathered; /* a weight and a bias for each child; NULL:
+                                   * those of the module */
+} block;
 
-    y = train_layer(child_of(block, NORM1), x);
-    qkv = train_linear(model, child_of(block, QKV), y);
-    qkv = core_x_reshape(qkv, CORE_SIZES(n, length, 3, heads, width / heads));
+static core_tensor *normalize(const train_model *model, const block *b,
+                              int child, core_tensor *x)
+{
+    if (!b->gathered)
+        return train_layer(core_module_child(b->module, children[child]), x);
+    return core_x_layer_norm(x, CORE_SIZES(model->width),
+                             b->gathered[2 * child], b->gathered[2 * child + 1],
+                             1e-5);
+}
+
+static core_tensor *linear(const train_model *model, const block *b, int child,
+                           core_tensor *x)
+{
+    core_module *layer;
+
+    if (b->gathered)
+        return core_x_linear(x, b->gathered[2 * child],
+                             b->gathered[2 * child + 1]);
+    layer = core_module_child(b->module, children[child]);
+    return linears[child].outputs_divided ? train_linear(model, layer, x)
+                                          : train_tensor_leave(model, layer, x);
+}
+
+/* The heads of this rank; qkv: [n, length, 3 * columns]. */
+static core_tensor *attend(const train_model *model, core_tensor *qkv,
+                           double dropout)
+{
+    int64_t n = core_x_size(qkv, 0), length = core_x_size(qkv, 1);
+    int64_t columns = core_x_size(qkv, 2) / 3;
+    int64_t size = model->width / model->heads;
+    train_tensor_random before = train_tensor_random_begin(model);
+    core_tensor *y;
+
+    qkv = core_x_reshape(qkv, CORE_SIZES(n, length, 3, columns / size, size));
     qkv = core_x_permute(qkv, CORE_SIZES(2, 0, 3, 1, 4));
     y = core_x_scaled_dot_product_attention(
         core_x_select(qkv, 0, 0), core_x_select(qkv, 0, 1),
         core_x_select(qkv, 0, 2), NULL, dropout, true);
+    train_tensor_random_restore(model, before);
     y = core_x_permute(y, CORE_SIZES(0, 2, 1, 3));
-    y = core_x_reshape(y, CORE_SIZES(n, length, width));
-    y = train_linear(model, child_of(block, PROJECTION), y);
+    return core_x_reshape(y, CORE_SIZES(n, length, columns));
+}
+
+/* x + projection(attention(norm(x))); x: [n, length, width]. */
+static core_tensor *attention(const train_model *model, const block *b,
+                              core_tensor *x, bool training)
+{
+    double dropout = training ? model->dropout : 0;
+    core_tensor *y;
+
+    y = normalize(model, b, NORM1, x);
+    y = train_tensor_enter(model, y);
+    y = attend(model, linear(model, b, QKV, y), dropout);
+    y = linear(model, b, PROJECTION, y);
     y = train_dropout(y, dropout, training);
     return core_x_add(train_beside(x, y), y);
 }
 
 /* x + narrow(gelu(widen(norm(x)))) */
-static core_tensor *network(const train_model *model, core_module *block,
+static core_tensor *network(const train_model *model, const block *b,
                             core_tensor *x, bool training)
 {
-    core_tensor *y = train_layer(child_of(block, NORM2), x);
+    core_tensor *y = normalize(model, b, NORM2, x);
 
-    y = core_x_gelu(train_linear(model, child_of(block, WIDEN), y));
-    y = train_linear(model, child_of(block, NARROW), y);
+    y = train_tensor_enter(model, y);
+    y = core_x_gelu(linear(model, b, WIDEN, y));
+    y = linear(model, b, NARROW, y);
     return core_x_add(train_beside(x, y),
                       train_dropout(y, model->dropout, training));
 }
 
-static core_tensor *embed(const train_model *model, core_tensor *characters,
-                          bool training)
+/* embeddings: of characters and of places. */
+static core_tensor *embed(const train_model *model,
+                          core_tensor *const *embeddings,
+                          core_tensor *characters, bool training)
 {
-    core_tensor *table = model->parameters[TOKENS], *x, *places;
+    core_tensor *table = embeddings[TOKENS], *x, *places;
 
     x = core_x_embedding(table, train_beside(characters, table));
-    places = core_x_narrow(model->parameters[PLACES], 0, 0,
-                           core_x_size(characters, 1));
+    places =
+        core_x_narrow(embeddings[PLACES], 0, 0, core_x_size(characters, 1));
     x = core_x_add(train_beside(x, places), places);
     return train_dropout(x, model->dropout, training);
 }
 
-static core_tensor *logits_of(const train_model *model, core_tensor *x)
+static core_tensor *logits_of(const train_model *model, core_tensor *table,
+                              core_tensor *x)
 {
-    core_tensor *table = model->parameters[TOKENS];
-
-    x = train_layer(model->parts[model->layers], x);
     x = core_x_reshape(x, CORE_SIZES(-1, model->width));
     return core_x_linear(train_beside(x, table), table);
+}
+
+/* ------------------------------------------------ pieces of parameters -- */
+
+/* The units are the embeddings, the blocks, and the last normalization. */
+typedef struct step {
+    const train_model *model;
+    size_t unit;
+    bool training;
+} step;
+
+/* inputs: x and this rank's piece of the block. */
+static core_status run_block(void *context, core_tensor *const *inputs,
+                             size_t ninputs, core_tensor **outputs,
+                             size_t *noutputs)
+{
+    const step *now = context;
+    core_scope scope = core_scope_begin();
+    core_tensor *gathered[TRAIN_UNIT], *x;
+    const block b = {.gathered = gathered};
+
+    (void)ninputs;
+    train_pieces_gather(now->model->pieces, now->unit, inputs[1], gathered);
+    x = attention(now->model, &b, inputs[0], now->training);
+    x = network(now->model, &b, x, now->training);
+    *noutputs = 1;
+    return core_scope_end_with(scope, x, &outputs[0]);
+}
+
+/* The gathered block is released after it ran; backward gathers and runs it
+ * again. */
+static core_tensor *checkpoint_block(const train_model *model, size_t unit,
+                                     core_tensor *x, bool training)
+{
+    core_checkpoint_info info = {
+        .struct_size = sizeof info, .function = run_block, .drop = free};
+    core_tensor *inputs[] = {x, model->parameters[unit]}, *y = NULL;
+    step *now = malloc(sizeof *now);
+    size_t one = 1;
+
+    if (!x || !now) {
+        free(now);
+        return core_scope_own(x ? CORE_ERROR_OUT_OF_MEMORY : CORE_OK, &y);
+    }
+    *now = (step){model, unit, training};
+    info.context = now;
+    return core_scope_own(core_checkpoint(&info, inputs, 2, &y, &one), &y);
+}
+
+static core_tensor *forward_with_pieces(const train_model *model,
+                                        core_tensor *characters, bool training)
+{
+    core_tensor *embeddings[TRAIN_UNIT], *last[TRAIN_UNIT], *x;
+    const block end = {.gathered = last};
+    size_t unit = 0;
+
+    train_pieces_gather(model->pieces, unit, model->parameters[unit],
+                        embeddings);
+    x = embed(model, embeddings, characters, training);
+    while (++unit <= (size_t)model->layers)
+        x = checkpoint_block(model, unit, x, training);
+    train_pieces_gather(model->pieces, unit, model->parameters[unit], last);
+    return logits_of(model, embeddings[TOKENS],
+                     normalize(model, &end, NORM1, x));
 }
 
 /* Each block has a scope, so that its intermediate results are released before
@@ -154,17 +296,20 @@ static core_tensor *logits_of(const train_model *model, core_tensor *x)
 static core_tensor *gpt_forward(const train_model *model,
                                 core_tensor *characters, bool training)
 {
-    core_tensor *x = embed(model, characters, training);
+    core_tensor *x;
 
+    if (model->pieces)
+        return forward_with_pieces(model, characters, training);
+    x = embed(model, model->parameters, characters, training);
     for (int64_t i = 0; i < model->layers; i++) {
         core_scope scope = core_scope_begin();
-        core_module *block = model->parts[i];
+        const block b = {.module = model->parts[i]};
 
-        x = network(model, block, attention(model, block, x, training),
-                    training);
+        x = network(model, &b, attention(model, &b, x, training), training);
         x = core_scope_return(scope, x);
     }
-    return logits_of(model, x);
+    return logits_of(model, model->parameters[TOKENS],
+                     train_layer(model->parts[model->layers], x));
 }
 
 const train_model_kind train_gpt = {
@@ -184,4 +329,6 @@ const train_model_kind train_gpt = {
     .build = gpt_build,
     .range = gpt_range,
     .forward = gpt_forward,
+    .cut = gpt_cut,
+    .pieces = true,
 };

@@ -123,7 +123,7 @@ static core_status set_up(trainer *t)
     if (status == CORE_OK) {
         core_seed((uint64_t)options->seed);
         status = train_model_build(&t->model, options, t->task->classes(t),
-                                   t->devices, t->ndevices);
+                                   t->devices, t->ndevices, t->tensor);
     }
     if (status == CORE_OK)
         status = train_shard_create(t);
@@ -149,7 +149,8 @@ static core_status save(trainer *t)
 {
     CORE_TRY(train_distributed_collect(t));
     CORE_TRY(train_shard_save(t));
-    if (!t->options.save)
+    /* Ranks that have parts of it help the one that writes. */
+    if (!t->shard_save || (t->rank > 0 && !t->model.pieces))
         return CORE_OK;
     CORE_TRY(checkpoint_save(t, t->options.save));
     train_shard_remove(t);
@@ -284,8 +285,9 @@ static core_status train(trainer *t, int *out_exit)
         CORE_TRY(trainer_evaluate(t, &test));
         CORE_TRY(save(t));
     }
-    return t->rank == 0 ? result(t, &r, trained ? &train : NULL, &test)
-                        : CORE_OK;
+    return t->rank == 0 || t->model.pieces
+               ? result(t, &r, trained ? &train : NULL, &test)
+               : CORE_OK;
 }
 
 /* The place in this program, " (at FILE.c:LINE)", that a scope appends; NULL if

@@ -3,7 +3,8 @@
 
 /* The common part of all models: modules and their parameters. */
 
-#include "train.h"
+#include "parameter_shards.h"
+#include "tensor_parallel.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -67,7 +68,8 @@ static core_status draw(train_model *model, size_t index, uint64_t seed)
         return train_error(CORE_ERROR_OUT_OF_MEMORY, "no memory for weights");
     model->kind->range(model, index, &centre, &bound);
     for (int64_t i = 0; i < numel; i++) {
-        uint64_t number = train_random(seed, index, (uint64_t)i);
+        uint64_t number = train_random(
+            seed, index, (uint64_t)train_tensor_element(model, index, i));
 
         /* In [-1, 1), exactly. */
         double uniform = (double)(number >> 40) * 0x1p-23 - 1;
@@ -105,7 +107,7 @@ static core_status build(train_model *model, uint64_t seed)
 
 core_status train_model_build(train_model *model, const train_options *options,
                               int64_t classes, core_device *const *devices,
-                              size_t ndevices)
+                              size_t ndevices, core_comm *group)
 {
     core_status status;
 
@@ -117,6 +119,7 @@ core_status train_model_build(train_model *model, const train_options *options,
         .heads = options->heads,
         .width = options->width,
         .dropout = options->dropout,
+        .group = group,
     };
     model->ndevices = ndevices;
     memcpy(model->devices, devices, ndevices * sizeof(core_device *));
@@ -126,13 +129,21 @@ core_status train_model_build(train_model *model, const train_options *options,
     return status;
 }
 
-void train_model_release(train_model *model)
+void train_model_drop_modules(train_model *model)
 {
     core_module_tensors_free(&model->all);
     core_module_release(model->root);
-    train_fp8_release(model->fp8);
-    model->fp8 = NULL;
+    model->all = (core_module_tensors){0};
     model->root = NULL;
+}
+
+void train_model_release(train_model *model)
+{
+    train_model_drop_modules(model);
+    train_fp8_release(model->fp8);
+    train_pieces_free(model->pieces);
+    model->pieces = NULL;
+    model->fp8 = NULL;
     model->parameters = NULL;
     model->names = NULL;
     model->count = model->nparts = 0;
@@ -142,8 +153,10 @@ int64_t train_model_size(const train_model *model)
 {
     int64_t size = 0;
 
+    if (model->pieces)
+        return train_pieces_numel(model->pieces);
     for (size_t i = 0; i < model->count; i++)
-        size += core_tensor_numel(model->parameters[i]);
+        size += train_tensor_numel(model, i);
     return size;
 }
 
@@ -177,22 +190,27 @@ core_status train_tensor_finite(core_tensor *tensor, bool *out_finite)
     return CORE_OK;
 }
 
+/* FNV-1a; 0 stands for its start. */
+core_status train_tensor_digest(core_tensor *tensor, uint64_t *digest)
+{
+    size_t size = (size_t)core_tensor_numel(tensor) * sizeof(float);
+    uint64_t hash = *digest ? *digest : UINT64_C(0xcbf29ce484222325);
+    const uint8_t *bytes;
+    float *data;
+
+    CORE_TRY(read_floats(tensor, &data));
+    bytes = (const uint8_t *)data;
+    for (size_t k = 0; k < size; k++)
+        hash = (hash ^ bytes[k]) * UINT64_C(0x100000001b3);
+    free(data);
+    *digest = hash;
+    return CORE_OK;
+}
+
 core_status train_model_digest(const train_model *model, uint64_t *out_digest)
 {
-    uint64_t digest = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
-
-    for (size_t i = 0; i < model->count; i++) {
-        core_tensor *tensor = model->parameters[i];
-        size_t size = (size_t)core_tensor_numel(tensor) * sizeof(float);
-        const uint8_t *bytes;
-        float *data;
-
-        CORE_TRY(read_floats(tensor, &data));
-        bytes = (const uint8_t *)data;
-        for (size_t k = 0; k < size; k++)
-            digest = (digest ^ bytes[k]) * UINT64_C(0x100000001b3);
-        free(data);
-    }
-    *out_digest = digest;
+    *out_digest = 0;
+    for (size_t i = 0; i < model->count; i++)
+        CORE_TRY(train_tensor_digest(model->parameters[i], out_digest));
     return CORE_OK;
 }

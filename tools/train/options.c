@@ -86,8 +86,15 @@ static const char help[] =
     "  --shard[=LEVEL]       with --distributed: each rank has a part of the\n"
     "                        optimizer's state, which it saves beside the\n"
     "                        checkpoint; not with --amp fp16.  LEVEL: states, "
-    "or\n"
-    "                        gradients: of these, too [states]\n"
+    "\n"
+    "                        gradients: of these, too; parameters, for "
+    "--model\n"
+    "                        gpt: of all of them, gathered for each layer "
+    "[states]\n"
+    "  --tensor-parallel N   with --distributed and --model gpt: N ranks have "
+    "parts\n"
+    "                        of each matrix and compute the same samples; not\n"
+    "                        with --shard or --amp fp16 [1]\n"
     "  --seed N              for weights, dropout and order of samples [0]\n"
     "  --save FILE           writes a checkpoint after every epoch, and when\n"
     "                        interrupted (Ctrl-C)\n"
@@ -146,6 +153,7 @@ enum {
     OPTION_DISTRIBUTED,
     OPTION_VERIFY,
     OPTION_SHARD,
+    OPTION_TENSOR_PARALLEL,
     OPTION_LOG,
     OPTION_TEXT,
     OPTION_CONTEXT,
@@ -192,6 +200,7 @@ static const struct option names[] = {
     {"distributed", required_argument, NULL, OPTION_DISTRIBUTED},
     {"verify", no_argument, NULL, OPTION_VERIFY},
     {"shard", optional_argument, NULL, OPTION_SHARD},
+    {"tensor-parallel", required_argument, NULL, OPTION_TENSOR_PARALLEL},
     {"log", required_argument, NULL, OPTION_LOG},
     {"text", required_argument, NULL, OPTION_TEXT},
     {"context", required_argument, NULL, OPTION_CONTEXT},
@@ -282,18 +291,18 @@ static core_status parse_number(int option, const char *text, bool or_zero,
 /* The names of core_shard_options.level. */
 static core_status parse_shard(const char *text, uint32_t *out_level)
 {
-    static const char *const levels[] = {"states", "gradients"};
+    static const char *const levels[] = {"states", "gradients", "parameters"};
 
     for (uint32_t i = 0; text && i < sizeof levels / sizeof *levels; i++)
         if (strcmp(text, levels[i]) == 0) {
             *out_level = i;
             return CORE_OK;
         }
-    return text
-               ? train_error(CORE_ERROR_INVALID_ARGUMENT,
-                             "--shard=%.40s: accepted are states and gradients",
-                             text)
-               : CORE_OK;
+    return text ? train_error(CORE_ERROR_INVALID_ARGUMENT,
+                              "--shard=%.40s: accepted are states, gradients "
+                              "and parameters",
+                              text)
+                : CORE_OK;
 }
 
 static core_status parse_optimizer(const char *text, uint32_t *out_optimizer)
@@ -459,6 +468,8 @@ static core_status take(train_options *options, int option, const char *text)
     case OPTION_SHARD:
         options->shards = true;
         return parse_shard(text, &options->shard_level);
+    case OPTION_TENSOR_PARALLEL:
+        return parse_integer(option, text, 1, 1024, &options->tensor_parallel);
     case OPTION_VERIFY:
         options->verifies = true;
         return CORE_OK;
@@ -514,6 +525,7 @@ static void set_defaults(train_options *options)
         .layers = 4,
         .heads = 4,
         .width = 128,
+        .tensor_parallel = 1,
     };
 }
 
@@ -554,6 +566,35 @@ static core_status check_shard(const train_options *options)
         return train_error(CORE_ERROR_INVALID_ARGUMENT,
                            "--shard does not support --amp fp16, because ranks "
                            "would skip different steps");
+    if (options->shard_level != TRAIN_SHARD_PARAMETERS)
+        return CORE_OK;
+    if (!train_model_find(options->model)->pieces || options->verifies)
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "--shard=parameters requires --model gpt, and does "
+                           "not support --verify, because ranks have different "
+                           "parameters");
+    return CORE_OK;
+}
+
+static core_status check_tensor_parallel(const train_options *options)
+{
+    long long ranks = options->tensor_parallel, heads = options->heads;
+
+    if (ranks == 1)
+        return CORE_OK;
+    if (!options->distributed || !train_model_find(options->model)->cut)
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "--tensor-parallel requires --distributed and "
+                           "--model gpt");
+    if (heads % ranks != 0)
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "--tensor-parallel %lld does not divide --heads "
+                           "%lld",
+                           ranks, heads);
+    if (options->shards || options->amp == TRAIN_AMP_FP16)
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "--tensor-parallel supports neither --shard nor "
+                           "--amp fp16");
     return CORE_OK;
 }
 
@@ -585,6 +626,7 @@ core_status train_options_check(const train_options *options)
 
     CORE_TRY(check_distributed(options));
     CORE_TRY(check_shard(options));
+    CORE_TRY(check_tensor_parallel(options));
     if ((options->given & TRAIN_GAVE_MOMENTUM) &&
         options->optimizer != TRAIN_SGD)
         return train_error(CORE_ERROR_INVALID_ARGUMENT,

@@ -60,7 +60,7 @@ void report_start(report *r, const trainer *t)
     uint32_t threads = 0;
     char names[256];
 
-    *r = (report){.text = t->rank > 0     ? silence()
+    *r = (report){.text = t->quiet        ? silence()
                           : options->json ? stderr
                                           : stdout,
                   .json = options->json,
@@ -81,7 +81,10 @@ void report_start(report *r, const trainer *t)
     if (threads)
         fprintf(r->text, ", %u thread%s", threads, threads == 1 ? "" : "s");
     if (t->comm)
-        fprintf(r->text, "\nranks   %u, %s", t->ranks, options->distributed);
+        fprintf(r->text, "\nranks   %u, %s", t->processes,
+                options->distributed);
+    if (t->tensor)
+        fprintf(r->text, ", %u for each model", core_comm_size(t->tensor));
     fprintf(r->text,
             "\ndata    %lld %s, %lld for %s\n"
             "steps   %lld an epoch: %s, lr %g, batch %lld, seed %lld\n",
@@ -271,7 +274,9 @@ static void result_json(const report *r, const trainer *t, double seconds,
     core__json_integer(&json, "parameters", train_model_size(&t->model));
     core__json_text(&json, "amp", train_amps[t->options.amp]);
     if (t->comm)
-        core__json_integer(&json, "ranks", t->ranks);
+        core__json_integer(&json, "ranks", t->processes);
+    if (t->tensor)
+        core__json_integer(&json, "tensor_parallel", core_comm_size(t->tensor));
     if (t->scaler) {
         core__json_number(&json, "loss_scale",
                           core_grad_scaler_get_scale(t->scaler));

@@ -7,6 +7,7 @@
  * FILE says the name. */
 
 #include "layers.h"
+#include "parameter_shards.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +43,8 @@ core_status train_shard_create(trainer *t)
 
     if (!t->options.shards)
         return CORE_OK;
+    if (t->options.shard_level == TRAIN_SHARD_PARAMETERS)
+        return train_pieces_create(t);
     CORE_TRY(number_run(t));
     CORE_TRY(core_shard_create(t->comm, t->model.parameters, t->model.count,
                                &options, &t->shard));

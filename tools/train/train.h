@@ -78,6 +78,9 @@ extern const char *const train_amps[TRAIN_AMPS];
 enum { TRAIN_COMPILE_MODES = 3 };
 extern const char *const train_compile_modes[TRAIN_COMPILE_MODES];
 
+/* Values of shard_level; the others are CORE_SHARD_… */
+enum { TRAIN_SHARD_PARAMETERS = 2 };
+
 enum { TRAIN_DEVICES = 16 }; /* devices that a model may be split over */
 
 /* Strings belong to the command line. */
@@ -108,8 +111,9 @@ typedef struct train_options {
     int64_t layers;
     int64_t heads;
     int64_t width;
-    double lr;       /* of the first epoch */
-    double lr_decay; /* its factor from epoch to epoch */
+    int64_t tensor_parallel; /* ranks that share a model; 1: each has all */
+    double lr;               /* of the first epoch */
+    double lr_decay;         /* its factor from epoch to epoch */
     double momentum;
     double weight_decay;
     double clip; /* largest norm of the gradient; 0: any */
@@ -121,7 +125,7 @@ typedef struct train_options {
     bool compiles;
     bool verifies;        /* that the ranks have equal weights */
     bool shards;          /* each rank has a part of the optimizer's state */
-    uint32_t shard_level; /* CORE_SHARD_… */
+    uint32_t shard_level; /* CORE_SHARD_… or TRAIN_SHARD_PARAMETERS */
     bool json;
 } train_options;
 
@@ -190,6 +194,14 @@ void train_shuffle(int64_t *order, int64_t count, uint64_t seed,
 typedef struct train_task train_task;
 typedef struct train_model train_model;
 typedef struct train_fp8 train_fp8;
+typedef struct train_pieces train_pieces;
+
+/* How a parameter is divided among the ranks of --tensor-parallel: each of so
+ * many equal blocks of dimension dim is; 0: not at all. */
+typedef struct train_cut {
+    int8_t dim;
+    int64_t blocks;
+} train_cut;
 
 typedef struct train_model_kind {
     const char *name;
@@ -206,6 +218,9 @@ typedef struct train_model_kind {
      * last step; the innermost scope owns them.  training: dropout is on. */
     core_tensor *(*forward)(const train_model *model, core_tensor *inputs,
                             bool training);
+    /* For kinds that --tensor-parallel can divide. */
+    train_cut (*cut)(const train_model *model, size_t parameter);
+    bool pieces; /* forward can use pieces of the parameters */
 } train_model_kind;
 
 enum { TRAIN_PARTS = 1001 };
@@ -231,6 +246,12 @@ struct train_model {
     int64_t width;
     double dropout;
     train_fp8 *fp8; /* with --amp fp8, else NULL */
+    /* The ranks that have the other parts of it; NULL: it is whole.
+     * Borrowed. */
+    core_comm *group;
+    /* With --shard=parameters, else NULL: root is then NULL, and the parameters
+     * are pieces (parameter_shards.h). */
+    train_pieces *pieces;
 };
 
 extern const train_model_kind train_mlp, train_cnn, train_gpt;
@@ -238,12 +259,18 @@ extern const train_model_kind *const train_model_kinds[]; /* NULL-terminated */
 const train_model_kind *train_model_find(const char *name);
 core_status train_model_build(train_model *model, const train_options *options,
                               int64_t classes, core_device *const *devices,
-                              size_t ndevices);
+                              size_t ndevices, core_comm *group);
 void train_model_release(train_model *model);
+/* Releases its modules, and with them the parameters. */
+void train_model_drop_modules(train_model *model);
+/* Returns the number of elements of all parameters, on all ranks of the group. */
 int64_t train_model_size(const train_model *model);
+/* Continues a hash, which begins with 0, with the bits of a tensor of f32. */
+core_status train_tensor_digest(core_tensor *tensor, uint64_t *digest);
 /* For a tensor of f32; false if an element is infinite or NaN. */
 core_status train_tensor_finite(core_tensor *tensor, bool *out_finite);
-/* Computes a hash of all bits of the parameters. */
+/* Computes a hash of all bits of the parameters, of this rank's parts if they
+ * are divided. */
 core_status train_model_digest(const train_model *model, uint64_t *out_digest);
 
 /* For build: returns the device of one of so many parts, which are distributed
@@ -307,6 +334,7 @@ typedef struct trainer {
     core_compiled *compiled;  /* the step, with --compile, else NULL */
     core_grad_scaler *scaler; /* with --amp fp16, else NULL */
     core_comm *comm;          /* with --distributed, else NULL */
+    core_comm *tensor;        /* with --tensor-parallel above 1, else NULL */
     core_reducer *reducer;    /* likewise, without --shard */
     core_shard *shard;        /* with --shard, else NULL */
     core_tensor **pieces;     /* of it, borrowed */
@@ -315,7 +343,9 @@ typedef struct trainer {
      * before, which rank 0 removes; "": none. */
     char shard_suffix[TRAIN_SUFFIX], shard_before[TRAIN_SUFFIX];
     int64_t shard_run;     /* a number in the suffixes that this run makes */
-    uint32_t rank, ranks;  /* 0 and 1 in one process */
+    uint32_t rank, ranks;  /* of comm; 0 and 1 in one process */
+    uint32_t processes;    /* all of them */
+    bool quiet;            /* another one reports and saves */
     int64_t skipped;       /* steps with non-finite gradients */
     int64_t epoch;         /* complete ones */
     int64_t position;      /* completed samples of the next epoch */
@@ -440,6 +470,9 @@ core_status train_distributed_sum(const trainer *t, core_tensor *local,
 core_status train_distributed_collect(trainer *t);
 /* Fails if a weight has other bits than on rank 0. */
 core_status train_distributed_verify(const trainer *t);
+/* Fails if the digest of a rank of comm differs from that of its rank 0. */
+core_status train_distributed_compare(const trainer *t, core_comm *comm,
+                                      uint64_t digest);
 /* Lets the other ranks fail after an error of this one. */
 void train_distributed_abort(trainer *t);
 /* core_backward, with averages over the ranks.  loss NULL: no samples. */
@@ -449,6 +482,9 @@ core_status train_distributed_backward(trainer *t, core_tensor *loss);
 
 /* With --shard, before the optimizer is created. */
 core_status train_shard_create(trainer *t);
+/* The norm of all ranks' grads, for divided models and pieces of parameters, is
+ * limited as core_clip_grad_norm does. */
+core_status train_clip(const trainer *t, double max_norm);
 /* Copies the parameters of rank 0, after a checkpoint was loaded. */
 core_status train_shard_share(trainer *t);
 /* Returns how many tensors this rank's optimizer updates, and which. */
@@ -507,6 +543,8 @@ core_status train_fp8_load(const train_fp8 *fp8, const char *path,
 
 /* --------------------------------------------------------- checkpoints -- */
 
+/* The ranks of --tensor-parallel that have parts of the model call it; path NULL:
+ * another one of them writes the file. */
 core_status checkpoint_save(const trainer *t, const char *path);
 /* Before the model is built: adopts the options of the checkpoint, or refuses
  * those that contradict it. */

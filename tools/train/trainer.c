@@ -101,7 +101,9 @@ static core_status update_parameters(trainer *t, core_tensor *loss)
         core_optimizer_zero_grad(t->optimizer);
         CORE_TRY(train_amp_backward(t, loss));
     }
-    if (t->options.clip > 0 && t->shard)
+    if (t->options.clip > 0 && (t->tensor || t->model.pieces))
+        CORE_TRY(train_clip(t, t->options.clip));
+    else if (t->options.clip > 0 && t->shard)
         CORE_TRY(core_shard_clip_grad_norm(t->shard, t->options.clip, NULL));
     else if (t->options.clip > 0)
         CORE_TRY(core_clip_grad_norm(t->model.parameters, t->model.count,
@@ -122,6 +124,36 @@ static core_status diverged(const trainer *t, const char *what,
                        "NaN; try a smaller --lr, or --clip 1%s%s%s",
                        (long long)t->epoch + 1, what, name, save ? " (" : "",
                        save ? save : "", save ? " was not changed)" : "");
+}
+
+/* A sample that does not count, on a rank that has none: it takes part in the
+ * collectives of the forward and backward pass. */
+static void take_any_sample(const trainer *t, core_tensor **inputs,
+                            core_tensor **labels)
+{
+    int64_t length = t->model.context;
+
+    *inputs = core_x_zeros(CORE_SIZES(1, length), CORE_I64, t->device);
+    *labels = core_x_zeros(CORE_SIZES(length), CORE_I64, t->device);
+}
+
+/* Pieces of parameters have sums of gradients, of losses that are parts of the
+ * mean. */
+static core_tensor *compute_with_pieces(trainer *t, core_tensor *inputs,
+                                        core_tensor *labels, int64_t whole)
+{
+    int64_t count = core_x_size(inputs, 0);
+    core_tensor *loss, *weighted, *logits;
+
+    if (count == 0)
+        take_any_sample(t, &inputs, &labels);
+    loss = forward(t, inputs, labels, true, &logits);
+    weighted =
+        core_x_mul_scalar(loss, core_float((double)count / (double)whole));
+    CORE_CHECK(update_parameters(t, weighted));
+    if (count > 0)
+        account(loss, logits, labels, count, t->loss_sum, t->correct);
+    return weighted;
 }
 
 /* Trains this rank's part of a batch and returns its share of the mean loss. */
@@ -148,7 +180,9 @@ core_status trainer_step(trainer *t, core_tensor *inputs, core_tensor *labels,
                          int64_t whole, core_tensor **out_loss)
 {
     core_scope scope = core_scope_begin();
-    core_tensor *loss = compute_and_update(t, inputs, labels, whole);
+    core_tensor *loss = t->model.pieces
+                            ? compute_with_pieces(t, inputs, labels, whole)
+                            : compute_and_update(t, inputs, labels, whole);
     core_status status =
         core_scope_end_with(scope, core_x_detach(loss), out_loss);
 
@@ -336,6 +370,24 @@ static core_status evaluate_part(const trainer *t, int64_t first, int64_t count,
     return core_scope_end(scope);
 }
 
+/* Whether the last turn has no samples for this rank. */
+static bool has_fewer_turns(const trainer *t)
+{
+    int64_t part = t->task->part;
+    int64_t parts = (t->test.count + part - 1) / part;
+
+    return parts % t->ranks != 0 && t->rank >= parts % t->ranks;
+}
+
+/* A forward pass of which only the collectives count. */
+static void run_for_others(const trainer *t)
+{
+    core_tensor *inputs, *labels;
+
+    take_any_sample(t, &inputs, &labels);
+    train_logits(t, inputs, false);
+}
+
 core_status trainer_evaluate(const trainer *t, train_score *out_score)
 {
     bool before = core_grad_mode_set(false);
@@ -354,6 +406,8 @@ core_status trainer_evaluate(const trainer *t, train_score *out_score)
         CORE_CHECK(evaluate_part(t, first, left < part ? left : part, loss_sum,
                                  correct));
     }
+    if (t->model.pieces && has_fewer_turns(t))
+        run_for_others(t);
     CORE_CHECK(read_score(t, loss_sum, correct, t->test.count, out_score));
     status = core_scope_end(scope);
     if (status == CORE_OK && !isfinite(out_score->loss))
@@ -371,6 +425,7 @@ void trainer_release(trainer *t)
     core_shard_release(t->shard);
     free(t->pieces);
     core_comm_release(t->comm);
+    core_comm_release(t->tensor);
     free(t->points);
     core_grad_scaler_release(t->scaler);
     core_optimizer_release(t->optimizer);

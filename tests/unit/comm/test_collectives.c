@@ -110,6 +110,66 @@ static void pass_on(core_comm *comm)
     core_tensor_release(token);
 }
 
+enum { LARGE = 400000 }; /* more than a socket takes without a receiver */
+
+/* Every rank sends two tensors to each other one, of which one is large. */
+static void exchange_all(core_comm *comm)
+{
+    uint32_t rank = core_comm_rank(comm);
+    int64_t large = LARGE;
+    core_tensor *sent[2] = {rank_numbers(comm, 2)}, *got[3][2], *most;
+    core_message messages[8];
+    size_t count = 0;
+
+    OK(core_full(&large, 1, core_float(rank), CORE_F32, core_comm_device(comm),
+                 &sent[1]));
+    for (uint32_t i = 1; i < 3; i++) {
+        uint32_t other = (rank + i) % 3;
+
+        for (int k = 0; k < 2; k++) {
+            OK(core_zeros_like(sent[k], CORE_DTYPE_NONE, NULL, -1,
+                               &got[other][k]));
+            messages[count++] = (core_message){sent[k], other, 0};
+            messages[count++] = (core_message){got[other][k], other, 1};
+        }
+    }
+    OK(core_send_recv(comm, messages, count));
+    for (uint32_t r = 0; r < 3; r++) {
+        float number = (float)r + 1;
+
+        if (r == rank)
+            continue;
+        rank_expect(got[r][0], (float[]){number, 2 * number}, 2);
+        OK(core_amax(got[r][1], NULL, 0, false, &most));
+        rank_expect(most, (float[]){number - 1}, 1);
+        core_tensor_release(most);
+        core_tensor_release(got[r][0]);
+        core_tensor_release(got[r][1]);
+    }
+    core_tensor_release(sent[0]);
+    core_tensor_release(sent[1]);
+}
+
+/* A rank that makes the calls one by one. */
+static void exchange_with_calls(core_comm *comm)
+{
+    uint32_t other = 1 - core_comm_rank(comm);
+    core_tensor *sent = rank_numbers(comm, 3), *got = rank_numbers(comm, 3);
+    core_message messages[] = {{got, other, 1}, {sent, other, 0}};
+    float theirs = (float)other + 1;
+
+    if (other == 1) {
+        OK(core_send_recv(comm, messages, 2));
+    } else {
+        OK(core_recv(comm, got, other));
+        OK(core_send(comm, sent, other));
+    }
+    rank_expect(got, (float[]){theirs, 2 * theirs, 3 * theirs}, 3);
+    OK(core_send_recv(comm, NULL, 0));
+    core_tensor_release(sent);
+    core_tensor_release(got);
+}
+
 /* 1 + 2^-8 has no bf16: only a sum in f32 that is rounded once is 3 + 2^-6. */
 static void reduce_halves(core_comm *comm)
 {
@@ -166,6 +226,14 @@ START_TEST(collectives_compute_what_they_say)
     on_ranks(3, move_rows);
     on_ranks(3, pass_on);
     on_ranks(3, nothing_to_move);
+}
+END_TEST
+
+START_TEST(ranks_that_send_to_each_other_do_not_wait)
+{
+    rank_device = devices[_i];
+    on_ranks(3, exchange_all);
+    on_ranks(2, exchange_with_calls);
 }
 END_TEST
 
@@ -363,6 +431,7 @@ int main(void)
     };
     const suite_loop loops[] = {
         {collectives_compute_what_they_say, 0, 2},
+        {ranks_that_send_to_each_other_do_not_wait, 0, 2},
         {split_makes_parts_in_the_order_of_keys, 0, 2},
         {one_rank_alone, 0, 2},
         {gradients_are_those_of_the_sum_of_all_losses, 0, 2},

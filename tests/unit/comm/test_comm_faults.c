@@ -6,6 +6,8 @@
 
 #include "support/ranks.h"
 
+#include "../../../plugins/sim/sim_control.h"
+
 #include "comm/collective.h"
 
 #include <libcore/autograd.h>
@@ -237,6 +239,29 @@ END_TEST
 /* ----------------------------------------------------- wrong arguments -- */
 
 /* x: of sizes [2, 3]. */
+/* None of the messages is sent, not even the first one. */
+static void refuse_messages(core_comm *comm, core_tensor *x,
+                            core_tensor *elsewhere)
+{
+    uint32_t other = (core_comm_rank(comm) + 1) % 3;
+    const core_message twice[] = {{x, other, 0}, {x, other, 1}};
+    const core_message device[] = {{x, other, 0}, {elsewhere, other, 0}};
+    const core_message far = {x, 3, 0}, none = {0};
+
+    ck_assert_int_eq(core_send_recv(comm, twice, 2),
+                     CORE_ERROR_INVALID_ARGUMENT);
+    MESSAGE("messages 0 and 1 have the same tensor");
+    ck_assert_int_eq(core_send_recv(comm, device, 2), CORE_ERROR_DEVICE);
+    ck_assert_int_eq(core_send_recv(comm, &far, 1),
+                     CORE_ERROR_INVALID_ARGUMENT);
+    ck_assert_int_eq(core_send_recv(comm, &none, 1),
+                     CORE_ERROR_INVALID_ARGUMENT);
+    ck_assert_int_eq(core_send_recv(comm, NULL, 1),
+                     CORE_ERROR_INVALID_ARGUMENT);
+    ck_assert_int_eq(core_send_recv(NULL, NULL, 0),
+                     CORE_ERROR_INVALID_ARGUMENT);
+}
+
 static void refuse_roots_and_rows(core_comm *comm, core_tensor *x)
 {
     const int64_t two[3] = {1, 1, 0}, three[3] = {1, 1, 1};
@@ -303,6 +328,7 @@ static void refuse(core_comm *comm)
     ck_assert_int_eq(core_send(comm, x, core_comm_rank(comm)),
                      CORE_ERROR_INVALID_ARGUMENT);
     MESSAGE("except this rank");
+    refuse_messages(comm, x, elsewhere);
     ck_assert_int_eq(core_reduce_scatter(comm, x, CORE_REDUCE_SUM, &out),
                      CORE_ERROR_SHAPE);
     MESSAGE("input has sizes [2, 3]; dimension 0 must be a multiple of the "
@@ -707,9 +733,69 @@ START_TEST(two_processes_with_one_rank_are_an_error)
 }
 END_TEST
 
+/* A kernel on the communicator's stream fails before the collective, which the
+ * stream then drops. */
+static void stream_fails(core_comm *comm)
+{
+    core_tensor *x = rank_numbers(comm, 2), *y = rank_numbers(comm, 2), *z;
+    const sim_control *control;
+    core_stream *before;
+
+    OK(core_device_interface(core_comm_device(comm), "sim.control", 1,
+                             (const void **)&control));
+    OK(core_stream_current(core_comm_device(comm), &before));
+    OK(control->hold(0));
+    OK(control->fault(0, SIM_FAULT_ASYNC, 1));
+    OK(core_stream_set_current(comm->stream));
+    OK(core_mul(x, x, &z));
+    OK(core_stream_set_current(before));
+    OK(core_all_reduce_(comm, y, CORE_REDUCE_SUM));
+    OK(control->release(0));
+    ck_assert_int_eq(core_comm_synchronize(comm), CORE_ERROR_STREAM);
+    MESSAGE("collective 1 did not run, because its stream failed: ");
+    MESSAGE("mul.Tensor: sim: injected failure");
+    MESSAGE("injected failure");
+    ck_assert_int_eq(core_comm_error(comm), CORE_ERROR_STREAM);
+    MESSAGE("injected failure");
+    ck_assert_int_eq(core_barrier(comm), CORE_ERROR_STREAM);
+    MESSAGE("injected failure");
+    core_tensor_release(x);
+    core_tensor_release(y);
+    core_tensor_release(z);
+}
+
+/* The collective runs, after work that failed on another stream, whose error is
+ * not the communicator's. */
+static void other_stream_fails(core_comm *comm)
+{
+    core_tensor *x = rank_numbers(comm, 2), *y;
+    const sim_control *control;
+
+    OK(core_device_interface(core_comm_device(comm), "sim.control", 1,
+                             (const void **)&control));
+    OK(control->fault(0, SIM_FAULT_ASYNC, 1));
+    OK(core_mul(x, x, &y));
+    OK(core_all_reduce_(comm, y, CORE_REDUCE_SUM));
+    ck_assert_int_eq(core_comm_synchronize(comm), CORE_ERROR_STREAM);
+    MESSAGE("waited for work that failed");
+    MESSAGE("injected failure");
+    OK(core_comm_error(comm));
+    core_tensor_release(x);
+    core_tensor_release(y);
+}
+
+START_TEST(collective_whose_stream_fails_names_the_reason)
+{
+    rank_device = "sim";
+    on_ranks(1, stream_fails);
+    on_ranks(1, other_stream_fails);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
+        collective_whose_stream_fails_names_the_reason,
         abort_ends_the_calls_of_all_ranks,
         collectives_cannot_be_captured,
         child_of_fork_cannot_use_the_communicator,

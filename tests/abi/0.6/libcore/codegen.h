@@ -8,8 +8,8 @@
  * rows, in one pass over memory.  The core makes it, checks it and owns it; a
  * plugin compiles or interprets it.  A plugin without this interface, or one
  * that does not accept a program, runs operator by operator.  core_compile
- * makes loop programs of element-wise operators; reductions are not used yet,
- * except by core-conformance, which tests them.
+ * makes loop programs of element-wise operators, and of reductions if a program
+ * allows sums to be reordered (CORE_COMPILE_REORDER_SUMS in compiled.h).
  *
  * Values.  A program is a list of instructions, which run in order for each
  * element of a loop (core_loop in kernel.h).  Instruction i defines value i, of

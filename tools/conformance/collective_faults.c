@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* What the other ranks get if one makes another call, or none: an error, within
+ * the timeout.  A rank that hangs is found by the watchdog in collectives.c. */
+
+#include "collective_rank.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool is_last(const rank *self)
+{
+    return self->number == self->size - 1;
+}
+
+/* All ranks have been connected, and have had a collective. */
+static void meet(rank *self)
+{
+    rank_calls(self, "barrier");
+    rank_must(self, core_barrier(self->comm));
+    rank_must(self, core_comm_synchronize(self->comm));
+}
+
+/* The reason, which follows the call in a message, names the last rank. */
+static bool names_last(const rank *self, const char *message)
+{
+    const char *reason = strstr(message, "): ");
+    char number[16];
+    size_t size = (size_t)snprintf(number, sizeof number, "%u", self->size - 1);
+
+    reason = reason ? strstr(reason, "rank") : NULL;
+    while (reason && (reason = strstr(reason, number)) != NULL) {
+        if (reason[-1] == ' ' && !isdigit((unsigned char)reason[size]))
+            return true;
+        reason += size;
+    }
+    return false;
+}
+
+/* The error is of the collective, or, on a device with streams, of the wait; the
+ * communicator keeps it. */
+static void expect_error(rank *self, core_status status)
+{
+    char first[RANK_TEXT / 2];
+
+    if (status == CORE_OK)
+        status = core_comm_synchronize(self->comm);
+    if (status == CORE_OK)
+        rank_fail(self,
+                  "there was no error, although rank %u did not make the call",
+                  self->size - 1);
+    snprintf(first, sizeof first, "%s", core_error_message());
+    if (!names_last(self, first))
+        rank_remark(self, "the error does not name rank %u: %s", self->size - 1,
+                    first);
+    rank_calls(self, "barrier after an error");
+    if (core_barrier(self->comm) != status)
+        rank_fail(self, "it did not return the communicator's error, %s",
+                  first);
+}
+
+static core_status last_call(rank *self, uint32_t kind)
+{
+    core_tensor *x = rank_make(self, CORE_F32, 12);
+    core_status status;
+
+    rank_calls(self, "%s that rank %u does not make",
+               kind == CORE_COLLECTIVE_BARRIER ? "barrier" : "broadcast",
+               self->size - 1);
+    status = kind == CORE_COLLECTIVE_BARRIER ? core_barrier(self->comm)
+                                             : core_broadcast(self->comm, x, 0);
+    core_tensor_release(x);
+    return status;
+}
+
+/* Every rank learns it, the last one, too. */
+static void test_order(rank *self)
+{
+    core_tensor *x = rank_make(self, CORE_F32, 12);
+    core_status status;
+
+    meet(self);
+    rank_calls(self, "broadcast on some ranks, barrier on others");
+    status = is_last(self) ? core_barrier(self->comm)
+                           : core_broadcast(self->comm, x, 0);
+    if (status == CORE_OK)
+        status = core_comm_synchronize(self->comm);
+    if (status != CORE_ERROR_INVALID_ARGUMENT)
+        rank_fail(self, "the error is %s, not CORE_ERROR_INVALID_ARGUMENT",
+                  core_status_name(status));
+    if (!strstr(core_error_message(), "broadcast") ||
+        !strstr(core_error_message(), "barrier"))
+        rank_fail(self, "the error does not name the calls: %s",
+                  core_error_message());
+    core_tensor_release(x);
+}
+
+static bool others_run(const rank *self)
+{
+    for (uint32_t r = 0; r < self->size; r++)
+        if (r != self->number &&
+            atomic_load(&self->shared->reports[r].verdict) == RANK_RUNS)
+            return true;
+    return false;
+}
+
+/* Passes, and stays until the others have ended, or the watchdog ends it. */
+static _Noreturn void be_missing(rank *self)
+{
+    rank_calls(self, "none, on purpose");
+    atomic_store(&self->report->verdict, RANK_PASSED);
+    while (others_run(self))
+        rank_pause(0.005);
+    _exit(0);
+}
+
+static void test_missing(rank *self)
+{
+    meet(self);
+    if (is_last(self))
+        be_missing(self);
+    expect_error(self, last_call(self, CORE_COLLECTIVE_BROADCAST));
+}
+
+/* Without the comparison of calls: the collective itself has the timeout. */
+static void test_missing_in_run(rank *self)
+{
+    meet(self);
+    if (is_last(self))
+        be_missing(self);
+    expect_error(self, last_call(self, CORE_COLLECTIVE_BARRIER));
+}
+
+/* The rank passes, and ends without a word to the engine. */
+static void test_ended(rank *self)
+{
+    meet(self);
+    if (is_last(self)) {
+        atomic_store(&self->report->verdict, RANK_PASSED);
+        _exit(0);
+    }
+    expect_error(self, last_call(self, CORE_COLLECTIVE_BROADCAST));
+}
+
+static void test_abort(rank *self)
+{
+    meet(self);
+    if (!is_last(self)) {
+        expect_error(self, last_call(self, CORE_COLLECTIVE_BROADCAST));
+        return;
+    }
+    rank_calls(self, "core_comm_abort, then a barrier");
+    rank_must(self, core_comm_abort(self->comm));
+    if (core_barrier(self->comm) != CORE_ERROR_CANCELLED)
+        rank_fail(self, "it was not cancelled");
+    be_missing(self);
+}
+
+const collective_test collective_faults[] = {
+    {"collectives/other-call-is-an-error", test_order, 0, false},
+    {"collectives/missing-rank-is-an-error", test_missing, 0, true},
+    {"collectives/missing-rank-ends-a-collective", test_missing_in_run,
+     CORE_COMM_UNCHECKED, true},
+    {"collectives/ended-rank-is-an-error", test_ended, 0, true},
+    {"collectives/abort-is-an-error", test_abort, 0, true},
+    {NULL, NULL, 0, false},
+};

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "collectives.h"
+
+#include "collective_rank.h"
+#include "name_filter.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { EXIT_USAGE = 2, TIME_LIMIT = 60, TIME_LIMIT_MOST = 86400 };
+
+const char collectives_usage[] =
+    "       core-conformance --collectives N --plugin FILE.so [--engine NAME]\n"
+    "                        [--device NAME] [--filter GLOB] [--timeout "
+    "SECONDS]\n"
+    "                        [--list]\n"
+    "\n"
+    "  --collectives N   tests core.collectives with N processes, 2 to 16\n"
+    "  --engine NAME     of the plugin (default: its first)\n"
+    "  --device NAME     whose tensors are used; \"cuda:\" is the device with "
+    "the\n"
+    "                    number of the rank (default: cpu)\n"
+    "  --timeout SECONDS after which a rank hangs (default: 60)\n";
+
+typedef struct options {
+    uint32_t ranks;
+    const char *filter;
+    double limit; /* seconds for a test */
+    bool list;
+    rank_setup setup;
+} options;
+
+static int print_error(const char *what, const char *more)
+{
+    fprintf(stderr, "core-conformance: %s%s\n", what, more);
+    return EXIT_USAGE;
+}
+
+/* ------------------------------------------------------------- options -- */
+
+static bool read_number(const char *text, long least, long most, long *out)
+{
+    char *end;
+
+    errno = 0;
+    *out = strtol(text, &end, 10);
+    if (end != text && !*end && !errno && *out >= least && *out <= most)
+        return true;
+    fprintf(stderr,
+            "core-conformance: %s; accepted with --collectives: %ld to %ld\n",
+            text, least, most);
+    return false;
+}
+
+/* Returns -1 to continue, or else the exit status. */
+static int read_options(int argc, char **argv, options *out)
+{
+    const char *ranks = NULL, *timeout = NULL;
+    const struct {
+        const char *flag, **text;
+    } flags[] = {
+        {"--collectives", &ranks},        {"--plugin", &out->setup.plugin},
+        {"--engine", &out->setup.engine}, {"--device", &out->setup.device},
+        {"--filter", &out->filter},       {"--timeout", &timeout},
+    };
+    long number = TIME_LIMIT;
+
+    out->setup.device = "cpu";
+    for (int i = 1; i < argc; i++) {
+        size_t k = 0;
+
+        if (strcmp(argv[i], "--list") == 0) {
+            out->list = true;
+            continue;
+        }
+        while (k < sizeof flags / sizeof *flags &&
+               strcmp(argv[i], flags[k].flag) != 0)
+            k++;
+        if (k == sizeof flags / sizeof *flags)
+            return print_error("unknown flag with --collectives: ", argv[i]);
+        if (++i == argc)
+            return print_error(argv[i - 1], " needs a value");
+        *flags[k].text = argv[i];
+    }
+    if (timeout && !read_number(timeout, 1, TIME_LIMIT_MOST, &number))
+        return EXIT_USAGE;
+    out->limit = (double)number;
+    if (!ranks || !read_number(ranks, RANKS_LEAST, RANKS_MOST, &number))
+        return ranks ? EXIT_USAGE
+                     : print_error("--collectives", " needs a value");
+    out->ranks = (uint32_t)number;
+    out->setup.timeout = out->limit / 2;
+    out->setup.short_timeout = out->limit < 20 ? out->limit / 10 : 2;
+    return out->setup.plugin
+               ? -1
+               : print_error("--collectives", " needs --plugin FILE.so");
+}
+
+/* -------------------------------------------------------------- ranks -- */
+
+/* The processes of a test; 0: it has ended. */
+typedef struct processes {
+    pid_t ids[RANKS_MOST];
+    char ends[RANKS_MOST][80]; /* how, if by a signal */
+} processes;
+
+static bool start(const options *chosen, const collective_test *test,
+                  rank_shared *shared, processes *all)
+{
+    fflush(NULL);
+    for (uint32_t r = 0; r < chosen->ranks; r++) {
+        rank self = {.setup = &chosen->setup,
+                     .shared = shared,
+                     .number = r,
+                     .size = chosen->ranks};
+
+        all->ids[r] = fork();
+        if (all->ids[r] == 0)
+            rank_run(&self, test);
+        if (all->ids[r] < 0)
+            return false;
+    }
+    return true;
+}
+
+/* Takes note of ranks that have ended; returns how many have not. */
+static uint32_t collect(processes *all, uint32_t ranks)
+{
+    uint32_t left = 0;
+
+    for (uint32_t r = 0; r < ranks; r++) {
+        int state;
+
+        if (all->ids[r] <= 0)
+            continue;
+        if (waitpid(all->ids[r], &state, WNOHANG) != all->ids[r]) {
+            left++;
+            continue;
+        }
+        all->ids[r] = 0;
+        if (WIFSIGNALED(state))
+            snprintf(all->ends[r], sizeof all->ends[r],
+                     "it was ended by signal %d (%s)", WTERMSIG(state),
+                     strsignal(WTERMSIG(state)));
+        else if (WEXITSTATUS(state) != 0)
+            snprintf(all->ends[r], sizeof all->ends[r],
+                     "it ended with status %d", WEXITSTATUS(state));
+    }
+    return left;
+}
+
+static double seconds_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* Ends what does not end by itself. */
+static void await(const options *chosen, rank_shared *shared, processes *all)
+{
+    double end = seconds_now() + chosen->limit;
+
+    while (collect(all, chosen->ranks) > 0 && seconds_now() < end)
+        rank_pause(0.002);
+    for (uint32_t r = 0; r < chosen->ranks; r++)
+        if (all->ids[r] > 0) {
+            kill(all->ids[r], SIGKILL);
+            waitpid(all->ids[r], NULL, 0);
+            all->ids[r] = 0;
+            if (atomic_load(&shared->reports[r].verdict) == RANK_RUNS)
+                snprintf(all->ends[r], sizeof all->ends[r],
+                         "it hangs: it has not ended in %g seconds",
+                         chosen->limit);
+        }
+}
+
+/* ------------------------------------------------------------ outcomes -- */
+
+/* The rank that failed first: others may have failed because it did.  A rank
+ * that has crashed or hangs comes before. */
+static uint32_t find_cause(const rank_shared *shared, const processes *all,
+                           uint32_t ranks)
+{
+    uint32_t cause = ranks;
+
+    for (uint32_t r = 0; r < ranks; r++) {
+        if (all->ends[r][0])
+            return r;
+        if (atomic_load(&shared->reports[r].verdict) == RANK_FAILED &&
+            (cause == ranks ||
+             shared->reports[r].when < shared->reports[cause].when))
+            cause = r;
+    }
+    return cause;
+}
+
+static uint32_t find_verdict(const rank_shared *shared, uint32_t ranks,
+                             int verdict)
+{
+    uint32_t r = 0;
+
+    while (r < ranks && atomic_load(&shared->reports[r].verdict) != verdict)
+        r++;
+    return r;
+}
+
+/* Text of a plugin stays in its line. */
+static void print_line(const char *text)
+{
+    for (; *text; text++)
+        putchar((unsigned char)*text < ' ' ? ' ' : *text);
+    putchar('\n');
+}
+
+/* In the form of the Test Anything Protocol.  Returns false if it failed. */
+static bool report(const collective_test *test, size_t number,
+                   const rank_shared *shared, const processes *all,
+                   uint32_t ranks)
+{
+    uint32_t cause = find_cause(shared, all, ranks);
+    uint32_t lacks = find_verdict(shared, ranks, RANK_UNSUPPORTED);
+    const rank_report *of = &shared->reports[cause < ranks ? cause : 0];
+
+    if (cause < ranks) {
+        printf("not ok %zu - %s\n# rank %u of %u: %s: ", number, test->name,
+               cause, ranks, of->call);
+        print_line(all->ends[cause][0] ? all->ends[cause] : of->detail);
+        return false;
+    }
+    if (lacks < ranks) {
+        printf("ok %zu - %s # SKIP ", number, test->name);
+        print_line(shared->reports[lacks].detail);
+        return true;
+    }
+    printf("ok %zu - %s\n", number, test->name);
+    for (uint32_t r = 0; r < ranks; r++)
+        if (shared->reports[r].detail[0]) {
+            printf("# rank %u: ", r);
+            print_line(shared->reports[r].detail);
+            break;
+        }
+    return true;
+}
+
+/* Returns EXIT_SUCCESS, EXIT_FAILURE, or EXIT_USAGE if nothing can be tested. */
+static int run_test(const options *chosen, const collective_test *test,
+                    size_t number, rank_shared *shared)
+{
+    processes all = {0};
+    uint32_t unusable;
+
+    memset(shared, 0, sizeof *shared);
+    if (!start(chosen, test, shared, &all)) {
+        await(chosen, shared, &all);
+        return print_error("fork: ", strerror(errno));
+    }
+    await(chosen, shared, &all);
+    unlink(chosen->setup.store + strlen("file:"));
+    unusable = find_verdict(shared, chosen->ranks, RANK_UNUSABLE);
+    if (unusable < chosen->ranks)
+        return print_error("", shared->reports[unusable].detail);
+    return report(test, number, shared, &all, chosen->ranks) ? EXIT_SUCCESS
+                                                             : EXIT_FAILURE;
+}
+
+/* ----------------------------------------------------------------- run -- */
+
+static int run_list(const options *chosen, const collective_test *tests,
+                    rank_shared *shared, size_t *number, size_t *failed)
+{
+    for (; tests->name; tests++) {
+        int result;
+
+        if (!name_filter_selects(chosen->filter, tests->name))
+            continue;
+        ++*number;
+        if (chosen->list) {
+            printf("%s\n", tests->name);
+            continue;
+        }
+        result = run_test(chosen, tests, *number, shared);
+        if (result == EXIT_USAGE)
+            return result;
+        *failed += result != EXIT_SUCCESS;
+        fflush(stdout);
+    }
+    return EXIT_SUCCESS;
+}
+
+static int run_all(const options *chosen, rank_shared *shared)
+{
+    size_t number = 0, failed = 0;
+    int result = run_list(chosen, collective_results, shared, &number, &failed);
+
+    if (result == EXIT_SUCCESS)
+        result = run_list(chosen, collective_faults, shared, &number, &failed);
+    if (result != EXIT_SUCCESS || chosen->list)
+        return result;
+    if (number == 0)
+        return print_error("--filter matches no test: ", chosen->filter);
+    printf("1..%zu\n# %zu passed, %zu failed, with %u ranks on %s\n", number,
+           number - failed, failed, chosen->ranks, chosen->setup.device);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+/* In a folder of this process, where no other file can be. */
+static int run_with_store(options *chosen, rank_shared *shared)
+{
+    const char *folder = getenv("TMPDIR");
+    char path[PATH_MAX], store[PATH_MAX + 16];
+    int result;
+
+    snprintf(path, sizeof path, "%s/libcore-collectives-XXXXXX",
+             folder && *folder ? folder : "/tmp");
+    if (!mkdtemp(path))
+        return print_error("a folder for the ranks: ", strerror(errno));
+    snprintf(store, sizeof store, "file:%s/store", path);
+    chosen->setup.store = store;
+    result = run_all(chosen, shared);
+    unlink(store + strlen("file:"));
+    rmdir(path);
+    return result;
+}
+
+int collectives_main(int argc, char **argv)
+{
+    options chosen = {0};
+    rank_shared *shared;
+    char *plugin;
+    int result = read_options(argc, argv, &chosen);
+
+    if (result >= 0)
+        return result;
+    plugin = realpath(chosen.setup.plugin, NULL);
+    if (!plugin)
+        return print_error(chosen.setup.plugin, ": no such file");
+    chosen.setup.plugin = plugin;
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
+                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    result = shared == MAP_FAILED
+                 ? print_error("memory of the ranks: ", strerror(errno))
+                 : run_with_store(&chosen, shared);
+    if (shared != MAP_FAILED)
+        munmap(shared, sizeof *shared);
+    free(plugin);
+    return result;
+}
