@@ -30,6 +30,10 @@ if not hasattr(torch, "libcore"):  # the package may be imported again
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     _exchange.install()
     _storage.install()
+    if torch.distributed.is_available():
+        from . import _distributed  # noqa: E402
+        _distributed.install()
+        ProcessGroupOptions = _distributed.ProcessGroupOptions
 
 fallbacks = _shim.fallbacks
 reset_fallbacks = _shim.reset_fallbacks
