@@ -2,7 +2,10 @@
 # Copyright The libcore authors
 
 """The examples in ../examples on cpu, sim and opencl: the losses are those of
-torch's CPU, and nothing falls back to it."""
+torch's CPU, and nothing falls back to it.
+
+In f64 they agree closely: every operator computes the same.  In f32 training
+enlarges the errors of rounding."""
 
 import os
 import sys
@@ -25,23 +28,26 @@ class Examples(unittest.TestCase):
     def setUp(self):
         libcore_torch.reset_fallbacks()
 
+    def tearDown(self):
+        torch.set_default_dtype(torch.float32)
+
     def compare(self, train):
-        expected = train(torch.device("cpu"))
-        for device in DEVICES:
-            torch.testing.assert_close(train(device), expected, rtol=1e-3,
-                                       atol=1e-4)
+        for dtype, bound in (torch.float64, 1e-9), (torch.float32, 1e-2):
+            torch.set_default_dtype(dtype)
+            expected = train(torch.device("cpu"))
+            for device in DEVICES:
+                torch.testing.assert_close(train(device), expected, rtol=bound,
+                                           atol=bound)
         self.assertEqual(libcore_torch.fallbacks(), {})
-        return expected
+        self.assertLess(expected[-1], expected[0] - 0.3)
 
     def test_resnet18(self):
-        losses = self.compare(lambda device: resnet18.train(
-            device, width=4, size=32, batch=8, steps=6))
-        self.assertNotEqual(losses[0], losses[-1])
+        self.compare(lambda device: resnet18.train(
+            device, width=4, size=64, batch=16, steps=5))
 
     def test_gpt(self):
-        losses = self.compare(lambda device: gpt.Training(
+        self.compare(lambda device: gpt.Training(
             device, width=32, length=32).run(batch=4, steps=12))
-        self.assertLess(losses[-1], losses[0] - 0.3)
 
     def test_the_gpt_writes_text(self):
         for device in DEVICES:

@@ -21,6 +21,7 @@ import libcore_torch
 
 DEVICES = [device.device for device in libcore_torch.devices()
            if device.name in ("cpu", "sim")]
+ALL = [device.device for device in libcore_torch.devices()]
 
 
 def run(program, **environment):
@@ -145,6 +146,22 @@ class Features(unittest.TestCase):
                     torch.rand(10, device=device)
                     out.sum().backward()
                 self.assertTrue(torch.equal(x.grad, out.detach()))
+
+    def test_products_see_changes_of_weights(self):
+        """Devices keep packed weights that did not change."""
+        x, change = torch.randn(8, 32), torch.randn(96, 32)
+        for device in ALL:
+            weight = torch.randn(96, 32).to(device)
+            there, changed = x.to(device), change.to(device)
+            for function in (lambda w: w.add_(1), lambda w: w.add_(changed),
+                             lambda w: w.normal_(), lambda w: w.copy_(changed),
+                             lambda w: torch.mul(w, 2, out=w),
+                             lambda w: torch._foreach_add_([w], [changed])):
+                for _ in range(3):
+                    torch.testing.assert_close(
+                        F.linear(there, weight).cpu(),
+                        F.linear(x, weight.cpu()), rtol=1e-4, atol=1e-4)
+                    function(weight)
 
     def test_modules_move_in_place(self):
         for device in DEVICES:

@@ -97,7 +97,7 @@ class Accelerator(unittest.TestCase):
 
     def test_memory_is_counted(self):
         accelerator = torch.accelerator
-        for device in DEVICES:
+        for device in DEVICES[1:]:  # memory of cpu is the C library's
             index = device.index
             before = accelerator.memory_allocated(index)
             x = torch.ones(1 << 16, device=device)
