@@ -75,10 +75,10 @@ enum {
  * mode off does not join, and cannot be changed in place from then on. */
 #define CORE__KEYS_VIEW (UINT64_C(1) << 17)
 #define CORE__KEYS_FUNCTIONALITY (~((UINT64_C(1) << 20) - 1))
-/* The keys of an ordinary tensor besides its slot.  An inference tensor has
- * CORE__KEY_BACKEND only. */
-#define CORE__KEYS_TENSOR \
-    (CORE__KEY_BACKEND | CORE__KEY_INPLACE_OR_VIEW | CORE__KEY_AUTOGRAD)
+/* The keys of an inference tensor, whose changes are counted too, and of an
+ * ordinary tensor, besides their slot. */
+#define CORE__KEYS_INFERENCE (CORE__KEY_BACKEND | CORE__KEY_INPLACE_OR_VIEW)
+#define CORE__KEYS_TENSOR (CORE__KEYS_INFERENCE | CORE__KEY_AUTOGRAD)
 #define CORE__KEY_SLOT(slot) (UINT64_C(1) << (slot))
 
 /* A set of keys fits in 32 bits; the upper half of the same 64 bits has the

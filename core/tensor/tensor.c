@@ -158,7 +158,7 @@ static inline __attribute__((always_inline)) core_tensor *tensor_header(
     tensor->strides = tensor->sizes + ndim;
     if (core__unlikely(self->inference)) {
         tensor->flags = CORE__TENSOR_INFERENCE;
-        tensor->keys = device->keys | CORE__KEY_BACKEND;
+        tensor->keys = device->keys | CORE__KEYS_INFERENCE;
     }
     return tensor;
 }
@@ -424,9 +424,6 @@ inherit_flags(core_tensor *tensor, const core_tensor *source)
 {
     tensor->flags |=
         source->flags & (CORE__TENSOR_READ_ONLY | CORE__TENSOR_TRACED);
-    /* The in-place-or-view layer refuses changes. */
-    if (source->flags & CORE__TENSOR_READ_ONLY)
-        tensor->keys |= CORE__KEY_INPLACE_OR_VIEW;
     if (source->flags & CORE__TENSOR_TRACED) {
         tensor->keys |= CORE__KEYS_TRACED;
         core__tensor_upcalls.alias_traced(tensor);
@@ -496,7 +493,7 @@ static inline void make_view(core__thread *self, core_tensor *view,
         view->keys |= CORE__KEYS_TENSOR;
     } else if (core__unlikely(source->flags & CORE__TENSOR_INFERENCE)) {
         view->flags |= CORE__TENSOR_INFERENCE;
-        view->keys &= ~(CORE__KEYS_TENSOR & ~CORE__KEY_BACKEND);
+        view->keys &= ~(CORE__KEYS_TENSOR & ~CORE__KEYS_INFERENCE);
         return;
     }
     if (self->no_grad)

@@ -81,7 +81,7 @@ static inline void core__tensor_cache_renew(const core__thread *self,
     tensor->base = NULL;
     if (core__unlikely(self->inference)) {
         tensor->flags |= CORE__TENSOR_INFERENCE;
-        tensor->keys = device->keys | CORE__KEY_BACKEND;
+        tensor->keys = device->keys | CORE__KEYS_INFERENCE;
     }
 }
 

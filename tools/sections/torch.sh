@@ -19,7 +19,14 @@ section_torch() {
     LIBCORE_TORCH_SHIM=$tree/bindings/pytorch/libcore_torch
     export PYTHONPATH LIBCORE_TORCH_SHIM
     use_build "$tree"
-    for test in judges smoke exchange features module_db; do
+    if [ -d "$tree/plugins/opencl/.libs" ]; then
+        LIBCORE_PLUGIN_PATH=$LIBCORE_PLUGIN_PATH:$tree/plugins/opencl/.libs
+    fi
+    export LIBCORE_BUILD="$tree"
+    try "torch: an engine for collectives" \
+        make -C "$tree" tests/fixtures/core_sockets.la
+    for test in judges smoke exchange features tools examples distributed \
+        wheel leaks module_db; do
         try "torch: $test" "$python" \
             "$source/bindings/pytorch/tests/test_$test.py"
     done

@@ -23,13 +23,19 @@ _shim.start()
 
 from . import _device_module  # noqa: E402  (needs the name of the device)
 from . import _exchange  # noqa: E402
+from . import _modules  # noqa: E402
 from . import _storage  # noqa: E402
 
 if not hasattr(torch, "libcore"):  # the package may be imported again
     torch._register_device_module("libcore", _device_module)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     _exchange.install()
+    _modules.install()
     _storage.install()
+    if torch.distributed.is_available():
+        from . import _distributed  # noqa: E402
+        _distributed.install()
+        ProcessGroupOptions = _distributed.ProcessGroupOptions
 
 fallbacks = _shim.fallbacks
 reset_fallbacks = _shim.reset_fallbacks

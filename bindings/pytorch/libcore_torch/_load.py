@@ -3,6 +3,7 @@
 
 """Loads the shim that was built for the torch that is imported."""
 
+import ctypes
 import glob
 import importlib.machinery
 import importlib.util
@@ -20,6 +21,19 @@ def _tag(version):
     return f"{version}-{sys.implementation.cache_tag}"
 
 
+def _use_own_libcore(folder):
+    """A wheel has libcore and plugins; those that LIBCORE_PLUGIN_PATH names come
+    first.  The shim uses the libcore that is loaded."""
+    library = os.path.join(folder, "libcore.so.0")
+    if not os.path.exists(library):
+        return
+    ctypes.CDLL(library)
+    plugins = os.path.join(folder, "plugins")
+    paths = [path for path in os.environ.get("LIBCORE_PLUGIN_PATH", "").split(
+        ":") if path not in ("", plugins)]
+    os.environ["LIBCORE_PLUGIN_PATH"] = ":".join(paths + [plugins])
+
+
 def shim():
     """The extension module.  One shim serves one minor version of torch and of
     Python.  LIBCORE_TORCH_SHIM names another folder than the package's, such as
@@ -34,6 +48,7 @@ def shim():
             f"libcore_torch was not built for torch and Python "
             f"{_tag(_version())}, but for {', '.join(built) or 'none'}; "
             "configure libcore with --with-torch=PYTHON and this Python")
+    _use_own_libcore(folder)
     loader = importlib.machinery.ExtensionFileLoader("libcore_torch._shim",
                                                      path)
     spec = importlib.util.spec_from_loader("libcore_torch._shim", loader)

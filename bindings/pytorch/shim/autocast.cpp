@@ -9,11 +9,7 @@
 namespace
 {
 
-/* ATen's lists name these without a namespace. */
-using at::IntArrayRef;
-using at::Scalar;
-using at::ScalarType;
-using at::Tensor;
+using namespace at; /* whose lists name its types without it */
 
 #define LOWER(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, lower_precision_fp)
 #define FP32(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32)

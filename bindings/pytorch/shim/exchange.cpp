@@ -8,24 +8,14 @@
 #include <Python.h>
 
 #include "exchange.h"
+#include "owned.h"
 
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 
-#include <memory>
-
 namespace libcore_torch
 {
-
-struct Release {
-    void operator()(core_tensor *tensor) const
-    {
-        core_tensor_release(tensor);
-    }
-};
-
-using Owned = std::unique_ptr<core_tensor, Release>;
 
 c10::DeviceIndex index_argument(PyObject *object)
 {

@@ -7,6 +7,8 @@
 #include <Python.h>
 
 #include "exchange.h"
+#include "group.h"
+#include "profiler.h"
 
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>
@@ -24,6 +26,7 @@ static PyObject *start(PyObject *, PyObject *)
     open_devices();
     register_allocator();
     register_hooks();
+    register_profiler();
     register_operators();
     for (c10::DeviceIndex i = 0; i < device_count(); i++)
         default_generator(i);
@@ -174,6 +177,8 @@ static PyMethodDef methods[] = {
     {"dlpack_stream", dlpack_stream, METH_O, nullptr},
     {"import_dlpack", import_dlpack, METH_VARARGS, nullptr},
     {"buffer", buffer, METH_O, nullptr},
+    {"process_group", process_group, METH_VARARGS, nullptr},
+    {"share_text", share_text, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -11,6 +11,7 @@ import pickle
 import subprocess
 import sys
 import unittest
+import weakref
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +21,7 @@ import libcore_torch
 
 DEVICES = [device.device for device in libcore_torch.devices()
            if device.name in ("cpu", "sim")]
+ALL = [device.device for device in libcore_torch.devices()]
 
 
 def run(program, **environment):
@@ -144,6 +146,54 @@ class Features(unittest.TestCase):
                     torch.rand(10, device=device)
                     out.sum().backward()
                 self.assertTrue(torch.equal(x.grad, out.detach()))
+
+    def test_products_see_changes_of_weights(self):
+        """Devices keep packed weights that did not change."""
+        x, change = torch.randn(8, 32), torch.randn(96, 32)
+        for device in ALL:
+            weight = torch.randn(96, 32).to(device)
+            there, changed = x.to(device), change.to(device)
+            for function in (lambda w: w.add_(1), lambda w: w.add_(changed),
+                             lambda w: w.normal_(), lambda w: w.copy_(changed),
+                             lambda w: torch.mul(w, 2, out=w),
+                             lambda w: torch._foreach_add_([w], [changed])):
+                for _ in range(3):
+                    torch.testing.assert_close(
+                        F.linear(there, weight).cpu(),
+                        F.linear(x, weight.cpu()), rtol=1e-4, atol=1e-4)
+                    function(weight)
+
+    def test_modules_move_in_place(self):
+        for device in DEVICES:
+            model = torch.nn.Sequential(torch.nn.Linear(3, 3, bias=False),
+                                        torch.nn.Linear(3, 3))
+            model[1].weight = model[0].weight
+            optimizer = torch.optim.SGD(model.parameters(), 1.0)
+            known = list(model.parameters())
+            model(torch.ones(2, 3)).sum().backward()
+            for where in (device, torch.device("cpu"), device):
+                model.to(where)
+                self.assertEqual([id(one) for one in model.parameters()],
+                                 [id(one) for one in known])
+                self.assertIs(model[1].weight, model[0].weight)
+                self.assertEqual(known[0].grad.device, where)
+            before = model[0].weight.tolist()
+            optimizer.zero_grad()
+            model(torch.ones(2, 3, device=device)).sum().backward()
+            optimizer.step()
+            self.assertNotEqual(model[0].weight.tolist(), before)
+            model.double().cpu()
+            self.assertIs(model[1].weight, known[0])
+
+    def test_parameters_that_cannot_move_are_replaced_with_a_warning(self):
+        for device in DEVICES:
+            model = torch.nn.Linear(2, 2, bias=False)
+            held, old = weakref.ref(model.weight), model.weight
+            with self.assertWarnsRegex(UserWarning, "cannot be moved in place"):
+                model.to(device)
+            self.assertEqual(model.weight.device, device)
+            self.assertIs(held(), old)
+            self.assertEqual(old.device.type, "cpu")
 
     def test_tensors_are_saved_and_loaded(self):
         for device in DEVICES:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-"""A quick test of the devices for PyTorch, on cpu and sim."""
+"""A quick test of the devices for PyTorch, on cpu, sim and opencl."""
 
 import copy
 import unittest
@@ -12,7 +12,7 @@ import torch.nn.functional as F
 import libcore_torch
 
 DEVICES = [device.device for device in libcore_torch.devices()
-           if device.name in ("cpu", "sim")]
+           if device.name in ("cpu", "sim", "opencl")]
 
 
 def losses(model, inputs, labels, steps=20):

@@ -133,6 +133,38 @@ START_TEST(changes_in_inference_mode_count)
 }
 END_TEST
 
+/* A weight that was created in inference mode, where all of a program may run. */
+START_TEST(changes_of_inference_tensors_count)
+{
+    uint64_t before = core_inference_begin();
+    core_tensor *weight = keep(square(2)), *other = keep(square(5)), *view;
+    const int64_t whole[1] = {SIDE * SIDE};
+
+    product_is(weight, 2);
+    OK(core_fill_(weight, core_float(3)));
+    product_is(weight, 3);
+    OK(core_add_(weight, other, core_float(1)));
+    product_is(weight, 8);
+    OK(core_copy_(weight, other, false));
+    product_is(weight, 5);
+    OK(core_mul_out(other, other, weight));
+    product_is(weight, 25);
+    OK(core_reshape(weight, whole, 1, &view));
+    OK(core_mul_scalar_(view, core_float(2)));
+    product_is(weight, 50);
+    core_tensor_release(view);
+    core_inference_end(before);
+    /* A view that is created in normal mode. */
+    OK(core_reshape(weight, whole, 1, &view));
+    before = core_inference_begin();
+    OK(core_mul_scalar_(view, core_float(2)));
+    product_is(weight, 100);
+    core_tensor_release(view);
+    core_inference_end(before);
+    ck_assert_int_eq(copies(), 7);
+}
+END_TEST
+
 /* The schema of the operator does not say that it changes its arguments. */
 START_TEST(changes_of_running_statistics_count)
 {
@@ -313,6 +345,7 @@ int main(void)
         unchanged_weight_is_copied_once,
         changed_weight_is_copied_again,
         changes_in_inference_mode_count,
+        changes_of_inference_tensors_count,
         changes_of_running_statistics_count,
         new_weight_at_an_old_address_is_copied,
         launch_of_a_graph_counts_as_a_change,

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+"""torch.distributed on libcore's devices: collectives, DDP and errors, with MPI
+and, as torchrun starts processes, with the engine of tests/fixtures/sockets.c.
+LIBCORE_BUILD names the build folder."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import torch
+
+import libcore_torch
+
+BUILD = os.environ.get("LIBCORE_BUILD", "")
+RANKS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ranks.py")
+PLUGINS = os.environ.get("LIBCORE_PLUGIN_PATH", BUILD + "/.libs")
+NAMES = [device.name for device in libcore_torch.devices()]
+
+
+def environment(*folders, **more):
+    result = {name: value for name, value in os.environ.items()
+              if name not in ("RANK", "WORLD_SIZE", "MASTER_ADDR")}
+    result["LIBCORE_PLUGIN_PATH"] = ":".join(
+        [PLUGINS] + [f"{BUILD}/{folder}/.libs" for folder in folders])
+    return {**result, "OMP_NUM_THREADS": "1", "LIBCORE_CPU_THREADS": "1",
+            **more}
+
+
+def lines(text):
+    return [json.loads(line) for line in text.splitlines()
+            if line[:1] in '[{"']
+
+
+def finish(processes):
+    """The outputs of processes, all of which must succeed."""
+    outputs = []
+    for process in processes:
+        out, err = process.communicate(timeout=600)
+        if process.returncode != 0:
+            raise AssertionError(f"status {process.returncode}: {out}{err}")
+        outputs.append(out)
+    return lines("".join(outputs))
+
+
+def start(command, **environment):
+    return subprocess.Popen(command, stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            text=True, **environment)
+
+
+def mpirun(mpi, *arguments):
+    """What two ranks print that an MPI has started."""
+    if not (os.path.exists(f"{BUILD}/plugins/mpi/.libs/core_{mpi}.so")
+            and shutil.which(f"mpirun.{mpi}")):
+        raise unittest.SkipTest(f"{mpi} is not installed")
+    more = {"openmpi": ["--oversubscribe"]}.get(mpi, [])
+    with tempfile.TemporaryDirectory() as folder:
+        env = environment("plugins/mpi", TMPDIR=folder,
+                          OMPI_ALLOW_RUN_AS_ROOT="1",
+                          OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                          OMPI_MCA_btl_vader_backing_directory=folder)
+        return finish([start(["mpirun." + mpi, *more, "-n", "2",
+                              sys.executable, RANKS, *arguments], env=env)])
+
+
+def torchrun(*arguments):
+    """What two ranks print with the environment that torchrun sets."""
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = probe.getsockname()[1]
+    return finish([start([sys.executable, RANKS, *arguments], env=environment(
+        "tests/fixtures", RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2",
+        MASTER_ADDR="localhost", MASTER_PORT=str(port)))
+        for rank in range(2)])
+
+
+needs_fixture = unittest.skipUnless(
+    os.path.exists(f"{BUILD}/tests/fixtures/.libs/core_sockets.so"),
+    "the fixture sockets is not built")
+
+
+@unittest.skipUnless(BUILD, "LIBCORE_BUILD does not name a build folder")
+class Distributed(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.gloo, = torchrun("gloo", "-", "train")
+
+    def check_training(self, result):
+        for name in ("losses", "weights"):
+            torch.testing.assert_close(torch.tensor(result[name]),
+                                       torch.tensor(self.gloo[name]),
+                                       rtol=1e-5, atol=1e-6)
+        self.assertEqual(result["fallbacks"], {})
+
+    def check_device(self, mpi, device):
+        results = mpirun(mpi, device, "-", "collectives", "train")
+        self.assertEqual(results[0]["fallbacks"], {})
+        self.check_training(results[1])
+
+    def test_mpich_on_cpu(self):
+        self.check_device("mpich", "cpu")
+
+    def test_openmpi_on_cpu(self):
+        self.check_device("openmpi", "cpu")
+
+    @unittest.skipUnless("sim" in NAMES, "no device sim")
+    def test_mpich_on_sim(self):
+        self.check_device("mpich", "sim")
+
+    @unittest.skipUnless("opencl" in NAMES, "no device opencl")
+    def test_mpich_on_opencl(self):
+        self.check_device("mpich", "opencl")
+
+    @needs_fixture
+    def test_an_engine_without_launcher_uses_the_variables_of_torchrun(self):
+        results = torchrun("cpu", "sockets", "collectives", "train")
+        self.check_training(results[1])
+
+    @needs_fixture
+    def test_timeouts_and_aborted_groups_are_errors(self):
+        (late, aborted), = torchrun("cpu", "sockets", "failures")
+        self.assertRegex(late, "the timeout passed")
+        self.assertIn("the process group was aborted", aborted)
+
+    def test_errors_say_what_is_wrong(self):
+        for device in ("cpu", "sim"):
+            if device not in NAMES:
+                continue
+            seen, = mpirun("mpich", device, "-", "errors")
+            for message, expected in zip(seen, (
+                    "SUM, AVG, PRODUCT, MIN and MAX", "dtype",
+                    "have no tags", "does not support recvAnysource",
+                    "No backend type", "does not consist of 2 tensors",
+                    r"\[2, 1\] do not divide|do not divide 3 rows",
+                    "the ranks make different calls")):
+                self.assertRegex(message or "no error", expected)
+            self.assertEqual(len(seen), 8)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+"""A wheel of the package, installed by pip in a folder, works without the build
+folder that LIBCORE_BUILD names.  LIBCORE_TORCH_PYTHONS names other Pythons,
+separated by colons, whose torch gets a shim in it, too."""
+
+import base64
+import csv
+import glob
+import hashlib
+import io
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+import zipfile
+
+BUILD = os.environ.get("LIBCORE_BUILD", "")
+OTHERS = list(filter(None, os.environ.get("LIBCORE_TORCH_PYTHONS",
+                                          "").split(":")))
+PACK = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir,
+                    "wheel.py")
+
+PROGRAM = """
+import os, sys, torch, libcore_torch
+assert libcore_torch.__file__.startswith(sys.argv[1]), libcore_torch.__file__
+x = torch.arange(4.0, device=libcore_torch.device("cpu"), requires_grad=True)
+x.square().sum().backward()
+assert x.grad.tolist() == [0, 2, 4, 6]
+with open("/proc/self/maps") as maps:
+    used = {line.split()[-1] for line in maps
+            if os.path.basename(line.split()[-1]).startswith(
+                ("libcore", "core_", "shim-"))}
+assert len(used) >= 3 and all(name.startswith(sys.argv[1]) for name in used), \\
+    used
+print(libcore_torch.version(), torch.__version__)
+"""
+
+
+def run(*command):
+    names = [name for name in os.environ
+             if not name.startswith(("LIBCORE_", "PYTHONPATH"))]
+    result = subprocess.run(command, capture_output=True, text=True,
+                            env={name: os.environ[name] for name in names})
+    if result.returncode != 0:
+        raise AssertionError(result.stdout + result.stderr)
+    return result.stdout
+
+
+@unittest.skipUnless(BUILD, "LIBCORE_BUILD does not name a build folder")
+class Wheel(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        holder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(holder.cleanup)
+        cls.folder = os.path.realpath(holder.name)
+        others = [part for python in OTHERS for part in ("--python", python)]
+        run(sys.executable, PACK, BUILD, cls.folder, *others)
+        cls.wheel, = glob.glob(cls.folder + "/*.whl")
+
+    def test_the_list_of_files_is_complete(self):
+        with zipfile.ZipFile(self.wheel) as wheel:
+            names = set(wheel.namelist())
+            name, = [name for name in names if name.endswith("/RECORD")]
+            rows = list(csv.reader(io.StringIO(wheel.read(name).decode())))
+            self.assertEqual({row[0] for row in rows}, names)
+            for path, digest, size in rows:
+                if path != name:
+                    data = wheel.read(path)
+                    expected = base64.urlsafe_b64encode(
+                        hashlib.sha256(data).digest()).decode().rstrip("=")
+                    self.assertEqual(digest, "sha256=" + expected)
+                    self.assertEqual(int(size), len(data))
+
+    def test_it_works_where_pip_installs_it(self):
+        for number, python in enumerate([sys.executable] + OTHERS):
+            target = f"{self.folder}/installed{number}"
+            run(python, "-m", "pip", "install", "-q", "--no-index", "--no-deps",
+                "--target", target, self.wheel)
+            run(python, "-c", f"import sys; sys.path.insert(0, {target!r})\n"
+                + PROGRAM, target)
+
+
+if __name__ == "__main__":
+    unittest.main()
