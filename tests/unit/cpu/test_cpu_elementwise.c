@@ -3,6 +3,8 @@
 
 #include "support/cpu.h"
 
+#include <expressions/number.h>
+
 enum { N = 1000 };
 
 static void add(test_loop *t)
@@ -523,6 +525,39 @@ START_TEST(nextafter_of_half_steps_to_adjacent_half)
 }
 END_TEST
 
+/* Of each number but NaN, whose payload is unspecified. */
+START_TEST(integral_powers_of_bf16_are_rounded_once)
+{
+    static uint16_t a[65536], power[65536];
+    test_loop t;
+
+    for (int k = 0; k < 65536; k++)
+        a[k] = (uint16_t)k;
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
+    for (int n = 2; n <= 3; n++) {
+        uint16_t exponent = math_bf16_of_f32((float)n);
+
+        loop_dense(&t, 1, 65536);
+        loop_dense_operand(&t, power, CORE_BF16);
+        loop_dense_operand(&t, a, CORE_BF16);
+        loop_immediate(&t, &exponent, CORE_BF16);
+        ck_assert_int_eq(cpu_launch("pow.Tensor_Tensor", &t.loop, NULL, 0),
+                         CORE_OK);
+        for (int k = 0; k < 65536; k++) {
+            double x = (double)math_f32_of_bf16((uint16_t)k);
+            float want = (float)(n == 2 ? x * x : x * x * x);
+
+            if (isnan(want))
+                ck_assert(isnan(math_f32_of_bf16(power[k])));
+            else
+                ck_assert_uint_eq(power[k], math_bf16_of_f32(want));
+        }
+    }
+    cpu_close();
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -543,6 +578,7 @@ int main(void)
         {half_add_computes_in_f32_and_rounds_to_even, 0, 3},
         {bf16_sums_and_products_are_rounded_once, 0, 3},
         {nextafter_of_half_steps_to_adjacent_half, 0, 3},
+        {integral_powers_of_bf16_are_rounded_once, 0, 3},
     };
     const test_suite suite = {
         .name = "cpu/cpu_elementwise",
