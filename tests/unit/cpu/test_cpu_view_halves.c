@@ -357,6 +357,50 @@ START_TEST(products_of_bf16_matrices_with_a_vector_add_all_elements)
 }
 END_TEST
 
+/* Products of bf16 have the same bits by rows, by columns, as rows of a batch,
+ * and as a sum of two vectors. */
+START_TEST(products_of_bf16_vectors_do_not_depend_on_strides)
+{
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
+    for (int64_t m = 1; m < 300; m = 7 * m + 1)
+        for (int64_t k = 1; k < 300; k = k < 34 ? k + 11 : 3 * k) {
+            const int64_t sizes[] = {m, k}, strides[] = {1, m + 2};
+            tensor *a = tensor_random(tensor_new(CORE_BF16, 2, sizes), 1);
+            tensor *turned = tensor_strided(CORE_BF16, 2, sizes, strides);
+            tensor *x = tensor_random(tensor_new(CORE_BF16, 1, &k), 2);
+            tensor *y = F32(m), *z = F32(m), *one = F32(1);
+            test_call call = {"mv", {value_view(a), value_view(x)}, 2, {y}, 1};
+
+            for (int64_t i = 0; i < m * k; i++)
+                tensor_set(turned, i, tensor_get(a, i));
+            ck_assert_int_eq(run_call(&call), CORE_OK);
+            call.args[0] = value_view(turned);
+            call.results[0] = z;
+            for (uint32_t threads = 1; threads < 4; threads += 2) {
+                cpu_threads(threads);
+                ck_assert_int_eq(run_call(&call), CORE_OK);
+                ck_assert_mem_eq(y->data, z->data, (size_t)m * 4);
+            }
+            a->view.ndim = 1;
+            a->view.numel = a->sizes[0] = k;
+            a->strides[0] = 1;
+            one->view.ndim = 0;
+            call =
+                (test_call){"dot", {value_view(a), value_view(x)}, 2, {one}, 1};
+            ck_assert_int_eq(run_call(&call), CORE_OK);
+            ck_assert_mem_eq(one->data, y->data, 4);
+            tensor_free(a);
+            tensor_free(turned);
+            tensor_free(x);
+            tensor_free(y);
+            tensor_free(z);
+            tensor_free(one);
+        }
+    cpu_close();
+}
+END_TEST
+
 /* Matrices of integers with gaps, for products and their transposes. */
 static tensor *matrices(core_dtype dtype, bool turned, int64_t rows,
                         int64_t columns, int64_t column_stride)
@@ -630,6 +674,7 @@ int main(void)
         {nll_loss_reads_only_the_target_classes, 0, 1},
         {softmax_along_an_outer_dimension_is_that_of_rows, 0, 6},
         {products_of_bf16_matrices_with_a_vector_add_all_elements, 0, 3},
+        {products_of_bf16_vectors_do_not_depend_on_strides, 0, 3},
         {products_of_batches_of_matrices_with_vectors_are_rounded_once, 0, 3},
         {gradients_of_embeddings_skip_and_scale, 0, 3},
         {cumulative_sums_of_any_number_of_lines_keep_their_order, 0, 3},
