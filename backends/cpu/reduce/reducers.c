@@ -69,6 +69,31 @@ enum { LANES = 64, FEW = 16, FOLDED = 4 };
     REDUCER_FROM(FILL_LANES(MAP, COMBINE), NAME, TYPE, LANE, MAP, COMBINE, \
                  TAKE, MERGE)
 
+/* The same for what is used little: the last elements one by one, because
+ * vectors of them are long code. */
+#define RARE_REDUCER(NAME, TYPE, LANE, MAP, COMBINE, TAKE, MERGE)          \
+    REDUCER_FROM(RARE_LANES(MAP, COMBINE), NAME, TYPE, LANE, MAP, COMBINE, \
+                 TAKE, MERGE)
+#define RARE_LANES(MAP, COMBINE)                           \
+    const int width = n < LANES ? FEW : LANES;             \
+    for (k = 0; k < width; k++)                            \
+        lanes[k] = MAP(x[k]);                              \
+    for (; width == FEW && k + FEW <= n; k += FEW) {       \
+        TAKE_IN(0, COMBINE, MAP)                           \
+    }                                                      \
+    for (; width == LANES && k + LANES <= n; k += LANES) { \
+        TAKE_IN(0, COMBINE, MAP)                           \
+        TAKE_IN(FEW, COMBINE, MAP)                         \
+        TAKE_IN(2 * FEW, COMBINE, MAP)                     \
+        TAKE_IN(3 * FEW, COMBINE, MAP)                     \
+    }                                                      \
+    for (j = 0; j < n - k; j++) {                          \
+        __asm__ volatile(""); /* not vectorized */         \
+        lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));       \
+    }                                                      \
+    for (int half = width / 2; half >= FOLDED; half /= 2)  \
+    FOLD(half, COMBINE)
+
 /* The same with statements that fill the first FOLDED lanes. */
 #define REDUCER_FROM(FILL, NAME, TYPE, LANE, MAP, COMBINE, TAKE, MERGE)        \
     static void NAME##_run(cpu_states *s, const void *data, int64_t n,         \
@@ -475,17 +500,21 @@ REDUCER_FROM(amin_f32_lanes(x, n, lanes);
              , amin_f32, float, float, SAME, LEAST, TAKE_D_LEAST, MERGE_D_LEAST)
 REDUCER(amin_f64, double, double, SAME, LEAST, TAKE_D_LEAST, MERGE_D_LEAST)
 REDUCER(amin_i64, int64_t, int64_t, SAME, LEAST, TAKE_I_LEAST, MERGE_I_LEAST)
-REDUCER(any_f32, float, int32_t, NONZERO, MOST, TAKE_I_MOST, MERGE_I_MOST)
-REDUCER(any_f64, double, int64_t, NONZERO, MOST, TAKE_I_MOST, MERGE_I_MOST)
-REDUCER(any_i64, int64_t, int64_t, NONZERO, MOST, TAKE_I_MOST, MERGE_I_MOST)
-REDUCER(all_f32, float, int32_t, NONZERO, LEAST, TAKE_I_LEAST, MERGE_I_LEAST)
-REDUCER(all_f64, double, int64_t, NONZERO, LEAST, TAKE_I_LEAST, MERGE_I_LEAST)
-REDUCER(all_i64, int64_t, int64_t, NONZERO, LEAST, TAKE_I_LEAST, MERGE_I_LEAST)
-REDUCER(count_f32, float, int32_t, NONZERO, ADD, TAKE_I_ADD, MERGE_I_ADD)
-REDUCER(count_f64, double, int64_t, NONZERO, ADD, TAKE_I_ADD, MERGE_I_ADD)
-REDUCER(count_i64, int64_t, int64_t, NONZERO, ADD, TAKE_I_ADD, MERGE_I_ADD)
+RARE_REDUCER(any_f32, float, int32_t, NONZERO, MOST, TAKE_I_MOST, MERGE_I_MOST)
+RARE_REDUCER(any_f64, double, int64_t, NONZERO, MOST, TAKE_I_MOST, MERGE_I_MOST)
+RARE_REDUCER(any_i64, int64_t, int64_t, NONZERO, MOST, TAKE_I_MOST,
+             MERGE_I_MOST)
+RARE_REDUCER(all_f32, float, int32_t, NONZERO, LEAST, TAKE_I_LEAST,
+             MERGE_I_LEAST)
+RARE_REDUCER(all_f64, double, int64_t, NONZERO, LEAST, TAKE_I_LEAST,
+             MERGE_I_LEAST)
+RARE_REDUCER(all_i64, int64_t, int64_t, NONZERO, LEAST, TAKE_I_LEAST,
+             MERGE_I_LEAST)
+RARE_REDUCER(count_f32, float, int32_t, NONZERO, ADD, TAKE_I_ADD, MERGE_I_ADD)
+RARE_REDUCER(count_f64, double, int64_t, NONZERO, ADD, TAKE_I_ADD, MERGE_I_ADD)
+RARE_REDUCER(count_i64, int64_t, int64_t, NONZERO, ADD, TAKE_I_ADD, MERGE_I_ADD)
 REDUCER(norm_1_f32, float, float, ABSOLUTE, ADD, TAKE_SUM, MERGE_SUM)
-REDUCER(norm_1_f64, double, double, ABSOLUTE, ADD, TAKE_SUM, MERGE_SUM)
+RARE_REDUCER(norm_1_f64, double, double, ABSOLUTE, ADD, TAKE_SUM, MERGE_SUM)
 #if defined(__AVX2__)
 LANES_IN_HALVES(norm_2_f32, float, double, SQUARE, ADD, ADD_SQUARE)
 REDUCER_FROM(norm_2_f32_lanes(x, n, lanes);
@@ -499,15 +528,16 @@ REDUCER_FROM(norm_2_bf16_lanes(x, n, lanes);, norm_2_bf16, uint16_t, double,
 REDUCER(norm_2_f32, float, double, SQUARE, ADD, TAKE_SUM, MERGE_SUM)
 #endif
 REDUCER(norm_2_f64, double, double, SQUARE, ADD, TAKE_SUM, MERGE_SUM)
-REDUCER(norm_p_f32, float, double, POWER, ADD, TAKE_SUM, MERGE_SUM)
-REDUCER(norm_p_f64, double, double, POWER, ADD, TAKE_SUM, MERGE_SUM)
-REDUCER(norm_most_f32, float, float, ABSOLUTE, MOST, TAKE_D_MOST, MERGE_D_MOST)
-REDUCER(norm_most_f64, double, double, ABSOLUTE, MOST, TAKE_D_MOST,
-        MERGE_D_MOST)
-REDUCER(norm_least_f32, float, float, ABSOLUTE, LEAST, TAKE_D_LEAST,
-        MERGE_D_LEAST)
-REDUCER(norm_least_f64, double, double, ABSOLUTE, LEAST, TAKE_D_LEAST,
-        MERGE_D_LEAST)
+RARE_REDUCER(norm_p_f32, float, double, POWER, ADD, TAKE_SUM, MERGE_SUM)
+RARE_REDUCER(norm_p_f64, double, double, POWER, ADD, TAKE_SUM, MERGE_SUM)
+RARE_REDUCER(norm_most_f32, float, float, ABSOLUTE, MOST, TAKE_D_MOST,
+             MERGE_D_MOST)
+RARE_REDUCER(norm_most_f64, double, double, ABSOLUTE, MOST, TAKE_D_MOST,
+             MERGE_D_MOST)
+RARE_REDUCER(norm_least_f32, float, float, ABSOLUTE, LEAST, TAKE_D_LEAST,
+             MERGE_D_LEAST)
+RARE_REDUCER(norm_least_f64, double, double, ABSOLUTE, LEAST, TAKE_D_LEAST,
+             MERGE_D_LEAST)
 
 #if defined(__AVX2__)
 RUNS(sum_f32, float, ADD, TAKE_SUM)
