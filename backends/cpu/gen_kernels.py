@@ -93,6 +93,34 @@ BEYOND_ROW = """ROW_FUNCTION(ROW)
 """
 
 
+def pair_lines(letters, expression):
+    """The loop of a row of bf16: two numbers of a 32-bit word at once, which
+    shifts and masks convert, so that vectors are neither widened nor
+    narrowed."""
+    lines = ["    MATH_LOOP", "    for (int64_t k = 0; k < n / 2; k++) {"]
+    for k in letters:
+        lines.append("        const uint32_t w%d = ((const row_pair *)in%d)[k];"
+                     % (k, k))
+    lines.append("        uint32_t low, high;")
+    for half in "low", "high":
+        lines.append("        {")
+        for k in letters:
+            lines.append("            const T %s = row_%s(w%d);" %
+                         ("abc"[k], half, k))
+        lines.append("            %s = row_rounded(%s);" % (half, expression))
+        lines.append("        }")
+    lines.append("        ((row_pair *)o)[k] = low >> 16 | "
+                 "(high & 0xffff0000);")
+    lines.append("    }")
+    lines.append("    if (n & 1) {")
+    for k in letters:
+        lines.append("        const T %s = math_f32_of_bf16(in%d[n - 1]);" %
+                     ("abc"[k], k))
+    lines.append("        o[n - 1] = math_bf16_of_f32(%s);" % expression)
+    lines.append("    }")
+    return lines
+
+
 def row_text(operator, type_name, expression):
     if operator.beyond is not None and type_name == "f32":
         limit, scalar = operator.beyond
@@ -127,18 +155,16 @@ def row_text(operator, type_name, expression):
         lines.append("    " + setup)
     if used("bad", expression):
         lines.append("    int bad = 0;")
-    lines.append("    MATH_LOOP")
-    lines.append("    for (int64_t k = 0; k < n; k++) {")
-    for k in letters:
-        if half:
-            lines.append("        const T %s = math_f32_of_bf16(in%d[k]);" %
-                         ("abc"[k], k))
-        else:
+    if half:
+        lines += pair_lines(letters, expression)
+    else:
+        lines.append("    MATH_LOOP")
+        lines.append("    for (int64_t k = 0; k < n; k++) {")
+        for k in letters:
             lines.append("        const %s %s = in%d[k];" %
                          (types[k + 1], "abc"[k], k))
-    lines.append("        o[k] = %s(%s);" % (
-        "math_bf16_of_f32" if half else "(%s)" % types[0], expression))
-    lines.append("    }")
+        lines.append("        o[k] = (%s)(%s);" % (types[0], expression))
+        lines.append("    }")
     if used("bad", expression):
         lines.append("    if (bad)")
         lines.append("        cpu_row_fail(q);")

@@ -78,7 +78,7 @@ op("round.decimals", 1,
    setup="const int up = q->i[0] >= 0; "
          "const T scale = (T)math_power_of_ten(up ? q->i[0] : -q->i[0]);")
 unary("frac", "a - trunc@(a)")
-unary("reciprocal", "1 / a")
+unary("reciprocal", "1 / a", halves=True)
 unary("sqrt", "sqrt@(a)", halves=True)
 unary("rsqrt", "1 / sqrt@(a)", halves=True)
 unary("deg2rad", "a * (T)0.017453292519943295")
@@ -91,7 +91,7 @@ op("add.Tensor", 2,
    **ALPHA)
 op("sub.Tensor", 2,
    {"F": ["a - b", "FMA@(-p0, b, a)"],
-    "I": ["(T)(a - b)", "(T)(a - p0 * b)"]}, wrap=True, **ALPHA)
+    "I": ["(T)(a - b)", "(T)(a - p0 * b)"]}, wrap=True, halves=True, **ALPHA)
 op("rsub.Tensor", 2,
    {"F": ["b - a", "FMA@(-p0, a, b)"],
     "I": ["(T)(b - a)", "(T)(b - p0 * a)"]}, wrap=True, **ALPHA)
@@ -136,7 +136,8 @@ op("fmax", 2, {"F": "(a > b || b != b) ? a : b", "I": "a > b ? a : b",
                "B": "a | b"})
 op("fmin", 2, {"F": "(a < b || b != b) ? a : b", "I": "a < b ? a : b",
                "B": "a & b"})
-op("lerp.Scalar", 2, {"F": "lerp@(a, b, p0)"}, parameters=[(2, 0)])
+op("lerp.Scalar", 2, {"F": "lerp@(a, b, p0)"}, parameters=[(2, 0)],
+   halves=True)
 op("lerp.Tensor", 3, {"F": "lerp@(a, b, c)"})
 op("addcmul", 3, {"F": "FMA@(p0 * b, c, a)", "I": "(T)(a + p0 * b * c)"},
    parameters=[(3, 1)], halves=True)
@@ -257,7 +258,7 @@ unary("silu", "a * sigmoid@(a)", 1)
 unary("mish", "a * tanh_of_softplus@(a)", 2)
 unary("elu", "a <= 0 ? p0 * p1 * expm1@(a * p2) : a * p1", 1,
       parameters=[(1, 1), (2, 1), (3, 1)])
-unary("leaky_relu", "a > 0 ? a : a * p0", parameters=[(1, 0.01)])
+unary("leaky_relu", "a > 0 ? a : a * p0", parameters=[(1, 0.01)], halves=True)
 unary("hardsigmoid", "clamp@(a + 3, 0, 6) / 6")
 unary("hardswish", "a * clamp@(a + 3, 0, 6) / 6")
 unary("hardshrink", "(a >= -p0 && a <= p0) ? 0 : a", parameters=[(1, 0.5)],

@@ -330,11 +330,11 @@ static product product_turned(const product *p)
     return turned;
 }
 
-enum { VECTOR_ROWS = 64 /* of a task */ };
+enum { VECTOR_ROWS = CPU_BF16_COLUMN /* of a task */ };
 
 typedef struct vector_product {
     const product *p;
-    cpu_bf16_rows rows;
+    cpu_bf16_rows functions;
     float *x; /* all of the batch */
     int64_t blocks;
 } vector_product;
@@ -344,11 +344,12 @@ static cpu_bf16_rows bf16_rows(void)
     return CPU_CHOSEN(cpu_bf16_rows);
 }
 
-/* Tests whether B is a vector, and A of bf16 with dense rows. */
+/* Tests whether B is a vector, and A of bf16 with dense rows or columns. */
 static bool rows_times_vector(const product *p)
 {
     return p->n == 1 && p->a.dtype == CORE_BF16 && p->dtype == CORE_F32 &&
-           !p->sum_batches && p->a.column_stride == 1 && p->k > 0;
+           !p->sum_batches && p->k > 0 &&
+           (p->a.column_stride == 1 || p->a.row_stride == 1);
 }
 
 /* Tests for such a product, and makes it one if it is transposed.  A transposed
@@ -399,20 +400,45 @@ static void vector_task(void *context, int64_t begin, int64_t end)
         float y[VECTOR_ROWS];
 
         rows = rows < VECTOR_ROWS ? rows : VECTOR_ROWS;
-        v->rows(a + batch * p->a.batch_stride + row * p->a.row_stride,
-                p->a.row_stride, v->x + batch * p->k, p->k, rows, y);
+        a += batch * p->a.batch_stride + row * p->a.row_stride;
+        if (p->a.column_stride == 1)
+            v->functions.rows(a, p->a.row_stride, v->x + batch * p->k, p->k,
+                              rows, y);
+        else
+            v->functions.columns(a, p->a.column_stride, v->x + batch * p->k,
+                                 p->k, rows, y);
         vector_finish(p, batch, row, rows, y);
     }
 }
 
+/* One sum of two dense vectors, which is not worth a copy. */
+static bool product_is_dot(const product *p)
+{
+    return p->batch == 1 && p->m == 1 && p->b.dtype == CORE_BF16 &&
+           p->a.column_stride == 1 && p->b.row_stride == 1;
+}
+
+static void product_dot(const product *p)
+{
+    float y = bf16_rows().dot((const uint16_t *)p->a.data,
+                              (const uint16_t *)p->b.data, p->k);
+
+    vector_finish(p, 0, 0, 1, &y);
+}
+
 static core_status product_vector(const product *p)
 {
-    vector_product v = {
-        .p = p, .rows = bf16_rows(), .blocks = divide_up(p->m, VECTOR_ROWS)};
+    vector_product v = {.p = p,
+                        .functions = bf16_rows(),
+                        .blocks = divide_up(p->m, VECTOR_ROWS)};
     int64_t items = p->batch * v.blocks;
 
     if (items == 0)
         return CORE_OK;
+    if (product_is_dot(p)) {
+        product_dot(p);
+        return CORE_OK;
+    }
     v.x = cpu_scratch_elements(p->batch * p->k, (int64_t)sizeof *v.x);
     if (!v.x)
         return CORE_ERROR_OUT_OF_MEMORY;

@@ -38,16 +38,89 @@ static void f32_from_bf16(float *to, const uint16_t *from, int64_t n)
         to[k] = math_f32_of_bits((uint32_t)from[k] << 16);
 }
 
+/* Rounds whole vectors to bf16; returns how many elements. */
+#if defined(__AVX512F__)
+
+static inline __m512i rounded(const float *from)
+{
+    __m512 x = _mm512_loadu_ps(from);
+    __m512i bits = _mm512_castps_si512(x);
+    __m512i odd =
+        _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    __m512i sum = _mm512_add_epi32(
+        _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+
+    return _mm512_mask_or_epi32(sum, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q),
+                                bits, _mm512_set1_epi32(0x400000));
+}
+
+static inline int64_t bf16_vectors(uint16_t *to, const float *from, int64_t n)
+{
+    static const uint16_t upper[LINE] = {
+        1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
+        33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+    __m512i halves = _mm512_loadu_si512(upper);
+    int64_t k = 0;
+
+    for (; k + LINE <= n; k += LINE)
+        _mm512_storeu_si512(
+            to + k, _mm512_permutex2var_epi16(rounded(from + k), halves,
+                                              rounded(from + k + LINE / 2)));
+    return k;
+}
+
+#elif defined(__AVX2__)
+
+static inline __m256i rounded(const float *from)
+{
+    __m256 x = _mm256_loadu_ps(from);
+    __m256i bits = _mm256_castps_si256(x);
+    __m256i odd =
+        _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    __m256i sum = _mm256_add_epi32(
+        _mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+    __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+
+    return _mm256_srli_epi32(
+        _mm256_castps_si256(_mm256_blendv_ps(
+            _mm256_castsi256_ps(sum), _mm256_castsi256_ps(quiet),
+            _mm256_cmp_ps(x, x, _CMP_UNORD_Q))),
+        16);
+}
+
+static inline int64_t bf16_vectors(uint16_t *to, const float *from, int64_t n)
+{
+    int64_t k = 0;
+
+    for (; k + LINE / 2 <= n; k += LINE / 2) {
+        __m256i both = _mm256_packus_epi32(rounded(from + k),
+                                           rounded(from + k + LINE / 4));
+
+        _mm256_storeu_si256((void *)(to + k),
+                            _mm256_permute4x64_epi64(both, 0xd8));
+    }
+    return k;
+}
+
+#else
+
+static inline int64_t bf16_vectors(uint16_t *to, const float *from, int64_t n)
+{
+    (void)to;
+    (void)from;
+    (void)n;
+    return 0;
+}
+
+#endif
+
 static void bf16_from_f32(uint16_t *to, const float *from, int64_t n)
 {
-    MATH_LOOP
-    for (int64_t k = 0; k < n; k++) {
-        uint32_t bits = math_bits_of_f32(from[k]);
-        uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-        uint32_t nan = bits >> 16 | 0x40;
+    int64_t k = bf16_vectors(to, from, n);
 
-        to[k] = (uint16_t)(from[k] != from[k] ? nan : rounded);
-    }
+    MATH_LOOP
+    for (; k < n; k++)
+        to[k] = math_bf16_of_f32(from[k]);
 }
 
 #if defined(__AVX512F__)

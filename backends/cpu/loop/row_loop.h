@@ -23,4 +23,25 @@
         cpu_parameters *q __attribute__((unused)),             \
         char *const *p __attribute__((unused)))
 
+/* Two numbers of bf16: one as it is read by a shift, the other by a mask. */
+typedef uint32_t __attribute__((aligned(2), may_alias)) row_pair;
+
+static inline float row_low(uint32_t pair)
+{
+    return math_f32_of_bits(pair << 16);
+}
+
+static inline float row_high(uint32_t pair)
+{
+    return math_f32_of_bits(pair & 0xffff0000);
+}
+
+/* Bits whose upper half is x rounded to bf16. */
+static inline uint32_t row_rounded(float x)
+{
+    uint32_t bits = math_bits_of_f32(x);
+
+    return x == x ? bits + 0x7fff + (bits >> 16 & 1) : bits | 0x400000;
+}
+
 #endif

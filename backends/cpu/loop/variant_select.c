@@ -74,7 +74,10 @@ static int choose_power(const core_loop *loop)
     if (!(exponent->flags & CORE_OPERAND_IMMEDIATE))
         return 0;
     value = number_of(exponent);
-    /* Of halves only the square, which has the bits of the power. */
+    /* Of halves only those that have the bits of the power: squares, and cubes
+     * of bf16, whose 24 bits f32 has. */
+    if (exponent->dtype == CORE_BF16 && value == 3)
+        return 2;
     if (exponent->dtype != CORE_F64 && exponent->dtype != CORE_F32)
         return value == 2;
     for (k = 0; k < 6; k++)

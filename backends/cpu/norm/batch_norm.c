@@ -118,28 +118,39 @@ static runs runs_of(const batch_norm *job)
                 (TYPE)((1 - mix) * NUMBER(job->running_var, c, TYPE) +         \
                        mix * var / (count - 1));                               \
     }                                                                          \
+    static void running_##NAME(const batch_norm *job, int64_t c,               \
+                               TYPE *out_mean, TYPE *out_invstd)               \
+    {                                                                          \
+        *out_mean = NUMBER(job->running_mean, c, TYPE);                        \
+        *out_invstd =                                                          \
+            (TYPE)(1 / sqrt(NUMBER(job->running_var, c, TYPE) + job->eps));    \
+    }                                                                          \
+    __attribute__((noinline)) static void normalize_##NAME(                    \
+        const batch_norm *job, int64_t c, TYPE mean, TYPE invstd,              \
+        const TYPE *x, TYPE *y, int64_t n)                                     \
+    {                                                                          \
+        TYPE scale = invstd * NUMBER(job->weight, c, TYPE);                    \
+        TYPE shift = NUMBER(job->bias, c, TYPE);                               \
+        MATH_LOOP                                                              \
+        for (int64_t j = 0; j < n; j++)                                        \
+            y[j] = (x[j] - mean) * scale + shift;                              \
+    }                                                                          \
     static void batch_channel_##NAME(batch_norm *job, const TYPE *x, TYPE *y,  \
                                      int64_t c)                                \
     {                                                                          \
         runs r = runs_of(job);                                                 \
-        TYPE mean, invstd, scale, shift = NUMBER(job->bias, c, TYPE);          \
-        if (job->training) {                                                   \
+        TYPE mean, invstd;                                                     \
+        if (job->training)                                                     \
             statistics_##NAME(job, x, c, &mean, &invstd);                      \
-        } else {                                                               \
-            mean = NUMBER(job->running_mean, c, TYPE);                         \
-            invstd = (TYPE)(1 / sqrt(NUMBER(job->running_var, c, TYPE) +       \
-                                     job->eps));                               \
-        }                                                                      \
+        else                                                                   \
+            running_##NAME(job, c, &mean, &invstd);                            \
         if (job->mean.data)                                                    \
             NUMBER(job->mean, c, TYPE) = mean;                                 \
         if (job->invstd.data)                                                  \
             NUMBER(job->invstd, c, TYPE) = invstd;                             \
-        scale = invstd * NUMBER(job->weight, c, TYPE);                         \
-        for (int64_t i = 0; i < r.count; i++) {                                \
-            MATH_LOOP                                                          \
-            for (int64_t j = i * r.step; j < i * r.step + r.inner; j++)        \
-                y[j] = (x[j] - mean) * scale + shift;                          \
-        }                                                                      \
+        for (int64_t i = 0; i < r.count; i++)                                  \
+            normalize_##NAME(job, c, mean, invstd, x + i * r.step,             \
+                             y + i * r.step, r.inner);                         \
     }                                                                          \
     static void batch_task_##NAME(void *context, int64_t begin, int64_t end)   \
     {                                                                          \
@@ -155,6 +166,42 @@ static runs runs_of(const batch_norm *job)
     }
 CPU_COMPUTE_FLOATS(BATCH_FORWARD)
 
+/* Runs, in the order of memory, of channels whose statistics are known. */
+static void run_task(void *context, int64_t begin, int64_t end)
+{
+    const batch_norm *job = context;
+
+    for (int64_t run = begin; run < end; run++) {
+        int64_t c = run % job->channels, at = run * job->inner;
+
+        normalize_f32(job, c, NUMBER(job->mean, c, float),
+                      NUMBER(job->invstd, c, float),
+                      (const float *)job->x.data + at,
+                      (float *)job->y.data + at, job->inner);
+    }
+}
+
+static void run_task_half(void *context, int64_t begin, int64_t end)
+{
+    batch_norm *job = context;
+    float *row = cpu_scratch_elements(job->inner, sizeof *row);
+
+    if (!row)
+        __atomic_store_n(&job->status, CORE_ERROR_OUT_OF_MEMORY,
+                         __ATOMIC_RELAXED);
+    for (int64_t run = begin; row && run < end; run++) {
+        int64_t c = run % job->channels, at = 2 * run * job->inner;
+
+        cpu_load(CORE_F32, row, job->half, (const char *)job->x.data + at, 2,
+                 job->inner);
+        normalize_f32(job, c, NUMBER(job->mean, c, float),
+                      NUMBER(job->invstd, c, float), row, row, job->inner);
+        cpu_store(job->half, (char *)job->y.data + at, 2, CORE_F32, row,
+                  job->inner);
+    }
+    cpu_scratch_give(row);
+}
+
 static void batch_task_half(void *context, int64_t begin, int64_t end)
 {
     batch_norm *job = context;
@@ -168,11 +215,27 @@ static void batch_task_half(void *context, int64_t begin, int64_t end)
     cpu_scratch_give(row);
 }
 
-static cpu_task batch_task(const batch_norm *job)
+static void run_channels(batch_norm *job)
 {
-    if (job->half)
-        return batch_task_half;
-    return job->dtype == CORE_F32 ? batch_task_f32 : batch_task_f64;
+    cpu_parallel_for(job->channels,
+                     cpu_grain(job->channels, 3 * job->images * job->inner),
+                     job->half                ? batch_task_half
+                     : job->dtype == CORE_F32 ? batch_task_f32
+                                              : batch_task_f64,
+                     job);
+}
+
+/* Without training a channel's statistics are known before it is read.  Of f32
+ * and halves. */
+static void run_known(batch_norm *job)
+{
+    int64_t count = job->images * job->channels;
+
+    for (int64_t c = 0; c < job->channels; c++)
+        running_f32(job, c, &NUMBER(job->mean, c, float),
+                    &NUMBER(job->invstd, c, float));
+    cpu_parallel_for(count, cpu_grain(count, 3 * job->inner),
+                     job->half ? run_task_half : run_task, job);
 }
 
 static void batch_close(batch_norm *job)
@@ -196,12 +259,14 @@ static void batch_shape(batch_norm *job, const core_view *input)
     job->inner = split.inner;
 }
 
-/* A saved statistic may be empty if it is not needed. */
+/* A saved statistic may be empty if it is not needed; run_known needs it. */
 static core_status open_statistic(const core_view *view, batch_norm *job,
                                   cpu_dense *out)
 {
     bool needed = view && view->numel == job->channels;
 
+    if (!needed && !job->training)
+        return cpu_dense_or(NULL, job->dtype, job->channels, 0, out);
     return cpu_dense_open(needed ? view : NULL, job->dtype, out);
 }
 
@@ -268,9 +333,10 @@ static core_status launch_forward(core_call *call, const core_value *args,
                            "required without training");
         goto done;
     }
-    cpu_parallel_for(job.channels,
-                     cpu_grain(job.channels, 3 * job.images * job.inner),
-                     batch_task(&job), &job);
+    if (job.training || job.inner < SHORT || job.dtype != CORE_F32)
+        run_channels(&job);
+    else
+        run_known(&job);
     status = batch_done(&job);
     if (status != CORE_OK)
         goto done;

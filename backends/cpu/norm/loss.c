@@ -12,6 +12,7 @@ enum { REDUCE_NONE = 0, REDUCE_MEAN = 1, REDUCE_SUM = 2 };
 
 typedef struct nll {
     core_call *call;
+    const core_view *view; /* of self, where it is read element by element */
     cpu_dense self, target, weight;
     cpu_split shape; /* outer, classes, inner */
     int64_t reduction, ignore;
@@ -65,47 +66,70 @@ static inline int64_t nll_class_at(const nll *job, int64_t position)
            position % inner;
 }
 
-#define NLL(NAME, TYPE)                                                       \
-    static TYPE nll_weight_##NAME(const nll *job, int64_t position)           \
-    {                                                                         \
-        const TYPE *weight = job->weight.data;                                \
-        const int64_t *target = job->target.data;                             \
-        return weight ? weight[target[position]] : 1;                         \
-    }                                                                         \
-    static void nll_forward_##NAME(const nll *job, TYPE *output, TYPE *total) \
-    {                                                                         \
-        const TYPE *self = job->self.data;                                    \
-        int64_t positions = job->shape.outer * job->shape.inner;              \
-        bool each = job->reduction == REDUCE_NONE;                            \
-        double sum = 0, weights = 0;                                          \
-        for (int64_t i = 0; i < positions; i++) {                             \
-            int64_t at = nll_class_at(job, i);                                \
-            TYPE w = at < 0 ? 0 : nll_weight_##NAME(job, i);                  \
-            TYPE loss = at < 0 ? 0 : -w * self[at];                           \
-            if (each)                                                         \
-                output[i] = loss;                                             \
-            sum += loss;                                                      \
-            weights += w;                                                     \
-        }                                                                     \
-        *total = job->per_position ? 0 : (TYPE)weights;                       \
-        if (!each)                                                            \
-            *output =                                                         \
-                (TYPE)(job->reduction == REDUCE_MEAN ? sum / weights : sum);  \
-    }                                                                         \
-    static void nll_backward_##NAME(const nll *job, const TYPE *grad,         \
-                                    const TYPE *total, TYPE *out,             \
-                                    int64_t numel)                            \
-    {                                                                         \
-        int64_t positions = job->shape.outer * job->shape.inner;              \
-        bool each = job->reduction == REDUCE_NONE;                            \
-        TYPE factor = job->reduction == REDUCE_MEAN ? *total : 1;             \
-        memset(out, 0, (size_t)numel * sizeof(TYPE));                         \
-        for (int64_t i = 0; i < positions; i++) {                             \
-            int64_t at = nll_class_at(job, i);                                \
-            if (at >= 0)                                                      \
-                out[at] =                                                     \
-                    -nll_weight_##NAME(job, i) * grad[each ? i : 0] / factor; \
-        }                                                                     \
+/* The same in bytes, for a view. */
+static inline const char *nll_address(const nll *job, int64_t position)
+{
+    uint32_t dim = job->view->ndim > 1 ? 1 : 0;
+    int64_t target = ((const int64_t *)job->target.data)[position];
+
+    return (const char *)cpu_line_address(job->view, dim, position) +
+           target * cpu_line_stride(job->view, dim) *
+               cpu_item_size(job->view->dtype);
+}
+
+#define NLL(NAME, TYPE)                                                        \
+    static TYPE nll_element_##NAME(const nll *job, int64_t position,           \
+                                   int64_t at)                                 \
+    {                                                                          \
+        TYPE element;                                                          \
+        if (!job->view)                                                        \
+            return ((const TYPE *)job->self.data)[at];                         \
+        if (job->view->dtype == CORE_BF16)                                     \
+            return (TYPE)math_f32_of_bf16(                                     \
+                *(const uint16_t *)nll_address(job, position));                \
+        cpu_get_##NAME(&element, job->view->dtype, nll_address(job, position), \
+                       1, 1);                                                  \
+        return element;                                                        \
+    }                                                                          \
+    static TYPE nll_weight_##NAME(const nll *job, int64_t position)            \
+    {                                                                          \
+        const TYPE *weight = job->weight.data;                                 \
+        const int64_t *target = job->target.data;                              \
+        return weight ? weight[target[position]] : 1;                          \
+    }                                                                          \
+    static void nll_forward_##NAME(const nll *job, TYPE *output, TYPE *total)  \
+    {                                                                          \
+        int64_t positions = job->shape.outer * job->shape.inner;               \
+        bool each = job->reduction == REDUCE_NONE;                             \
+        double sum = 0, weights = 0;                                           \
+        for (int64_t i = 0; i < positions; i++) {                              \
+            int64_t at = nll_class_at(job, i);                                 \
+            TYPE w = at < 0 ? 0 : nll_weight_##NAME(job, i);                   \
+            TYPE loss = at < 0 ? 0 : -w * nll_element_##NAME(job, i, at);      \
+            if (each)                                                          \
+                output[i] = loss;                                              \
+            sum += loss;                                                       \
+            weights += w;                                                      \
+        }                                                                      \
+        *total = job->per_position ? 0 : (TYPE)weights;                        \
+        if (!each)                                                             \
+            *output =                                                          \
+                (TYPE)(job->reduction == REDUCE_MEAN ? sum / weights : sum);   \
+    }                                                                          \
+    static void nll_backward_##NAME(const nll *job, const TYPE *grad,          \
+                                    const TYPE *total, TYPE *out,              \
+                                    int64_t numel)                             \
+    {                                                                          \
+        int64_t positions = job->shape.outer * job->shape.inner;               \
+        bool each = job->reduction == REDUCE_NONE;                             \
+        TYPE factor = job->reduction == REDUCE_MEAN ? *total : 1;              \
+        memset(out, 0, (size_t)numel * sizeof(TYPE));                          \
+        for (int64_t i = 0; i < positions; i++) {                              \
+            int64_t at = nll_class_at(job, i);                                 \
+            if (at >= 0)                                                       \
+                out[at] =                                                      \
+                    -nll_weight_##NAME(job, i) * grad[each ? i : 0] / factor;  \
+        }                                                                      \
     }
 CPU_COMPUTE_FLOATS(NLL)
 
@@ -119,10 +143,15 @@ static core_status launch_forward(core_call *call, const core_value *args,
     core_dtype dtype = cpu_compute_dtype(self->dtype);
     nll job = {.call = call};
     cpu_dense output = {0}, total = {0};
-    core_status status = cpu_dense_read(self, dtype, &job.self);
+    core_status status = CORE_OK;
 
     (void)nargs;
     (void)nresults;
+    /* One class of each position is needed, so self is not converted. */
+    if (self->dtype != dtype || !(self->flags & CORE_VIEW_CONTIGUOUS))
+        job.view = self;
+    else
+        status = cpu_dense_read(self, dtype, &job.self);
     if (status == CORE_OK)
         status = nll_open(&job, self, &args[1], dtype);
     job.per_position = job.reduction == REDUCE_NONE && self->ndim > 1;

@@ -23,7 +23,8 @@
  * consecutive rows have different weights. */
 typedef struct norm {
     core_dtype dtype;
-    core_dtype half; /* of x and y, which are converted row by row; or 0 */
+    core_dtype half; /* of x, y, and the gradients of both, which are
+                      * converted row by row; or 0 */
     core_status status;
     double eps;
     int64_t rows, groups, channels, inner, size;
@@ -84,17 +85,44 @@ static inline void fetch_row(const void *row, int64_t bytes)
     }
 CPU_COMPUTE_FLOATS(NORM_FORWARD)
 
+/* Memory for a task's rows. */
+static void *rows_memory(norm *job, int64_t bytes)
+{
+    void *memory = cpu_scratch_take(bytes);
+
+    if (!memory)
+        __atomic_store_n(&job->status, CORE_ERROR_OUT_OF_MEMORY,
+                         __ATOMIC_RELAXED);
+    return memory;
+}
+
+/* Elements of x or of the gradient, from `at` on: in place, or converted. */
+static const float *part_f32(const norm *job, const cpu_dense *from, int64_t at,
+                             float *to, int64_t n)
+{
+    if (!job->half)
+        return (const float *)from->data + at;
+    cpu_load(CORE_F32, to, job->half, (const char *)from->data + 2 * at, 2, n);
+    return to;
+}
+
+static const double *part_f64(const norm *job, const cpu_dense *from,
+                              int64_t at, double *to, int64_t n)
+{
+    (void)job;
+    (void)to;
+    (void)n;
+    return (const double *)from->data + at;
+}
+
 /* Rows of f16 or bf16. */
 static void forward_task_half(void *context, int64_t begin, int64_t end)
 {
     norm *job = context;
-    float *row = cpu_scratch_take(job->size * (int64_t)sizeof *row);
+    float *row = rows_memory(job, job->size * (int64_t)sizeof *row);
 
-    if (!row) {
-        __atomic_store_n(&job->status, CORE_ERROR_OUT_OF_MEMORY,
-                         __ATOMIC_RELAXED);
+    if (!row)
         return;
-    }
     for (int64_t r = begin; r < end; r++) {
         int64_t at = r * job->size * 2;
 
@@ -217,7 +245,7 @@ static core_status group_forward(core_call *call, const core_value *args,
 /* ------------------------------------------------------------- backward -- */
 
 /* Rows per block of the sums over rows, which are then added to doubles. */
-enum { ROW_BLOCK = 64, COLUMN_BLOCK = 128 };
+enum { ROW_BLOCK = 64, COLUMN_BLOCK = 1024, FEW_COLUMNS = 128 };
 
 #define NORM_BACKWARD(NAME, TYPE)                                              \
     static void gradient_row_##NAME(                                           \
@@ -242,18 +270,25 @@ enum { ROW_BLOCK = 64, COLUMN_BLOCK = 128 };
                                      int64_t end)                              \
     {                                                                          \
         norm *job = context;                                                   \
-        TYPE *to = job->grad_x.data;                                           \
-        for (int64_t row = begin; row < end; row++) {                          \
-            int64_t at = row * job->size;                                      \
+        int64_t size = job->size;                                              \
+        TYPE *rows = rows_memory(job, (job->half ? 3 : 1) * size *             \
+                                          (int64_t)sizeof(TYPE));              \
+        for (int64_t row = begin; rows && row < end; row++) {                  \
+            int64_t at = row * size;                                           \
             int64_t first = row % job->groups * job->channels;                 \
-            gradient_row_##NAME(to + at, (const TYPE *)job->x.data + at,       \
-                                (const TYPE *)job->grad.data + at,             \
-                                ((const TYPE *)job->mean.data)[row],           \
-                                ((const TYPE *)job->rstd.data)[row],           \
-                                (const TYPE *)job->weight.data + first,        \
-                                job->channels, job->inner,                     \
-                                (TYPE *)job->y.data + at);                     \
+            TYPE *to = job->half ? rows : (TYPE *)job->grad_x.data + at;       \
+            gradient_row_##NAME(                                               \
+                to, part_##NAME(job, &job->x, at, rows + size, size),          \
+                part_##NAME(job, &job->grad, at, rows + 2 * size, size),       \
+                ((const TYPE *)job->mean.data)[row],                           \
+                ((const TYPE *)job->rstd.data)[row],                           \
+                (const TYPE *)job->weight.data + first, job->channels,         \
+                job->inner, rows);                                             \
+            if (job->half)                                                     \
+                cpu_store(job->half, (char *)job->grad_x.data + 2 * at, 2,     \
+                          CORE_F32, rows, size);                               \
         }                                                                      \
+        cpu_scratch_give(rows);                                                \
     }                                                                          \
     /* Weights and biases [begin, end), inner 1: adds whole rows. */           \
     static void columns_task_##NAME(void *context, int64_t begin, int64_t end) \
@@ -264,10 +299,12 @@ enum { ROW_BLOCK = 64, COLUMN_BLOCK = 128 };
         int64_t width = end - begin;                                           \
         for (int64_t r = 0; r < job->rows; r += ROW_BLOCK) {                   \
             TYPE ws[COLUMN_BLOCK] = {0}, bs[COLUMN_BLOCK] = {0};               \
+            TYPE x_part[COLUMN_BLOCK], grad_part[COLUMN_BLOCK];                \
             for (int64_t s = r; s < r + ROW_BLOCK && s < job->rows; s++) {     \
                 int64_t at = s * job->size + begin;                            \
-                const TYPE *x = (const TYPE *)job->x.data + at;                \
-                const TYPE *grad = (const TYPE *)job->grad.data + at;          \
+                const TYPE *x = part_##NAME(job, &job->x, at, x_part, width);  \
+                const TYPE *grad =                                             \
+                    part_##NAME(job, &job->grad, at, grad_part, width);        \
                 TYPE mean = ((const TYPE *)job->mean.data)[s];                 \
                 TYPE rstd = ((const TYPE *)job->rstd.data)[s];                 \
                 for (int64_t i = 0; i < width; i++) {                          \
@@ -292,13 +329,17 @@ enum { ROW_BLOCK = 64, COLUMN_BLOCK = 128 };
     {                                                                          \
         norm *job = context;                                                   \
         TYPE *weight = job->grad_weight.data, *bias = job->grad_bias.data;     \
-        for (int64_t c = begin; c < end; c++) {                                \
+        TYPE *parts = rows_memory(job, (job->half ? 2 * job->inner : 1) *      \
+                                           (int64_t)sizeof(TYPE));             \
+        for (int64_t c = begin; parts && c < end; c++) {                       \
             double w = 0, b = 0;                                               \
             for (int64_t row = c / job->channels; row < job->rows;             \
                  row += job->groups) {                                         \
                 int64_t at = row * job->size + c % job->channels * job->inner; \
-                const TYPE *x = (const TYPE *)job->x.data + at;                \
-                const TYPE *grad = (const TYPE *)job->grad.data + at;          \
+                const TYPE *x =                                                \
+                    part_##NAME(job, &job->x, at, parts, job->inner);          \
+                const TYPE *grad = part_##NAME(                                \
+                    job, &job->grad, at, parts + job->inner, job->inner);      \
                 w += lanes_moment_##NAME(                                      \
                          x, grad, ((TYPE *)job->mean.data)[row], job->inner) * \
                      ((TYPE *)job->rstd.data)[row];                            \
@@ -309,8 +350,19 @@ enum { ROW_BLOCK = 64, COLUMN_BLOCK = 128 };
             if (bias)                                                          \
                 bias[c] = (TYPE)b;                                             \
         }                                                                      \
+        cpu_scratch_give(parts);                                               \
     }
 CPU_COMPUTE_FLOATS(NORM_BACKWARD)
+
+/* Long parts of rows, as long as each thread has some. */
+static int64_t columns_of_task(int64_t count)
+{
+    int64_t columns = count / cpu_thread_pool_threads();
+
+    if (columns > COLUMN_BLOCK)
+        return COLUMN_BLOCK;
+    return columns > FEW_COLUMNS ? columns : FEW_COLUMNS;
+}
 
 static void norm_gradients(norm *job)
 {
@@ -323,7 +375,7 @@ static void norm_gradients(norm *job)
     if (!job->grad_weight.data && !job->grad_bias.data)
         return;
     if (job->inner == 1 && job->groups == 1)
-        cpu_parallel_for(count, COLUMN_BLOCK,
+        cpu_parallel_for(count, columns_of_task(count),
                          f32 ? columns_task_f32 : columns_task_f64, job);
     else
         cpu_parallel_for(count, cpu_grain(count, 2 * job->rows * job->inner),
@@ -349,12 +401,17 @@ static const core_view *requested_result(const norm_arguments *from,
 static core_status norm_backward(norm *job, const norm_arguments *from,
                                  core_value *results)
 {
-    core_dtype dtype = job->dtype;
-    core_status status = cpu_dense_read(cpu_view(from->input), dtype, &job->x);
+    const core_view *x = cpu_view(from->input), *grad = cpu_view(from->grad);
+    const core_view *out = requested_result(from, results, 0);
+    core_dtype dtype = job->dtype, given = dtype;
+    core_status status;
 
     job->size = job->channels * job->inner;
+    if (cpu_are_halves(x, grad) && cpu_are_halves(x, out ? out : x))
+        given = job->half = x->dtype;
+    status = cpu_dense_read(x, given, &job->x);
     if (status == CORE_OK)
-        status = cpu_dense_read(cpu_view(from->grad), dtype, &job->grad);
+        status = cpu_dense_read(grad, given, &job->grad);
     if (status == CORE_OK)
         status = cpu_dense_read(cpu_view(from->mean), dtype, &job->mean);
     if (status == CORE_OK)
@@ -363,19 +420,17 @@ static core_status norm_backward(norm *job, const norm_arguments *from,
         status = cpu_dense_or(cpu_view(from->weight), dtype,
                               job->groups * job->channels, 1, &job->weight);
     if (status == CORE_OK)
-        status = cpu_dense_open(requested_result(from, results, 0), dtype,
-                                &job->grad_x);
+        status = cpu_dense_open(out, given, &job->grad_x);
     if (status == CORE_OK)
         status = cpu_dense_open(requested_result(from, results, 1), dtype,
                                 &job->grad_weight);
     if (status == CORE_OK)
         status = cpu_dense_open(requested_result(from, results, 2), dtype,
                                 &job->grad_bias);
-    if (status == CORE_OK && job->grad_x.data) /* grad * weight */
-        status = cpu_dense_or(NULL, dtype, job->rows * job->size, 0, &job->y);
     if (status != CORE_OK)
         goto done;
     norm_gradients(job);
+    status = cpu_rows_status(job->status, job->size);
     cpu_dense_write(&job->grad_x);
     cpu_dense_write(&job->grad_weight);
     cpu_dense_write(&job->grad_bias);

@@ -106,12 +106,12 @@ static void keep_index(cpu_states *s, int64_t n, const cpu_reduction *r)
     REDUCER(functions##_index_of_i64, functions##_i64, i, CORE_I64, NULL) \
     const cpu_reducers CPU_NAME(cpu_reduce_##functions##_index) = {       \
         &functions##_index_of_f32, &functions##_index_of_f64,             \
-        &functions##_index_of_i64};                                       \
+        &functions##_index_of_i64, NULL};                                 \
     REDUCER(name##_of_f32, functions##_f32, d, CORE_I64, keep_index)      \
     REDUCER(name##_of_f64, functions##_f64, d, CORE_I64, keep_index)      \
     REDUCER(name##_of_i64, functions##_i64, i, CORE_I64, keep_index)      \
     const cpu_reducers CPU_NAME(cpu_reduce_##name) = {                    \
-        &name##_of_f32, &name##_of_f64, &name##_of_i64};
+        &name##_of_f32, &name##_of_f64, &name##_of_i64, NULL};
 
 TABLE(argmax, max)
 TABLE(argmin, min)

@@ -134,25 +134,25 @@ static void finish_deviation(cpu_states *s, int64_t n, const cpu_reduction *r)
         s->w[0][k].d = sqrt(s->w[0][k].d);
 }
 
-#define TABLE(name, finish)                                           \
-    static const cpu_reducer name##_of_f32 = {3,                      \
-                                              {CORE_F64, CORE_F64},   \
-                                              {{.d = 0}},             \
-                                              moments_f32_run,        \
-                                              moments_f32_rows,       \
-                                              moments_merge,          \
-                                              finish,                 \
-                                              NULL};                  \
-    static const cpu_reducer name##_of_f64 = {3,                      \
-                                              {CORE_F64, CORE_F64},   \
-                                              {{.d = 0}},             \
-                                              moments_f64_run,        \
-                                              moments_f64_rows,       \
-                                              moments_merge,          \
-                                              finish,                 \
-                                              NULL};                  \
-    const cpu_reducers CPU_NAME(cpu_reduce_##name) = {&name##_of_f32, \
-                                                      &name##_of_f64, NULL};
+#define TABLE(name, finish)                                         \
+    static const cpu_reducer name##_of_f32 = {3,                    \
+                                              {CORE_F64, CORE_F64}, \
+                                              {{.d = 0}},           \
+                                              moments_f32_run,      \
+                                              moments_f32_rows,     \
+                                              moments_merge,        \
+                                              finish,               \
+                                              NULL};                \
+    static const cpu_reducer name##_of_f64 = {3,                    \
+                                              {CORE_F64, CORE_F64}, \
+                                              {{.d = 0}},           \
+                                              moments_f64_run,      \
+                                              moments_f64_rows,     \
+                                              moments_merge,        \
+                                              finish,               \
+                                              NULL};                \
+    const cpu_reducers CPU_NAME(cpu_reduce_##name) = {              \
+        &name##_of_f32, &name##_of_f64, NULL, NULL};
 TABLE(var, finish_moments)
 TABLE(std, finish_deviation)
 
@@ -260,5 +260,5 @@ static const cpu_reducer logsumexp_of_f64 = {2,
                                              exponentials_merge,
                                              finish_exponentials,
                                              NULL};
-const cpu_reducers CPU_NAME(cpu_reduce_logsumexp) = {&logsumexp_of_f32,
-                                                     &logsumexp_of_f64, NULL};
+const cpu_reducers CPU_NAME(cpu_reduce_logsumexp) = {
+    &logsumexp_of_f32, &logsumexp_of_f64, NULL, NULL};

@@ -26,8 +26,6 @@ enum {
     FEW_UNITS = 64,
     CHUNK = 65536, /* elements per chunk of the reduced ones */
     WORK = 32768,  /* elements that are worth a thread */
-    AHEAD = 16384, /* bytes */
-    FAR = 4 << 20, /* bytes of input that exceed the near caches */
     NEAR = 1 << 20 /* bytes of input in the near caches */
 };
 
@@ -66,7 +64,6 @@ typedef struct plan {
     int64_t units, chunks, chunk;
     int dense;         /* the reduced elements are one run of the reducer's
                         * type */
-    int far;           /* rows are dense, and come from memory */
     int near;          /* columns are in the near caches */
     cpu_word *partial; /* NULL where chunks == 1 */
 } plan;
@@ -175,8 +172,6 @@ static void make_plan(plan *p)
     p->units = p->kept.numel * p->blocks;
     p->dense = p->reduced.count > 0 && p->input->dtype == p->type &&
                p->input->strides[p->reduced.dim[0]] == (int64_t)p->bytes;
-    p->far = p->dense &&
-             p->kept.numel * p->columns * p->reduced.numel > FAR / p->bytes;
     p->near = p->kept.numel * p->columns * p->reduced.numel <= NEAR / p->bytes;
     p->dense = p->dense && p->reduced.count == 1;
     p->reduction.count = p->reduced.numel;
@@ -225,12 +220,22 @@ static const void *load_run(const plan *p, const char *from, int64_t linear,
     return block;
 }
 
-/* Prefetches what is combined AHEAD bytes later.  A run ends with a chain of
- * operations, past which the processor sees no further than the next one. */
-static void prefetch_far(const char *x, int64_t bytes)
+/* The whole blocks of a dense run, some at once; returns where they end. */
+static int64_t reduce_blocks(const plan *p, const char *from, int64_t begin,
+                             int64_t end, cpu_states *s)
 {
-    for (int64_t at = 0; at < bytes; at += 64)
-        __builtin_prefetch(x + AHEAD + at);
+    const void *blocks[CPU_REDUCE_RUNS];
+
+    while (end - begin >= CPU_BLOCK) {
+        int n = 0;
+
+        for (; n < CPU_REDUCE_RUNS && end - begin >= CPU_BLOCK; n++) {
+            blocks[n] = from + begin * p->bytes;
+            begin += CPU_BLOCK;
+        }
+        p->reducer->runs(s, blocks, n, CPU_BLOCK, 0);
+    }
+    return begin;
 }
 
 static void reduce_run(const plan *p, const char *from, int64_t begin,
@@ -239,13 +244,13 @@ static void reduce_run(const plan *p, const char *from, int64_t begin,
     _Alignas(64) char block[CPU_BLOCK_BYTES];
     int64_t k, m;
 
+    if (p->dense && p->reducer->runs != NULL)
+        begin = reduce_blocks(p, from, begin, end, s);
     for (k = begin; k < end; k += m) {
         const char *x;
 
         m = end - k < CPU_BLOCK ? end - k : CPU_BLOCK;
         x = p->dense ? from + k * p->bytes : load_run(p, from, k, m, block);
-        if (p->far)
-            prefetch_far(x, m * p->bytes);
         p->reducer->run(s, x, m, k, &p->reduction);
     }
 }
@@ -262,10 +267,8 @@ static void reduce_runs(const plan *p, const char *from, int64_t rows,
         const char *at = from + r * stride;
 
         runs[r] = p->dense ? at : load_run(p, at, 0, n, blocks[r]);
-        if (p->far)
-            prefetch_far(at, n * p->bytes);
     }
-    p->reducer->runs(s, runs, (int)rows, n, &p->reduction);
+    p->reducer->runs(s, runs, (int)rows, n, 1);
 }
 
 /* The offset of a reduced element. */
@@ -510,6 +513,11 @@ static core_status reduce_launch(core_call *call, const core_value *args,
     p.reducer = p.type == CORE_F32   ? reducers->f32
                 : p.type == CORE_F64 ? reducers->f64
                                      : reducers->i64;
+    if (p.type == CORE_F32 && p.input->dtype == CORE_BF16 &&
+        reducers->bf16 != NULL) {
+        p.type = CORE_BF16;
+        p.reducer = reducers->bf16;
+    }
     if (p.reducer == NULL)
         return cpu_error(
             CORE_ERROR_UNSUPPORTED,

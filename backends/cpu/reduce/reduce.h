@@ -32,7 +32,7 @@ typedef struct cpu_reduction {
     double number; /* correction, or order of a norm */
 } cpu_reduction;
 
-/* For one of the types f32, f64, i64.  Words of float types are doubles. */
+/* For one of the types f32, f64, i64, bf16.  Words of float types are doubles. */
 typedef struct cpu_reducer {
     uint32_t words;
     core_dtype result[2];      /* of words 0 and 1 after finish: F64 or I64 */
@@ -51,14 +51,16 @@ typedef struct cpu_reducer {
      * output, word 1 for the second.  May be NULL. */
     void (*finish)(cpu_states *s, int64_t n, const cpu_reduction *reduction);
     /* Does what run does, with the same bits, for `runs` <= CPU_REDUCE_RUNS
-     * runs of 17 to CPU_BLOCK elements, one per output.  May be NULL. */
+     * runs of 17 to CPU_BLOCK elements, one after the other, run r into output
+     * r * step.  May be NULL. */
     void (*runs)(cpu_states *s, const void *const *x, int runs, int64_t n,
-                 const cpu_reduction *reduction);
+                 int step);
 } cpu_reducer;
 
-/* One for each type; NULL if an operator does not support it. */
+/* One for each type; NULL if an operator does not support it.  That of bf16 has
+ * the bits of that of f32, which is used where it is NULL. */
 typedef struct cpu_reducers {
-    const cpu_reducer *f32, *f64, *i64;
+    const cpu_reducer *f32, *f64, *i64, *bf16;
 } cpu_reducers;
 
 #define CPU_REDUCERS(X) \

@@ -69,6 +69,31 @@ enum { LANES = 64, FEW = 16, FOLDED = 4 };
     REDUCER_FROM(FILL_LANES(MAP, COMBINE), NAME, TYPE, LANE, MAP, COMBINE, \
                  TAKE, MERGE)
 
+/* The same for what is used little: the last elements one by one, because
+ * vectors of them are long code. */
+#define RARE_REDUCER(NAME, TYPE, LANE, MAP, COMBINE, TAKE, MERGE)          \
+    REDUCER_FROM(RARE_LANES(MAP, COMBINE), NAME, TYPE, LANE, MAP, COMBINE, \
+                 TAKE, MERGE)
+#define RARE_LANES(MAP, COMBINE)                           \
+    const int width = n < LANES ? FEW : LANES;             \
+    for (k = 0; k < width; k++)                            \
+        lanes[k] = MAP(x[k]);                              \
+    for (; width == FEW && k + FEW <= n; k += FEW) {       \
+        TAKE_IN(0, COMBINE, MAP)                           \
+    }                                                      \
+    for (; width == LANES && k + LANES <= n; k += LANES) { \
+        TAKE_IN(0, COMBINE, MAP)                           \
+        TAKE_IN(FEW, COMBINE, MAP)                         \
+        TAKE_IN(2 * FEW, COMBINE, MAP)                     \
+        TAKE_IN(3 * FEW, COMBINE, MAP)                     \
+    }                                                      \
+    for (j = 0; j < n - k; j++) {                          \
+        __asm__ volatile(""); /* not vectorized */         \
+        lanes[j] = COMBINE(lanes[j], MAP(x[k + j]));       \
+    }                                                      \
+    for (int half = width / 2; half >= FOLDED; half /= 2)  \
+    FOLD(half, COMBINE)
+
 /* The same with statements that fill the first FOLDED lanes. */
 #define REDUCER_FROM(FILL, NAME, TYPE, LANE, MAP, COMBINE, TAKE, MERGE)        \
     static void NAME##_run(cpu_states *s, const void *data, int64_t n,         \
@@ -226,25 +251,156 @@ static inline void copy_padded(float *to, const float *x, int64_t n,
             out[j] = lanes[j];                                                \
     }
 
-/* Defines runs of a reducer of f32: as run for each, with the lanes of all
- * folded at once. */
+/* The same for other types: half of the lanes after the other, because 64 of f64
+ * are more than AVX2 has registers for.  ACCUMULATE(a, x) is COMBINE(a,
+ * MAP(x)). */
+#define ACCUMULATE_IN(FIRST, ACCUMULATE)                                  \
+    _Pragma("GCC unroll 16") for (j = 0; j < FEW; j++) lanes[FIRST + j] = \
+        ACCUMULATE(lanes[FIRST + j], x[k + FIRST + j]);
+#define LANES_IN_HALVES(NAME, TYPE, LANE, MAP, COMBINE, ACCUMULATE)          \
+    static __attribute__((noinline)) void NAME##_lanes(const TYPE *x,        \
+                                                       int64_t n, LANE *out) \
+    {                                                                        \
+        LANE lanes[LANES];                                                   \
+        int64_t k, j, width = n < LANES ? FEW : LANES;                       \
+                                                                             \
+        for (k = 0; k < width; k++)                                          \
+            lanes[k] = MAP(x[k]);                                            \
+        for (; width == LANES && k + LANES <= n; k += LANES) {               \
+            ACCUMULATE_IN(0, ACCUMULATE)                                     \
+            ACCUMULATE_IN(FEW, ACCUMULATE)                                   \
+        }                                                                    \
+        for (k = width; width == LANES && k + LANES <= n; k += LANES) {      \
+            ACCUMULATE_IN(2 * FEW, ACCUMULATE)                               \
+            ACCUMULATE_IN(3 * FEW, ACCUMULATE)                               \
+        }                                                                    \
+        FOLD_ALL(COMBINE, ACCUMULATE)                                        \
+    }
+/* The last elements, and all folds. */
+#define FOLD_ALL(COMBINE, ACCUMULATE)                           \
+    for (; k < n; k += width)                                   \
+        for (j = 0; j < width && j < n - k; j++)                \
+            lanes[j] = ACCUMULATE(lanes[j], x[k + j]);          \
+    for (; width > FOLDED; width /= 2)                          \
+        for (j = 0; j < width / 2; j++)                         \
+            lanes[j] = COMBINE(lanes[j], lanes[j + width / 2]); \
+    for (j = 0; j < FOLDED; j++)                                \
+        out[j] = lanes[j];
+
+#define SQUARE(x) ((double)(x) * (double)(x))
+/* The product is exact in f64, so these have the same bits. */
+#if defined(__FMA__)
+#define ADD_SQUARE(a, x) __builtin_fma((double)(x), (double)(x), a)
+#else
+#define ADD_SQUARE(a, x) ((a) + SQUARE(x))
+#endif
+
+#if defined(__AVX2__)
+
+/* Two numbers of bf16, which shifts and masks make f32: those of even and of odd
+ * places have lanes of their own. */
+typedef uint32_t __attribute__((aligned(2), may_alias)) bf16_pair;
+enum { PAIRS = LANES / 2 };
+
+/* Sums of the whole groups of pairs. */
+#if defined(__AVX512F__)
+enum { WIDE = 16 };
+#else
+enum { WIDE = 8 };
+#endif
+typedef float floats __attribute__((vector_size(WIDE * 4)));
+typedef uint32_t words __attribute__((vector_size(WIDE * 4)));
+typedef words loose_words __attribute__((aligned(2), may_alias));
+
+static inline void add_pairs(const uint16_t *x, int64_t n, float *even,
+                             float *odd)
+{
+    floats sums[2][PAIRS / WIDE];
+
+    for (int i = 0; i < PAIRS / WIDE; i++)
+        sums[0][i] = sums[1][i] = -(floats){0};
+    for (int64_t k = 0; k + LANES <= n; k += LANES) {
+#pragma GCC unroll 4
+        for (int i = 0; i < PAIRS / WIDE; i++) {
+            words both = *(const loose_words *)(x + k + 2 * i * WIDE);
+
+            sums[0][i] += (floats)(both << 16);
+            sums[1][i] += (floats)(both & 0xffff0000);
+        }
+    }
+    memcpy(even, sums[0], sizeof(sums[0]));
+    memcpy(odd, sums[1], sizeof(sums[1]));
+}
+
+#define SQUARES_IN(FIRST)                                                    \
+    _Pragma("GCC unroll 16") /* lanes stay in registers */                   \
+        for (int j = 0; j < FEW; j++)                                        \
+    {                                                                        \
+        even[FIRST + j] = ADD_SQUARE(                                        \
+            even[FIRST + j], math_f32_of_bits(pairs[k + FIRST + j] << 16));  \
+        odd[FIRST + j] =                                                     \
+            ADD_SQUARE(odd[FIRST + j],                                       \
+                       math_f32_of_bits(pairs[k + FIRST + j] & 0xffff0000)); \
+    }
+
+static inline void add_squares_of_pairs(const uint16_t *x, int64_t n,
+                                        double *even, double *odd)
+{
+    const bf16_pair *pairs = (const bf16_pair *)x;
+    int64_t k;
+
+    for (k = 0; k < PAIRS; k++)
+        even[k] = odd[k] = 0;
+    for (k = 0; 2 * k + LANES <= n; k += PAIRS) {
+        SQUARES_IN(0)
+    }
+    for (k = 0; 2 * k + LANES <= n; k += PAIRS) {
+        SQUARES_IN(FEW)
+    }
+}
+
+/* The lanes of n > FEW elements of bf16. */
+#define LANES_OF_BF16(NAME, LANE, MAP, COMBINE, ACCUMULATE, ADD_PAIRS)       \
+    static __attribute__((noinline)) void NAME##_lanes(const uint16_t *x,    \
+                                                       int64_t n, LANE *out) \
+    {                                                                        \
+        LANE lanes[LANES], even[PAIRS], odd[PAIRS];                          \
+        int64_t k, j, width = n < LANES ? FEW : LANES;                       \
+                                                                             \
+        if (n < LANES) {                                                     \
+            for (k = 0; k < FEW; k++)                                        \
+                lanes[k] = MAP(x[k]);                                        \
+        } else {                                                             \
+            ADD_PAIRS(x, n, even, odd);                                      \
+            for (j = 0; j < PAIRS; j++) {                                    \
+                lanes[2 * j] = even[j];                                      \
+                lanes[2 * j + 1] = odd[j];                                   \
+            }                                                                \
+            k = n & -LANES;                                                  \
+        }                                                                    \
+        FOLD_ALL(COMBINE, ACCUMULATE)                                        \
+    }
+
+#endif
+
+/* Defines runs of a reducer: as run for each, with the lanes of all folded at
+ * once. */
 #define FOLD_RUNS(HALF, COMBINE)              \
     for (j = 0; j < HALF; j++)                \
         for (k = 0; k < CPU_REDUCE_RUNS; k++) \
             folded[j][k] = COMBINE(folded[j][k], folded[j + HALF][k]);
-#define RUNS(NAME, COMBINE, TAKE)                                             \
+#define RUNS(NAME, LANE, COMBINE, TAKE)                                       \
     static void NAME##_runs(cpu_states *s, const void *const *data, int runs, \
-                            int64_t n, const cpu_reduction *reduction)        \
+                            int64_t n, int step)                              \
     {                                                                         \
-        float folded[FOLDED][CPU_REDUCE_RUNS];                                \
+        LANE folded[FOLDED][CPU_REDUCE_RUNS];                                 \
         int64_t k, j;                                                         \
         int r;                                                                \
                                                                               \
-        (void)reduction;                                                      \
         if (runs < CPU_REDUCE_RUNS)                                           \
             memset(folded, 0, sizeof(folded));                                \
         for (r = 0; r < runs; r++) {                                          \
-            float lanes[FOLDED];                                              \
+            LANE lanes[FOLDED];                                               \
                                                                               \
             NAME##_lanes(data[r], n, lanes);                                  \
             for (j = 0; j < FOLDED; j++)                                      \
@@ -253,7 +409,7 @@ static inline void copy_padded(float *to, const float *x, int64_t n,
         FOLD_RUNS(FOLDED / 2, COMBINE)                                        \
         FOLD_RUNS(FOLDED / 4, COMBINE)                                        \
         for (r = 0; r < runs; r++)                                            \
-            TAKE(s, r, folded[0][r]);                                         \
+            TAKE(s, r *step, folded[0][r]);                                   \
     }
 
 #define ADD(a, b) ((a) + (b))
@@ -263,12 +419,16 @@ static inline void copy_padded(float *to, const float *x, int64_t n,
 #define LEAST(a, b) ((a) < (b) || (a) != (a) ? (a) : (b))
 
 #define SAME(x) (x)
-#define WIDE(x) ((double)(x))
+#define DOUBLE(x) ((double)(x))
 #define NONZERO(x) ((x) != 0)
 #define ABSOLUTE(x) ((x) < 0 ? -(x) : (x))
-#define SQUARE(x) ((double)(x) * (double)(x))
 #define POWER(x) pow(fabs((double)(x)), number)
 #define WITHOUT_NAN(x) ((x) != (x) ? 0 : (x))
+#define OF_BF16(x) math_f32_of_bf16(x)
+#define SQUARE_OF_BF16(x) SQUARE(OF_BF16(x))
+#define MULTIPLY_DOUBLE(a, x) ((a) * (double)(x))
+#define ADD_OF_BF16(a, x) ((a) + OF_BF16(x))
+#define ADD_SQUARE_OF_BF16(a, x) ADD_SQUARE(a, OF_BF16(x))
 
 /* A sum with its rounding error (Neumaier). */
 static inline void add_exactly(double *sum, double *lost, double x)
@@ -305,13 +465,27 @@ static inline void add_exactly(double *sum, double *lost, double x)
 #define MERGE_I_MOST(s, from, k) TAKE_I(MOST, s, k, (from)->w[0][k].i)
 #define MERGE_I_LEAST(s, from, k) TAKE_I(LEAST, s, k, (from)->w[0][k].i)
 
-REDUCER(sum_f32, float, float, SAME, ADD, TAKE_SUM, MERGE_SUM)
+LANES_OF(sum_f32, ADD, -0.f)
+REDUCER_FROM(sum_f32_lanes(x, n, lanes);
+             , sum_f32, float, float, SAME, ADD, TAKE_SUM, MERGE_SUM)
+#if defined(__AVX2__)
+LANES_OF_BF16(sum_bf16, float, OF_BF16, ADD, ADD_OF_BF16, add_pairs)
+REDUCER_FROM(sum_bf16_lanes(x, n, lanes);
+             , sum_bf16, uint16_t, float, OF_BF16, ADD, TAKE_SUM, MERGE_SUM)
+#endif
 REDUCER(sum_f64, double, double, SAME, ADD, TAKE_SUM, MERGE_SUM)
 REDUCER(sum_i64, int64_t, int64_t, SAME, ADD, TAKE_I_ADD, MERGE_I_ADD)
 REDUCER(nansum_f32, float, float, WITHOUT_NAN, ADD, TAKE_SUM, MERGE_SUM)
 REDUCER(nansum_f64, double, double, WITHOUT_NAN, ADD, TAKE_SUM, MERGE_SUM)
-REDUCER(prod_f32, float, double, WIDE, MULTIPLY, TAKE_D_MULTIPLY,
+#if defined(__AVX2__)
+LANES_IN_HALVES(prod_f32, float, double, DOUBLE, MULTIPLY, MULTIPLY_DOUBLE)
+REDUCER_FROM(prod_f32_lanes(x, n, lanes);, prod_f32, float, double, DOUBLE,
+                                         MULTIPLY, TAKE_D_MULTIPLY,
+                                         MERGE_D_MULTIPLY)
+#else
+REDUCER(prod_f32, float, double, DOUBLE, MULTIPLY, TAKE_D_MULTIPLY,
         MERGE_D_MULTIPLY)
+#endif
 REDUCER(prod_f64, double, double, SAME, MULTIPLY, TAKE_D_MULTIPLY,
         MERGE_D_MULTIPLY)
 REDUCER(prod_i64, int64_t, int64_t, SAME, MULTIPLY, TAKE_I_MULTIPLY,
@@ -326,36 +500,57 @@ REDUCER_FROM(amin_f32_lanes(x, n, lanes);
              , amin_f32, float, float, SAME, LEAST, TAKE_D_LEAST, MERGE_D_LEAST)
 REDUCER(amin_f64, double, double, SAME, LEAST, TAKE_D_LEAST, MERGE_D_LEAST)
 REDUCER(amin_i64, int64_t, int64_t, SAME, LEAST, TAKE_I_LEAST, MERGE_I_LEAST)
-REDUCER(any_f32, float, int32_t, NONZERO, MOST, TAKE_I_MOST, MERGE_I_MOST)
-REDUCER(any_f64, double, int64_t, NONZERO, MOST, TAKE_I_MOST, MERGE_I_MOST)
-REDUCER(any_i64, int64_t, int64_t, NONZERO, MOST, TAKE_I_MOST, MERGE_I_MOST)
-REDUCER(all_f32, float, int32_t, NONZERO, LEAST, TAKE_I_LEAST, MERGE_I_LEAST)
-REDUCER(all_f64, double, int64_t, NONZERO, LEAST, TAKE_I_LEAST, MERGE_I_LEAST)
-REDUCER(all_i64, int64_t, int64_t, NONZERO, LEAST, TAKE_I_LEAST, MERGE_I_LEAST)
-REDUCER(count_f32, float, int32_t, NONZERO, ADD, TAKE_I_ADD, MERGE_I_ADD)
-REDUCER(count_f64, double, int64_t, NONZERO, ADD, TAKE_I_ADD, MERGE_I_ADD)
-REDUCER(count_i64, int64_t, int64_t, NONZERO, ADD, TAKE_I_ADD, MERGE_I_ADD)
+RARE_REDUCER(any_f32, float, int32_t, NONZERO, MOST, TAKE_I_MOST, MERGE_I_MOST)
+RARE_REDUCER(any_f64, double, int64_t, NONZERO, MOST, TAKE_I_MOST, MERGE_I_MOST)
+RARE_REDUCER(any_i64, int64_t, int64_t, NONZERO, MOST, TAKE_I_MOST,
+             MERGE_I_MOST)
+RARE_REDUCER(all_f32, float, int32_t, NONZERO, LEAST, TAKE_I_LEAST,
+             MERGE_I_LEAST)
+RARE_REDUCER(all_f64, double, int64_t, NONZERO, LEAST, TAKE_I_LEAST,
+             MERGE_I_LEAST)
+RARE_REDUCER(all_i64, int64_t, int64_t, NONZERO, LEAST, TAKE_I_LEAST,
+             MERGE_I_LEAST)
+RARE_REDUCER(count_f32, float, int32_t, NONZERO, ADD, TAKE_I_ADD, MERGE_I_ADD)
+RARE_REDUCER(count_f64, double, int64_t, NONZERO, ADD, TAKE_I_ADD, MERGE_I_ADD)
+RARE_REDUCER(count_i64, int64_t, int64_t, NONZERO, ADD, TAKE_I_ADD, MERGE_I_ADD)
 REDUCER(norm_1_f32, float, float, ABSOLUTE, ADD, TAKE_SUM, MERGE_SUM)
-REDUCER(norm_1_f64, double, double, ABSOLUTE, ADD, TAKE_SUM, MERGE_SUM)
+RARE_REDUCER(norm_1_f64, double, double, ABSOLUTE, ADD, TAKE_SUM, MERGE_SUM)
+#if defined(__AVX2__)
+LANES_IN_HALVES(norm_2_f32, float, double, SQUARE, ADD, ADD_SQUARE)
+REDUCER_FROM(norm_2_f32_lanes(x, n, lanes);
+             , norm_2_f32, float, double, SQUARE, ADD, TAKE_SUM, MERGE_SUM)
+LANES_OF_BF16(norm_2_bf16, double, SQUARE_OF_BF16, ADD, ADD_SQUARE_OF_BF16,
+              add_squares_of_pairs)
+REDUCER_FROM(norm_2_bf16_lanes(x, n, lanes);, norm_2_bf16, uint16_t, double,
+                                            SQUARE_OF_BF16, ADD, TAKE_SUM,
+                                            MERGE_SUM)
+#else
 REDUCER(norm_2_f32, float, double, SQUARE, ADD, TAKE_SUM, MERGE_SUM)
+#endif
 REDUCER(norm_2_f64, double, double, SQUARE, ADD, TAKE_SUM, MERGE_SUM)
-REDUCER(norm_p_f32, float, double, POWER, ADD, TAKE_SUM, MERGE_SUM)
-REDUCER(norm_p_f64, double, double, POWER, ADD, TAKE_SUM, MERGE_SUM)
-REDUCER(norm_most_f32, float, float, ABSOLUTE, MOST, TAKE_D_MOST, MERGE_D_MOST)
-REDUCER(norm_most_f64, double, double, ABSOLUTE, MOST, TAKE_D_MOST,
-        MERGE_D_MOST)
-REDUCER(norm_least_f32, float, float, ABSOLUTE, LEAST, TAKE_D_LEAST,
-        MERGE_D_LEAST)
-REDUCER(norm_least_f64, double, double, ABSOLUTE, LEAST, TAKE_D_LEAST,
-        MERGE_D_LEAST)
+RARE_REDUCER(norm_p_f32, float, double, POWER, ADD, TAKE_SUM, MERGE_SUM)
+RARE_REDUCER(norm_p_f64, double, double, POWER, ADD, TAKE_SUM, MERGE_SUM)
+RARE_REDUCER(norm_most_f32, float, float, ABSOLUTE, MOST, TAKE_D_MOST,
+             MERGE_D_MOST)
+RARE_REDUCER(norm_most_f64, double, double, ABSOLUTE, MOST, TAKE_D_MOST,
+             MERGE_D_MOST)
+RARE_REDUCER(norm_least_f32, float, float, ABSOLUTE, LEAST, TAKE_D_LEAST,
+             MERGE_D_LEAST)
+RARE_REDUCER(norm_least_f64, double, double, ABSOLUTE, LEAST, TAKE_D_LEAST,
+             MERGE_D_LEAST)
 
 #if defined(__AVX2__)
-LANES_OF(sum_f32, ADD, -0.f)
-RUNS(sum_f32, ADD, TAKE_SUM)
-RUNS(amax_f32, MOST, TAKE_D_MOST)
-RUNS(amin_f32, LEAST, TAKE_D_LEAST)
+RUNS(sum_f32, float, ADD, TAKE_SUM)
+RUNS(sum_bf16, float, ADD, TAKE_SUM)
+RUNS(prod_f32, double, MULTIPLY, TAKE_D_MULTIPLY)
+RUNS(norm_2_f32, double, ADD, TAKE_SUM)
+RUNS(norm_2_bf16, double, ADD, TAKE_SUM)
+RUNS(amax_f32, float, MOST, TAKE_D_MOST)
+RUNS(amin_f32, float, LEAST, TAKE_D_LEAST)
 #else
 #define sum_f32_runs NULL /* they are for wide vectors */
+#define prod_f32_runs NULL
+#define norm_2_f32_runs NULL
 #define amax_f32_runs NULL
 #define amin_f32_runs NULL
 #endif
@@ -433,23 +628,42 @@ static void finish_integer_mean(cpu_states *s, int64_t n,
                                                  functions##_##type##_merge, \
                                                  finish_,                    \
                                                  NULL};
-#define FLOAT_TABLE(name)                                             \
-    const cpu_reducers CPU_NAME(cpu_reduce_##name) = {&name##_of_f32, \
-                                                      &name##_of_f64, NULL};
-#define TABLE(name)                                    \
+/* Of bf16, which are converted as they are read, in vectors. */
+#if defined(__AVX2__)
+#define HALVES(name, functions, words_, first_, finish_)               \
+    static const cpu_reducer name##_of_bf16 = {words_,                 \
+                                               {CORE_F64, CORE_F64},   \
+                                               {{.d = first_}},        \
+                                               functions##_bf16_run,   \
+                                               functions##_bf16_rows,  \
+                                               functions##_bf16_merge, \
+                                               finish_,                \
+                                               functions##_bf16_runs};
+#define OF_HALVES(name) &name##_of_bf16
+#else
+#define HALVES(name, functions, words_, first_, finish_)
+#define OF_HALVES(name) NULL
+#endif
+#define FLOAT_TABLE(name)                              \
     const cpu_reducers CPU_NAME(cpu_reduce_##name) = { \
-        &name##_of_f32, &name##_of_f64, &name##_of_i64};
+        &name##_of_f32, &name##_of_f64, NULL, NULL};
+#define TABLE_WITH(name, bf16)                         \
+    const cpu_reducers CPU_NAME(cpu_reduce_##name) = { \
+        &name##_of_f32, &name##_of_f64, &name##_of_i64, bf16};
+#define TABLE(name) TABLE_WITH(name, NULL)
 
 FLOATS_WITH(sum, sum, sum_f32_runs, 2, 0, finish_sum)
 INTEGERS(sum, sum, i64, 0, NULL)
-TABLE(sum)
+HALVES(sum, sum, 2, 0, finish_sum)
+TABLE_WITH(sum, OF_HALVES(sum))
 FLOATS(nansum, nansum, 2, 0, finish_sum)
 INTEGERS(nansum, sum, i64, 0, NULL)
 TABLE(nansum)
 FLOATS_WITH(mean, sum, sum_f32_runs, 2, 0, finish_mean)
 INTEGERS(mean, sum, i64, 0, finish_integer_mean)
-TABLE(mean)
-FLOATS(prod, prod, 1, 1, NULL)
+HALVES(mean, sum, 2, 0, finish_mean)
+TABLE_WITH(mean, OF_HALVES(mean))
+FLOATS_WITH(prod, prod, prod_f32_runs, 1, 1, NULL)
 INTEGERS(prod, prod, i64, 1, NULL)
 TABLE(prod)
 FLOATS_WITH(amax, amax, amax_f32_runs, 1, -INFINITY, NULL)
@@ -475,8 +689,10 @@ INTEGERS(norm_0, count, f64, 0, NULL)
 FLOAT_TABLE(norm_0)
 FLOATS(norm_1, norm_1, 2, 0, finish_sum)
 FLOAT_TABLE(norm_1)
-FLOATS(norm_2, norm_2, 2, 0, finish_norm_2)
-FLOAT_TABLE(norm_2)
+FLOATS_WITH(norm_2, norm_2, norm_2_f32_runs, 2, 0, finish_norm_2)
+HALVES(norm_2, norm_2, 2, 0, finish_norm_2)
+const cpu_reducers CPU_NAME(cpu_reduce_norm_2) = {
+    &norm_2_of_f32, &norm_2_of_f64, NULL, OF_HALVES(norm_2)};
 FLOATS(norm_p, norm_p, 2, 0, finish_norm_p)
 FLOAT_TABLE(norm_p)
 FLOATS(norm_most, norm_most, 1, 0, NULL)

@@ -3,6 +3,8 @@
 
 #include "support/cpu.h"
 
+#include <expressions/number.h>
+
 enum { N = 1000 };
 
 static void add(test_loop *t)
@@ -523,6 +525,84 @@ START_TEST(nextafter_of_half_steps_to_adjacent_half)
 }
 END_TEST
 
+/* Pairs of numbers are computed at once: all of them, the last one of an odd
+ * number, and numbers at odd addresses of two bytes. */
+START_TEST(bf16_pairs_are_computed_as_single_numbers)
+{
+    static const char *const names[] = {"sub.Tensor", "reciprocal",
+                                        "leaky_relu", "maximum"};
+    enum { COUNT = 700 };
+    static uint16_t a[COUNT + 1], b[COUNT + 1], c[COUNT + 2];
+    test_loop t;
+
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
+    for (int k = 0; k <= COUNT; k++) {
+        a[k] = (uint16_t)(k * 97);
+        b[k] = (uint16_t)(k * 31 + 5);
+    }
+    for (int op = 0; op < 4; op++)
+        for (int64_t n = 1; n <= COUNT; n = n < 70 ? n + 1 : n + 105)
+            for (int at = 0; at < 2; at++) {
+                uint16_t last = c[at + n];
+
+                loop_dense(&t, 1, n);
+                loop_dense_operand(&t, c + at, CORE_BF16);
+                loop_dense_operand(&t, a + at, CORE_BF16);
+                if (op % 3 == 0)
+                    loop_dense_operand(&t, b + at, CORE_BF16);
+                ck_assert_int_eq(cpu_launch(names[op], &t.loop, NULL, 0),
+                                 CORE_OK);
+                for (int64_t k = at; k < at + n; k++) {
+                    float x = to_f32(a[k]), y = to_f32(b[k]);
+                    float want = op == 0   ? x - y
+                                 : op == 1 ? 1 / x
+                                 : op == 2 ? (x > 0 ? x : x * .01f)
+                                           : (x > y || x != x ? x : y);
+
+                    ck_assert_msg(c[k] == to_bf16(want) ||
+                                      (want != want && (c[k] & 0x7f)),
+                                  "%s: %#x", names[op], c[k]);
+                }
+                ck_assert_uint_eq(c[at + n], last);
+            }
+    cpu_close();
+}
+END_TEST
+
+/* Of each number but NaN, whose payload is unspecified. */
+START_TEST(integral_powers_of_bf16_are_rounded_once)
+{
+    static uint16_t a[65536], power[65536];
+    test_loop t;
+
+    for (int k = 0; k < 65536; k++)
+        a[k] = (uint16_t)k;
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
+    for (int n = 2; n <= 3; n++) {
+        uint16_t exponent = math_bf16_of_f32((float)n);
+
+        loop_dense(&t, 1, 65536);
+        loop_dense_operand(&t, power, CORE_BF16);
+        loop_dense_operand(&t, a, CORE_BF16);
+        loop_immediate(&t, &exponent, CORE_BF16);
+        ck_assert_int_eq(cpu_launch("pow.Tensor_Tensor", &t.loop, NULL, 0),
+                         CORE_OK);
+        for (int k = 0; k < 65536; k++) {
+            double x = (double)math_f32_of_bf16((uint16_t)k);
+            float want = (float)(n == 2 ? x * x : x * x * x);
+
+            if (isnan(want))
+                ck_assert(isnan(math_f32_of_bf16(power[k])));
+            else
+                ck_assert_uint_eq(power[k], math_bf16_of_f32(want));
+        }
+    }
+    cpu_close();
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -543,6 +623,8 @@ int main(void)
         {half_add_computes_in_f32_and_rounds_to_even, 0, 3},
         {bf16_sums_and_products_are_rounded_once, 0, 3},
         {nextafter_of_half_steps_to_adjacent_half, 0, 3},
+        {bf16_pairs_are_computed_as_single_numbers, 0, 3},
+        {integral_powers_of_bf16_are_rounded_once, 0, 3},
     };
     const test_suite suite = {
         .name = "cpu/cpu_elementwise",

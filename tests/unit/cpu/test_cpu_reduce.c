@@ -3,6 +3,8 @@
 
 #include "support/cpu.h"
 
+#include <expressions/number.h>
+
 /* Reduces a dense block of n[0] (innermost) x n[1] x n[2] elements along the
  * dimensions of a mask into dense outputs. */
 static core_status reduce(const char *name, const int64_t *n, uint32_t mask,
@@ -233,7 +235,8 @@ END_TEST
 
 START_TEST(short_rows_have_the_bits_of_single_ones)
 {
-    static const char *const names[] = {"sum", "mean", "amax", "amin"};
+    static const char *const names[] = {"sum",  "mean", "amax",
+                                        "amin", "prod", "linalg_vector_norm"};
     static const int64_t widths[] = {33, 40,  48,  63,  64,  70,
                                      90, 100, 127, 200, 512, 513};
     enum { ROWS = 37, WIDEST = 513 };
@@ -270,6 +273,45 @@ START_TEST(short_rows_have_the_bits_of_single_ones)
             }
         }
     free(in);
+}
+END_TEST
+
+/* Which are converted as they are read: rows, columns, some blocks at once, and
+ * chunks, of numbers at odd addresses of two bytes. */
+START_TEST(reductions_of_bf16_have_the_bits_of_f32)
+{
+    static const char *const names[] = {"sum", "mean", "linalg_vector_norm"};
+    static const int64_t shapes[][3] = {
+        {5, 1, 1},    {17, 1, 1},     {63, 1, 1},   {64, 3, 1},
+        {130, 5, 1},  {512, 20, 1},   {1000, 2, 1}, {9000, 1, 1},
+        {9300, 2, 1}, {150000, 1, 1}, {30, 700, 1}};
+    enum { MOST = 150001 };
+    static float got[MOST], want[MOST];
+    float *in = random_floats(MOST);
+    uint16_t *half = malloc(MOST * 2);
+
+    for (int k = 0; k < MOST; k++) {
+        memcpy(&half[k], (char *)&in[k] + 2, 2); /* the upper bits */
+        in[k] = math_f32_of_bf16(half[k]);
+    }
+    if (cpu_open_isa(cpu_isas[_i])) {
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+            for (int k = 0; k < 3; k++)
+                for (int which = 1; which < 4; which++) {
+                    int64_t kept = which == 3 ? 1 : shapes[i][which == 1];
+
+                    ck_assert_int_eq(CORE_OK, reduce(names[k], shapes[i], which,
+                                                     in + 1, CORE_F32, want,
+                                                     CORE_F32, NULL, NULL, 0));
+                    ck_assert_int_eq(CORE_OK, reduce(names[k], shapes[i], which,
+                                                     half + 1, CORE_BF16, got,
+                                                     CORE_F32, NULL, NULL, 0));
+                    ck_assert_mem_eq(got, want, (size_t)kept * 4);
+                }
+        cpu_close();
+    }
+    free(in);
+    free(half);
 }
 END_TEST
 
@@ -439,6 +481,7 @@ int main(void)
         {dimensions_of_size_1_make_no_difference, 0, 3},
         {short_rows_have_their_largest_element_anywhere, 0, 3},
         {short_rows_have_the_bits_of_single_ones, 0, 3},
+        {reductions_of_bf16_have_the_bits_of_f32, 0, 3},
     };
     const test_suite suite = {
         .name = "cpu/cpu_reduce",

@@ -72,6 +72,7 @@ START_TEST(norms_of_halves_are_rounded_once)
     tensor *x = tensor_random(F32(6, 12, 3, 7), 1), *y = F32(6, 12, 3, 7);
     tensor *weight = tensor_random(F32(12), 2), *more = F32(252);
     tensor *mean = F32(36), *rstd = F32(36);
+    tensor *known = tensor_random(F32(12), 4), *var = F32(12);
     core_value none = {0}, eps = value_float(1e-5);
     const test_call calls[] = {
         {"native_layer_norm",
@@ -91,12 +92,20 @@ START_TEST(norms_of_halves_are_rounded_once)
          8,
          {y, mean, rstd},
          3},
+        {"native_batch_norm",
+         {none, value_view(weight), none, value_view(known), value_view(var),
+          value_bool(0), value_float(.1), eps},
+         8,
+         {y, mean, rstd},
+         3},
     };
 
     if (cpu_open_isa(cpu_isas[_i])) {
         tensor_random(more, 3);
+        for (int64_t i = 0; i < 12; i++)
+            tensor_set(var, i, .5 + (double)i);
         for (int d = 0; d < 2; d++)
-            for (int k = 0; k < 3; k++) {
+            for (int k = 0; k < 4; k++) {
                 const int64_t rows = k == 0 ? 6 : k == 1 ? 18 : 12;
 
                 mean->sizes[0] = rstd->sizes[0] = rows;
@@ -111,6 +120,131 @@ START_TEST(norms_of_halves_are_rounded_once)
     tensor_free(more);
     tensor_free(mean);
     tensor_free(rstd);
+    tensor_free(known);
+    tensor_free(var);
+}
+END_TEST
+
+/* Calls in f32, and with arguments 0 and 1 and result 0 in a half-precision
+ * dtype. */
+static void check_gradient(test_call call, tensor *grad, tensor *x,
+                           core_dtype dtype)
+{
+    tensor *halves_of[] = {half_copy(grad, dtype), half_copy(x, dtype)};
+    tensor *want[3], *out = tensor_new(dtype, x->view.ndim, x->sizes);
+
+    call.args[0] = value_view(grad);
+    call.args[1] = value_view(x);
+    ck_assert_int_eq(run_call(&call), CORE_OK);
+    for (int r = 0; r < 3; r++)
+        want[r] = call.results[r];
+    call.args[0] = value_view(halves_of[0]);
+    call.args[1] = value_view(halves_of[1]);
+    call.results[0] = out;
+    for (uint32_t threads = 1; threads < 4; threads += 2) {
+        cpu_threads(threads);
+        for (int r = 1; r < 3; r++)
+            call.results[r] = tensor_new(CORE_F32, 1, want[r]->sizes);
+        ck_assert_int_eq(run_call(&call), CORE_OK);
+        for (int64_t i = 0; i < x->view.numel; i++)
+            ck_assert_uint_eq(((uint16_t *)out->data)[i],
+                              half_of(dtype, (float)tensor_get(want[0], i)));
+        for (int r = 1; r < 3; r++) {
+            ck_assert_mem_eq(call.results[r]->data, want[r]->data,
+                             (size_t)want[r]->view.numel * 4);
+            tensor_free(call.results[r]);
+        }
+    }
+    tensor_free(halves_of[0]);
+    tensor_free(halves_of[1]);
+    tensor_free(out);
+}
+
+START_TEST(gradients_of_norms_of_halves_are_rounded_once)
+{
+    tensor *x = tensor_random(F32(70, 12, 3, 7), 1);
+    tensor *grad = tensor_random(F32(70, 12, 3, 7), 2);
+    tensor *to = F32(70, 12, 3, 7), *by_channel = F32(12), *bias = F32(12);
+    tensor *weight = tensor_random(F32(252), 3), *by_element = F32(252);
+    tensor *element_bias = F32(252), *few = tensor_random(F32(12), 4);
+    tensor *mean = tensor_random(F32(210), 5);
+    tensor *rstd = tensor_random(F32(210), 6);
+    core_value none = {0};
+
+    mean->view.numel = mean->sizes[0] = rstd->sizes[0] = 70;
+    if (cpu_open_isa(cpu_isas[_i])) {
+        const test_call layer = {"native_layer_norm_backward",
+                                 {none, none, INTS(12, 3, 7), value_view(mean),
+                                  value_view(rstd), value_view(weight), none,
+                                  none},
+                                 8,
+                                 {to, by_element, element_bias},
+                                 3};
+        const test_call group = {
+            "native_group_norm_backward",
+            {none, none, value_view(mean), value_view(rstd), value_view(few),
+             value_int(70), value_int(12), value_int(21), value_int(3), none},
+            10,
+            {to, by_channel, bias},
+            3};
+
+        for (int d = 0; d < 2; d++) {
+            mean->view.numel = mean->sizes[0] = 70;
+            rstd->view.numel = rstd->sizes[0] = 70;
+            check_gradient(layer, grad, x, halves[d]);
+            mean->view.numel = mean->sizes[0] = 210;
+            rstd->view.numel = rstd->sizes[0] = 210;
+            check_gradient(group, grad, x, halves[d]);
+        }
+        cpu_close();
+    }
+    tensor_free(x);
+    tensor_free(grad);
+    tensor_free(to);
+    tensor_free(by_channel);
+    tensor_free(bias);
+    tensor_free(weight);
+    tensor_free(by_element);
+    tensor_free(element_bias);
+    tensor_free(few);
+    tensor_free(mean);
+    tensor_free(rstd);
+}
+END_TEST
+
+/* More classes than memory has space for. */
+START_TEST(nll_loss_reads_only_the_target_classes)
+{
+    const int64_t sizes[] = {2, INT64_C(1) << 40}, strides[] = {3, 0};
+    tensor *target = I64(2), *loss = F32(1), *total = F32(1);
+    core_value none = {0};
+
+    if (cpu_open_isa(cpu_isas[_i])) {
+        loss->view.ndim = total->view.ndim = 0;
+        tensor_set(target, 0, 5);
+        tensor_set(target, 1, (double)(sizes[1] - 1));
+        for (int d = 0; d < 3; d++) {
+            core_dtype dtype = d < 2 ? halves[d] : CORE_F32;
+            tensor *x = tensor_strided(dtype, 2, sizes, strides);
+            const test_call call = {"nll_loss_forward",
+                                    {value_view(x), value_view(target), none,
+                                     value_int(2), value_int(-100)},
+                                    5,
+                                    {loss, total},
+                                    2};
+
+            tensor_set(x, 0, -1.5);
+            tensor_set(x, sizes[1], -2);
+            ck_assert_int_eq(run_call(&call), CORE_OK);
+            ck_assert(tensor_get(loss, 0) == 3.5);
+            ck_assert(tensor_get(total, 0) == 2);
+            tensor_free(x);
+        }
+        cpu_close();
+    }
+    tensor_free(target);
+    tensor_free(loss);
+    tensor_free(total);
 }
 END_TEST
 
@@ -218,6 +352,50 @@ START_TEST(products_of_bf16_matrices_with_a_vector_add_all_elements)
             tensor_free(x);
             tensor_free(s);
             tensor_free(narrow);
+        }
+    cpu_close();
+}
+END_TEST
+
+/* Products of bf16 have the same bits by rows, by columns, as rows of a batch,
+ * and as a sum of two vectors. */
+START_TEST(products_of_bf16_vectors_do_not_depend_on_strides)
+{
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
+    for (int64_t m = 1; m < 300; m = 7 * m + 1)
+        for (int64_t k = 1; k < 300; k = k < 34 ? k + 11 : 3 * k) {
+            const int64_t sizes[] = {m, k}, strides[] = {1, m + 2};
+            tensor *a = tensor_random(tensor_new(CORE_BF16, 2, sizes), 1);
+            tensor *turned = tensor_strided(CORE_BF16, 2, sizes, strides);
+            tensor *x = tensor_random(tensor_new(CORE_BF16, 1, &k), 2);
+            tensor *y = F32(m), *z = F32(m), *one = F32(1);
+            test_call call = {"mv", {value_view(a), value_view(x)}, 2, {y}, 1};
+
+            for (int64_t i = 0; i < m * k; i++)
+                tensor_set(turned, i, tensor_get(a, i));
+            ck_assert_int_eq(run_call(&call), CORE_OK);
+            call.args[0] = value_view(turned);
+            call.results[0] = z;
+            for (uint32_t threads = 1; threads < 4; threads += 2) {
+                cpu_threads(threads);
+                ck_assert_int_eq(run_call(&call), CORE_OK);
+                ck_assert_mem_eq(y->data, z->data, (size_t)m * 4);
+            }
+            a->view.ndim = 1;
+            a->view.numel = a->sizes[0] = k;
+            a->strides[0] = 1;
+            one->view.ndim = 0;
+            call =
+                (test_call){"dot", {value_view(a), value_view(x)}, 2, {one}, 1};
+            ck_assert_int_eq(run_call(&call), CORE_OK);
+            ck_assert_mem_eq(one->data, y->data, 4);
+            tensor_free(a);
+            tensor_free(turned);
+            tensor_free(x);
+            tensor_free(y);
+            tensor_free(z);
+            tensor_free(one);
         }
     cpu_close();
 }
@@ -492,8 +670,11 @@ int main(void)
 {
     const suite_loop loops[] = {
         {norms_of_halves_are_rounded_once, 0, 3},
+        {gradients_of_norms_of_halves_are_rounded_once, 0, 3},
+        {nll_loss_reads_only_the_target_classes, 0, 1},
         {softmax_along_an_outer_dimension_is_that_of_rows, 0, 6},
         {products_of_bf16_matrices_with_a_vector_add_all_elements, 0, 3},
+        {products_of_bf16_vectors_do_not_depend_on_strides, 0, 3},
         {products_of_batches_of_matrices_with_vectors_are_rounded_once, 0, 3},
         {gradients_of_embeddings_skip_and_scale, 0, 3},
         {cumulative_sums_of_any_number_of_lines_keep_their_order, 0, 3},
