@@ -11,67 +11,41 @@
 #include <math.h>
 #include <string.h>
 
-/* Parameters, and the children of a block. */
+/* Parameters. */
 enum { TOKENS, PLACES };
-static const char *const children[] = {"norm1", "qkv",   "projection",
-                                       "norm2", "widen", "narrow"};
-enum { NORM1, QKV, PROJECTION, NORM2, WIDEN, NARROW, CHILDREN };
 
 /* A uniform distribution with the standard deviation of 0.02 that is usual for
  * these networks. */
 #define SPREAD (0.02 * 1.7320508075688772)
 
-static core_status make_norm(int64_t width, core_module **out)
+static core_module *make_block(core_module *root, const char *name,
+                               int64_t width)
 {
-    return core_nn_layer_norm(&width, 1, 1e-5, true, &train_on_host, out);
+    core_module *block = core_x_nn_container(root, name);
+
+    core_x_nn_layer_norm(block, "norm1", width);
+    core_x_nn_linear(block, "qkv", width, 3 * width);
+    core_x_nn_linear(block, "projection", width, width);
+    core_x_nn_layer_norm(block, "norm2", width);
+    core_x_nn_linear(block, "widen", width, 4 * width);
+    core_x_nn_linear(block, "narrow", 4 * width, width);
+    return block;
 }
 
-static core_status add_children(core_module *block, int64_t width)
+static void gpt_build(train_model *model)
 {
-    static const int8_t outputs[CHILDREN] = {0, 3, 1, 0, 4, 1};
-    core_module *child;
-
-    for (int i = 0; i < CHILDREN; i++)
-        CORE_TRY(core_module_take_child(
-            block, children[i],
-            outputs[i] == 0 ? make_norm(width, &child)
-                            : core_nn_linear(width * (i == NARROW ? 4 : 1),
-                                             width * outputs[i], true,
-                                             &train_on_host, &child),
-            &child));
-    return CORE_OK;
-}
-
-static core_status make_block(int64_t width, core_module **out)
-{
-    core_status status;
-
-    CORE_TRY(core_module_create("Block", NULL, NULL, NULL, out));
-    status = add_children(*out, width);
-    if (status != CORE_OK) {
-        core_module_release(*out);
-        *out = NULL;
-    }
-    return status;
-}
-
-static core_status gpt_build(train_model *model)
-{
+    core_module *root = model->root;
     int64_t width = model->width;
-    core_module *part;
-    char name[32];
 
-    CORE_TRY(train_model_parameter(
-        model, "characters", (const int64_t[]){model->classes, width}, 2));
-    CORE_TRY(train_model_parameter(
-        model, "places", (const int64_t[]){model->context, width}, 2));
-    for (int64_t i = 0; i < model->layers; i++) {
-        snprintf(name, sizeof name, "block%lld", (long long)i + 1);
-        CORE_TRY(train_model_take(model, name, i, model->layers,
-                                  make_block(width, &part), &part));
-    }
-    return train_model_take(model, "norm", 0, 1, make_norm(width, &part),
-                            &part);
+    train_model_parameter(model, "characters",
+                          CORE_SIZES(model->classes, width));
+    train_model_parameter(model, "places", CORE_SIZES(model->context, width));
+    for (int64_t i = 0; i < model->layers; i++)
+        train_model_part(
+            model,
+            make_block(root, core_x_text("block%lld", (long long)i + 1), width),
+            i, model->layers);
+    train_model_part(model, core_x_nn_layer_norm(root, "norm", width), 0, 1);
 }
 
 /* Normalizations begin as the identity, and biases with 0. */
@@ -88,11 +62,6 @@ static void gpt_range(const train_model *model, size_t parameter,
         *out_bound /= sqrt(2.0 * (double)model->layers);
 }
 
-static core_module *child_of(core_module *block, int child)
-{
-    return core_module_child(block, children[child]);
-}
-
 /* x + projection(attention(norm(x))); x: [n, length, width]. */
 static core_tensor *attention(const train_model *model, core_module *block,
                               core_tensor *x, bool training)
@@ -102,8 +71,8 @@ static core_tensor *attention(const train_model *model, core_module *block,
     double dropout = training ? model->dropout : 0;
     core_tensor *y, *qkv;
 
-    y = train_layer(child_of(block, NORM1), x);
-    qkv = train_linear(model, child_of(block, QKV), y);
+    y = train_layer(core_module_child(block, "norm1"), x);
+    qkv = train_linear(model, core_module_child(block, "qkv"), y);
     qkv = core_x_reshape(qkv, CORE_SIZES(n, length, 3, heads, width / heads));
     qkv = core_x_permute(qkv, CORE_SIZES(2, 0, 3, 1, 4));
     y = core_x_scaled_dot_product_attention(
@@ -111,7 +80,7 @@ static core_tensor *attention(const train_model *model, core_module *block,
         core_x_select(qkv, 0, 2), NULL, dropout, true);
     y = core_x_permute(y, CORE_SIZES(0, 2, 1, 3));
     y = core_x_reshape(y, CORE_SIZES(n, length, width));
-    y = train_linear(model, child_of(block, PROJECTION), y);
+    y = train_linear(model, core_module_child(block, "projection"), y);
     y = train_dropout(y, dropout, training);
     return core_x_add(train_beside(x, y), y);
 }
@@ -120,10 +89,10 @@ static core_tensor *attention(const train_model *model, core_module *block,
 static core_tensor *network(const train_model *model, core_module *block,
                             core_tensor *x, bool training)
 {
-    core_tensor *y = train_layer(child_of(block, NORM2), x);
+    core_tensor *y = train_layer(core_module_child(block, "norm2"), x);
 
-    y = core_x_gelu(train_linear(model, child_of(block, WIDEN), y));
-    y = train_linear(model, child_of(block, NARROW), y);
+    y = core_x_gelu(train_linear(model, core_module_child(block, "widen"), y));
+    y = train_linear(model, core_module_child(block, "narrow"), y);
     return core_x_add(train_beside(x, y),
                       train_dropout(y, model->dropout, training));
 }
