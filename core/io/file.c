@@ -154,19 +154,19 @@ core_status core__file_write(core__file *file, const void *data, size_t size)
 
 /* The new name is on the disk once its folder is flushed.  Not every file
  * system can do that, and the file is complete in any case, so this does not
- * fail. */
-static void flush_folder(const char *path)
+ * fail.  Cuts the path of a file off after its folder. */
+static void flush_folder(char *path)
 {
-    const char *slash = strrchr(path, '/');
-    char *folder = slash ? core__strndup(path, (size_t)(slash - path) + 1)
-                         : core__strdup(".");
-    int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    char *slash = strrchr(path, '/');
+    int fd;
 
-    if (fd >= 0) {
-        (void)fsync(fd);
-        close(fd);
-    }
-    core__free(folder);
+    if (slash)
+        slash[1] = '\0';
+    fd = open(slash ? path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    (void)fsync(fd);
+    close(fd);
 }
 
 core_status core__file_commit(core__file *file)
@@ -184,9 +184,9 @@ core_status core__file_commit(core__file *file)
     if (failed)
         return core__error(CORE_ERROR_IO, "cannot write %s: %s", file->path,
                            strerror(reason));
+    flush_folder(file->temporary);
     core__free(file->temporary);
     file->temporary = NULL;
-    flush_folder(file->path);
     return CORE_OK;
 }
 

@@ -10,6 +10,7 @@
 #include "scope/scope.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* ---------------------------------------------------------------- calls -- */
 
@@ -112,6 +113,28 @@ static void release(void *module)
     core_module_release(module);
 }
 
+/* Moves along the path to the parent of its last name, and makes what is missing
+ * on the way. */
+static core_status walk(core_module **parent, const char **path)
+{
+    const char *dot;
+    char name[512];
+
+    for (; (dot = strchr(*path, '.')); *path = dot + 1) {
+        core_module *next = NULL;
+
+        /* core_module_list refuses longer ones. */
+        snprintf(name, sizeof name, "%.*s", (int)(dot - *path), *path);
+        next = core_module_child(*parent, name);
+        if (!next) {
+            CORE_TRY(core_nn_sequential(NULL, 0, &next));
+            CORE_TRY(core_module_take_child(*parent, name, CORE_OK, &next));
+        }
+        *parent = next;
+    }
+    return CORE_OK;
+}
+
 core_module *core_x_nn_add_at(const char *where, core_module *parent,
                               const char *name, core_status status,
                               core_module *const *module)
@@ -124,9 +147,11 @@ core_module *core_x_nn_add_at(const char *where, core_module *parent,
         status = core__error_null("core_x_nn_add", "module");
     if (!parent || !own || core_scope_status() != CORE_OK)
         return core_scope_own_object_at(where, status, own, release);
-    for (size_t i = 0; i < parent->count; i++)
-        children += parent->members[i].kind == CORE__MEMBER_CHILD;
-    if (!name) {
+    if (name)
+        status = walk(&parent, &name);
+    if (!name || !*name) {
+        for (size_t i = 0; i < parent->count; i++)
+            children += parent->members[i].kind == CORE__MEMBER_CHILD;
         snprintf(number, sizeof number, "%zu", children);
         name = number;
     }

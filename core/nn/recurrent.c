@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Recurrent layers. */
+/* Recurrent layers, and their cells, which compute one step. */
 
 #include "nn/module.h"
 
@@ -46,8 +46,8 @@ static core_status add(core_module *module, const recurrent *r,
     core_tensor *tensor;
     char name[64];
 
-    snprintf(name, sizeof name, "%s_l%lld%s", what, (long long)layer,
-             reverse ? "_reverse" : "");
+    snprintf(name, sizeof name, r->cell ? "%s" : "%s_l%lld%s", what,
+             (long long)layer, reverse ? "_reverse" : "");
     CORE_TRY(
         core__module_parameter(module, name, sizes, ndim, options, &tensor));
     return core__init_uniform(tensor, 1 / sqrt((double)r->hidden_size));
@@ -109,12 +109,18 @@ static core_status check(const recurrent *r)
                            "core_nn_recurrent: dropout is %g; it must be from "
                            "0 to 1",
                            r->dropout);
+    if (r->cell && (r->layers > 1 || r->projection_size || r->bidirectional ||
+                    r->batch_first || r->dropout > 0))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_nn_recurrent: a cell has one layer, and "
+                           "neither projection nor other options of sequences");
     return CORE_OK;
 }
 
 /* ---------------------------------------------------------------- calls -- */
 
-/* States of zeros for a sequence: [layers, batch, size], or without a batch. */
+/* States of zeros for a sequence: [layers, batch, size], or without a batch; for
+ * a cell [batch, size] or [size]. */
 static core_status zero_states(const recurrent *r, core_tensor *x,
                                core_tensor *states[2])
 {
@@ -123,6 +129,8 @@ static core_status zero_states(const recurrent *r, core_tensor *x,
 
     if (last == 2)
         sizes[1] = x->sizes[r->batch_first ? 0 : 1];
+    if (r->cell)
+        sizes[0] = x->sizes[0];
     sizes[last] = output_size(r);
     CORE_TRY(
         core_new_zeros(x, sizes, x->ndim, CORE_DTYPE_NONE, NULL, &states[0]));
@@ -132,30 +140,53 @@ static core_status zero_states(const recurrent *r, core_tensor *x,
     return core_new_zeros(x, sizes, x->ndim, CORE_DTYPE_NONE, NULL, &states[1]);
 }
 
+/* A layer returns a sequence and its last states, a cell its states. */
+static uint32_t results_of(const recurrent *r)
+{
+    return (r->kind == CORE_NN_LSTM ? 2 : 1) + !r->cell;
+}
+
+/* The arguments after input and states. */
+static uint32_t pack(const core_module *module, const recurrent *r,
+                     core_tensor *const *params, core_value *args)
+{
+    size_t count = parameters_of(r);
+
+    for (size_t i = 0; r->cell && i < 4; i++)
+        args[i] = core_pack_tensor(i < count ? params[i] : NULL);
+    if (r->cell)
+        return 4;
+    args[0] = core_pack_tensors(params, count);
+    args[1] = core_pack_bool(!r->no_bias);
+    args[2] = core_pack_int(r->layers);
+    args[3] = core_pack_float(r->dropout);
+    args[4] = core_pack_bool(core_module_is_training(module));
+    args[5] = core_pack_bool(r->bidirectional);
+    args[6] = core_pack_bool(r->batch_first);
+    return 7;
+}
+
 static core_status run(const core_module *module, const recurrent *r,
                        core_tensor *x, core_tensor *const *states,
                        core_tensor *const *params, core_tensor *out[3])
 {
-    bool biases = !r->no_bias, training = core_module_is_training(module);
+    static const uint32_t ids[2][4] = {
+        {CORE_OP_LSTM_INPUT, CORE_OP_GRU_INPUT, CORE_OP_RNN_TANH_INPUT,
+         CORE_OP_RNN_RELU_INPUT},
+        {CORE_OP_LSTM_CELL, CORE_OP_GRU_CELL, CORE_OP_RNN_TANH_CELL,
+         CORE_OP_RNN_RELU_CELL}};
+    core_value args[9], results[3] = {{0}};
+    uint32_t nargs = 2 + pack(module, r, params, args + 2);
+    core_status status;
 
-    switch (r->kind) {
-    case CORE_NN_LSTM:
-        return core_lstm(x, states, 2, params, parameters_of(r), biases,
-                         r->layers, r->dropout, training, r->bidirectional,
-                         r->batch_first, &out[0], &out[1], &out[2]);
-    case CORE_NN_GRU:
-        return core_gru(x, states[0], params, parameters_of(r), biases,
-                        r->layers, r->dropout, training, r->bidirectional,
-                        r->batch_first, &out[0], &out[1]);
-    case CORE_NN_RNN_TANH:
-        return core_rnn_tanh(x, states[0], params, parameters_of(r), biases,
-                             r->layers, r->dropout, training, r->bidirectional,
-                             r->batch_first, &out[0], &out[1]);
-    default:
-        return core_rnn_relu(x, states[0], params, parameters_of(r), biases,
-                             r->layers, r->dropout, training, r->bidirectional,
-                             r->batch_first, &out[0], &out[1]);
-    }
+    args[0] = core_pack_tensor(x);
+    args[1] = r->kind == CORE_NN_LSTM ? core_pack_tensors(states, 2)
+                                      : core_pack_tensor(states[0]);
+    status = core_op_invoke(ids[r->cell][r->kind], args, nargs, results,
+                            results_of(r));
+    for (int i = 0; i < 3; i++)
+        out[i] = core_unpack_tensor(&results[i]);
+    return status;
 }
 
 /* Runs with the parameters of the layers, which are the first members: the
@@ -191,13 +222,16 @@ static core_status recurrent_forward(core_module *module, void *context,
     while (given < ninputs && inputs[given])
         given++;
     if (given != ninputs || (ninputs != 1 && ninputs != 1 + nstates) ||
-        inputs[0]->ndim < 2 || inputs[0]->ndim > 3)
+        inputs[0]->ndim < 2u - r->cell || inputs[0]->ndim > 3u - r->cell)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "a %s was called with %zu inputs; it accepts a "
-                           "sequence of 3 dimensions, or 2 without a batch, "
+                           "a %s was called with %zu inputs; it accepts %s, "
                            "and optionally %zu state%s",
-                           module->type, ninputs, nstates,
-                           nstates == 1 ? "" : "s");
+                           module->type, ninputs,
+                           r->cell ? "a step of 2 dimensions, or 1 without "
+                                     "a batch"
+                                   : "a sequence of 3 dimensions, or 2 "
+                                     "without a batch",
+                           nstates, nstates == 1 ? "" : "s");
     status = ninputs == 1 ? zero_states(r, inputs[0], zeros) : CORE_OK;
     if (status == CORE_OK)
         status = run_with(module, r, inputs[0],
@@ -206,8 +240,8 @@ static core_status recurrent_forward(core_module *module, void *context,
     core__tensor_release(zeros[1]);
     if (status != CORE_OK)
         return status;
-    if (*noutputs > 1 + nstates)
-        *noutputs = 1 + nstates;
+    if (*noutputs > results_of(r))
+        *noutputs = results_of(r);
     for (size_t i = 0; i < 3; i++)
         if (i < *noutputs)
             outputs[i] = out[i];

@@ -260,14 +260,15 @@ static core_status check_file(loading *l)
     return CORE_OK;
 }
 
+/* Converts what has another dtype in the file; sizes were checked. */
 static core_status read_one(loading *l, core_tensor *tensor)
 {
     core_tensor *content = NULL;
     bool before;
-    core_status status;
+    core_status status = core_safetensors_load_into(l->file, l->name, tensor);
 
-    if (core_safetensors_load_into(l->file, l->name, tensor) == CORE_OK)
-        return CORE_OK;
+    if (status != CORE_ERROR_DTYPE)
+        return status;
     status = core_safetensors_load(l->file, l->name, core_tensor_device(tensor),
                                    &content);
     before = core_grad_mode_set(false);

@@ -289,6 +289,10 @@ static core_status check_kinds(const core_operator *op, const attention *a)
     static const char *const names[] = {"query", "key", "value"};
     const core_tensor *q = a->tensors[0];
 
+    if (!core__dtype_is_floating(q->dtype))
+        return core__op_error(CORE_ERROR_DTYPE, op,
+                              "query must have a floating dtype, not %s",
+                              core__dtype_name(q->dtype));
     for (int i = 1; i < 3; i++) {
         const core_tensor *x = a->tensors[i];
 

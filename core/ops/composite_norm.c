@@ -218,13 +218,7 @@ CORE__COMPOSITE(rms_norm)
         return core__op_error(CORE_ERROR_DTYPE, call->op,
                               "input has dtype %s; it must be floating",
                               core__dtype_name(dtype));
-    if (count < 1 || count > input->ndim ||
-        memcmp(shape, input->sizes + input->ndim - count,
-               count * sizeof *shape) != 0)
-        return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "normalized_shape has %zu sizes; they must be "
-                              "the last sizes of input, at least one",
-                              count);
+    CORE_TRY(core__normalized_shape_check(call->op, input, count, shape));
     CORE_TRY(core__sizes_check_equal(call->op, "weight", weight,
                                      (uint32_t)count, shape));
     if (dtype != CORE_F64)

@@ -38,6 +38,24 @@ static core_status floating(const core_operator *op, const core_tensor *input)
 
 /* ----------------------------------------------------------- layer norm -- */
 
+core_status core__normalized_shape_check(const core_operator *op,
+                                         const core_tensor *input, size_t count,
+                                         const int64_t *shape)
+{
+    char have[256];
+    char want[256];
+
+    if (count > 0 && count <= input->ndim &&
+        memcmp(shape, input->sizes + input->ndim - count,
+               count * sizeof *shape) == 0)
+        return CORE_OK;
+    return core__op_error(
+        CORE_ERROR_SHAPE, op,
+        "input has sizes %s, which do not end in normalized_shape %s",
+        core__sizes_text(input->ndim, input->sizes, have, sizeof have),
+        core__sizes_text((uint32_t)count, shape, want, sizeof want));
+}
+
 /* native_layer_norm(input, normalized_shape, weight, bias, eps) */
 CORE__INFER(layer_norm)
 {
@@ -46,17 +64,8 @@ CORE__INFER(layer_norm)
     size_t count;
     const int64_t *shape = core__ints_of(&infer->args[1], &count);
     uint32_t outer;
-    char have[256];
-    char want[256];
 
-    if (count == 0 || count > input->ndim ||
-        memcmp(shape, input->sizes + input->ndim - count,
-               count * sizeof *shape) != 0)
-        return core__op_error(
-            CORE_ERROR_SHAPE, infer->op,
-            "input has sizes %s, which do not end in normalized_shape %s",
-            core__sizes_text(input->ndim, input->sizes, have, sizeof have),
-            core__sizes_text((uint32_t)count, shape, want, sizeof want));
+    CORE_TRY(core__normalized_shape_check(infer->op, input, count, shape));
     CORE_TRY(floating(infer->op, input));
     CORE_TRY(core__sizes_check_equal(infer->op, "weight", weight,
                                      (uint32_t)count, shape));
@@ -83,12 +92,7 @@ CORE__INFER(layer_norm_backward)
     const int64_t *shape = core__ints_of(&infer->args[2], &count);
     int64_t rows[CORE_MAX_NDIM];
 
-    if (count == 0 || count > input->ndim ||
-        memcmp(shape, input->sizes + input->ndim - count,
-               count * sizeof *shape) != 0)
-        return core__op_error(
-            CORE_ERROR_SHAPE, infer->op,
-            "the sizes of input do not end in normalized_shape");
+    CORE_TRY(core__normalized_shape_check(infer->op, input, count, shape));
     memcpy(rows, input->sizes, input->ndim * sizeof *rows);
     for (size_t i = input->ndim - count; i < input->ndim; i++)
         rows[i] = 1;

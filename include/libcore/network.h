@@ -18,7 +18,8 @@
  *
  * The first arguments of a layer are its parent and its name.  With the parent
  * NULL the innermost scope owns the layer; with the name NULL it is the number of
- * the parent's children so far, as in a sequence.  Parameters are f32 and on the
+ * the parent's children so far, as in a sequence.  A name may be a path, such as
+ * "attn.proj" or "layers." (core_x_nn_add).  Parameters are f32 and on the
  * default device; core_module_to changes that.  The functions of nn.h
  * with the same names, core_nn_…, describe the layers.
  *
@@ -39,6 +40,10 @@
 #include "nn.h"
 #include "optim.h"
 #include "safetensors.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -122,6 +127,57 @@ static inline core_module *core_x_nn_dropout_at(const char *where,
     if (status == CORE_OK)
         status = core_nn_dropout(p, &module);
     return core_x_nn_add_at(where, parent, name, status, &module);
+}
+
+/* core_module_add_parameter: adds a tensor to a module, which trains it.  Returns
+ * the tensor, borrowed, or NULL after an error. */
+#define core_x_nn_parameter(module, name, tensor)                           \
+    core_x_nn_tensor_at(CORE_HERE, module, name, core_module_add_parameter, \
+                        tensor)
+/* core_module_add_buffer: adds a tensor that is not trained. */
+#define core_x_nn_buffer(module, name, tensor) \
+    core_x_nn_tensor_at(CORE_HERE, module, name, core_module_add_buffer, tensor)
+static inline core_tensor *core_x_nn_tensor_at(
+    const char *where, core_module *module, const char *name,
+    core_status (*add)(core_module *module, const char *name,
+                       core_tensor *tensor),
+    core_tensor *tensor)
+{
+    core_status status = core_scope_status();
+
+    if (status == CORE_OK)
+        status = add(module, name, tensor);
+    status = core_scope_check_at(where, "core_x_nn_tensor", status);
+    return status == CORE_OK ? tensor : NULL;
+}
+
+/* Returns a text made like that of printf, for names: "layers.%d".  The innermost
+ * scope owns it.  NULL after an error. */
+#define core_x_text(...) core_x_text_at(CORE_HERE, __VA_ARGS__)
+__attribute__((format(printf, 2, 3))) static inline const char *core_x_text_at(
+    const char *where, const char *format, ...)
+{
+    char *text = NULL;
+    core_status status = core_scope_status();
+    va_list arguments;
+    int size;
+
+    if (status != CORE_OK)
+        return NULL;
+    va_start(arguments, format);
+    size = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    if (size >= 0)
+        text = (char *)malloc((size_t)size + 1);
+    if (text) {
+        va_start(arguments, format);
+        (void)vsnprintf(text, (size_t)size + 1, format, arguments);
+        va_end(arguments);
+    } else {
+        status = core_error_set(CORE_ERROR_OUT_OF_MEMORY,
+                                "core_x_text: no memory for the text");
+    }
+    return (const char *)core_scope_own_object_at(where, status, text, free);
 }
 
 /* --------------------------------------------------------------- layers -- */
@@ -288,6 +344,19 @@ static inline core_module *core_x_nn_conv_at(
     core_x_nn_recurrent_at(CORE_HERE, parent, name,                \
                            CORE_OPTIONS(core_nn_recurrent_options, \
                                         .kind = CORE_NN_GRU, __VA_ARGS__))
+/* The same of one step, a cell: input_size, hidden_size.
+ *
+ *     CORE_UNPACK(core_x_forward(cell, x, h, c), &h, &c); */
+#define core_x_nn_lstm_cell(parent, name, ...)                              \
+    core_x_nn_recurrent_at(CORE_HERE, parent, name,                         \
+                           CORE_OPTIONS(core_nn_recurrent_options,          \
+                                        .cell = true, .kind = CORE_NN_LSTM, \
+                                        __VA_ARGS__))
+#define core_x_nn_gru_cell(parent, name, ...)                              \
+    core_x_nn_recurrent_at(CORE_HERE, parent, name,                        \
+                           CORE_OPTIONS(core_nn_recurrent_options,         \
+                                        .cell = true, .kind = CORE_NN_GRU, \
+                                        __VA_ARGS__))
 /* The same with the kind before input_size. */
 #define core_x_nn_recurrent(parent, name, ...) \
     core_x_nn_recurrent_at(                    \
@@ -320,6 +389,21 @@ static inline core_module *core_x_nn_attention_at(
     if (status == CORE_OK)
         status = core_nn_attention(options, NULL, &module);
     return core_x_nn_add_at(where, parent, name, status, &module);
+}
+
+/* ------------------------------------------------------------ functions -- */
+
+/* Divides x by its 2-norm along a dimension, or by 1e-12 where that is less:
+ * x / max(|x|, 1e-12), as torch.nn.functional.normalize does. */
+#define core_x_normalize(x, dim) core_x_normalize_at(CORE_HERE, x, dim)
+static inline core_tensor *core_x_normalize_at(const char *where,
+                                               core_tensor *x, int64_t dim)
+{
+    core_tensor *norm = core_x_linalg_vector_norm_at(
+        where, x, core_int(2), core_sizes_from(&dim, 1), true, CORE_DTYPE_NONE);
+
+    norm = core_x_clamp_min_at(where, norm, core_float(1e-12));
+    return core_x_div_at(where, x, norm);
 }
 
 /* ------------------------------------------------------------- training -- */
@@ -475,6 +559,24 @@ static inline core_tensor *core_x_load_at(const char *where, const char *path,
         status = core_safetensors_load(file, name, NULL, &tensor);
     core_safetensors_close(file);
     return core_scope_own_at(where, status, &tensor);
+}
+
+/* Saves tensors to a safetensors file, as core_safetensors_save does:
+ *
+ *     core_x_save("out.safetensors", {"y", y}, {"loss", loss}); */
+#define core_x_save(path, ...)                                                \
+    core_x_save_at(CORE_HERE, path, (const core_named_tensor[]){__VA_ARGS__}, \
+                   sizeof((const core_named_tensor[]){__VA_ARGS__}) /         \
+                       sizeof(core_named_tensor))
+static inline void core_x_save_at(const char *where, const char *path,
+                                  const core_named_tensor *tensors,
+                                  size_t count)
+{
+    core_status status = core_scope_status();
+
+    if (status == CORE_OK)
+        status = core_safetensors_save(path, tensors, count, NULL, 0);
+    (void)core_scope_check_at(where, "core_x_save", status);
 }
 
 #ifdef __cplusplus

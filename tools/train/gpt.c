@@ -25,11 +25,6 @@ enum { NORM1, QKV, PROJECTION, NORM2, WIDEN, NARROW, CHILDREN };
  * these networks. */
 #define SPREAD (0.02 * 1.7320508075688772)
 
-static core_status make_norm(int64_t width, core_module **out)
-{
-    return core_nn_layer_norm(&width, 1, 1e-5, true, &train_on_host, out);
-}
-
 /* The Linears of a block, as multiples of the width; ranks of a group divide
  * the outputs or the inputs. */
 static const struct {
@@ -42,60 +37,38 @@ static const struct {
     [NARROW] = {4, 1, false},
 };
 
-static core_status make_linear(const train_model *model, int child,
-                               core_module **out)
+static core_module *make_block(const train_model *model, const char *name)
 {
-    int64_t inputs = model->width * linears[child].inputs;
-    int64_t outputs = model->width * linears[child].outputs;
+    core_module *block = core_x_nn_container(model->root, name);
     int64_t ranks = model->group ? core_comm_size(model->group) : 1;
 
-    *(linears[child].outputs_divided ? &outputs : &inputs) /= ranks;
-    return core_nn_linear(inputs, outputs, true, &train_on_host, out);
-}
+    for (int i = 0; i < CHILDREN; i++) {
+        int64_t inputs = model->width * linears[i].inputs;
+        int64_t outputs = model->width * linears[i].outputs;
 
-static core_status add_children(const train_model *model, core_module *block)
-{
-    core_module *child;
-
-    for (int i = 0; i < CHILDREN; i++)
-        CORE_TRY(core_module_take_child(block, children[i],
-                                        linears[i].inputs == 0
-                                            ? make_norm(model->width, &child)
-                                            : make_linear(model, i, &child),
-                                        &child));
-    return CORE_OK;
-}
-
-static core_status make_block(const train_model *model, core_module **out)
-{
-    core_status status;
-
-    CORE_TRY(core_module_create("Block", NULL, NULL, NULL, out));
-    status = add_children(model, *out);
-    if (status != CORE_OK) {
-        core_module_release(*out);
-        *out = NULL;
+        *(linears[i].outputs_divided ? &outputs : &inputs) /= ranks;
+        if (inputs == 0)
+            core_x_nn_layer_norm(block, children[i], model->width);
+        else
+            core_x_nn_linear(block, children[i], inputs, outputs);
     }
-    return status;
+    return block;
 }
 
-static core_status gpt_build(train_model *model)
+static void gpt_build(train_model *model)
 {
     int64_t width = model->width;
-    core_module *part;
-    char name[32];
 
-    CORE_TRY(train_model_parameter(
-        model, "characters", (const int64_t[]){model->classes, width}, 2));
-    CORE_TRY(train_model_parameter(
-        model, "places", (const int64_t[]){model->context, width}, 2));
-    for (int64_t i = 0; i < model->layers; i++) {
-        snprintf(name, sizeof name, "block%lld", (long long)i + 1);
-        CORE_TRY(train_model_take(model, name, i, model->layers,
-                                  make_block(model, &part), &part));
-    }
-    return train_model_take(model, "norm", 0, 1, make_norm(width, &part),
-                            &part);
+    train_model_parameter(model, "characters",
+                          CORE_SIZES(model->classes, width));
+    train_model_parameter(model, "places", CORE_SIZES(model->context, width));
+    for (int64_t i = 0; i < model->layers; i++)
+        train_model_part(
+            model,
+            make_block(model, core_x_text("block%lld", (long long)i + 1)), i,
+            model->layers);
+    train_model_part(model, core_x_nn_layer_norm(model->root, "norm", width), 0,
+                     1);
 }
 
 /* Normalizations begin as the identity, and biases with 0. */

@@ -11,7 +11,7 @@
 
 #include "train.h"
 
-#include <libcore/expressions.h>
+#include <libcore/network.h>
 
 /* Moves x to the device of another tensor. */
 core_tensor *train_beside(core_tensor *x, const core_tensor *other);

@@ -6,14 +6,14 @@
 #include "parameter_shards.h"
 #include "tensor_parallel.h"
 
+#include <libcore/network.h>
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 const train_model_kind *const train_model_kinds[] = {&train_mlp, &train_cnn,
                                                      &train_gpt, NULL};
-
-core_nn_options train_on_host = {.struct_size = sizeof train_on_host};
 
 const train_model_kind *train_model_find(const char *name)
 {
@@ -29,30 +29,27 @@ core_device *train_model_place(const train_model *model, int64_t part,
     return model->devices[part * (int64_t)model->ndevices / parts];
 }
 
-core_status train_model_take(train_model *model, const char *name, int64_t part,
-                             int64_t parts, core_status status,
-                             core_module *const *module)
+void train_model_part(train_model *model, core_module *child, int64_t part,
+                      int64_t parts)
 {
-    CORE_TRY(core_module_take_child(model->root, name, status, module));
-    if (model->nparts == TRAIN_PARTS)
-        return train_error(CORE_ERROR_UNSUPPORTED,
-                           "a model has at most %d parts", TRAIN_PARTS);
-    model->parts[model->nparts++] = *module; /* the root's reference */
-    return core_module_to(*module, CORE_DTYPE_NONE,
-                          train_model_place(model, part, parts));
+    if (!child)
+        return;
+    if (model->nparts == TRAIN_PARTS) {
+        CORE_CHECK(train_error(CORE_ERROR_UNSUPPORTED,
+                               "a model has at most %d parts", TRAIN_PARTS));
+        return;
+    }
+    model->parts[model->nparts++] = child; /* the root's reference */
+    CORE_CHECK(core_module_to(child, CORE_DTYPE_NONE,
+                              train_model_place(model, part, parts)));
 }
 
-core_status train_model_parameter(train_model *model, const char *name,
-                                  const int64_t *sizes, size_t ndim)
+void train_model_parameter(train_model *model, const char *name,
+                           core_sizes sizes)
 {
-    core_tensor *tensor;
-    core_status status;
-
-    CORE_TRY(core_empty(sizes, ndim, CORE_F32, train_model_place(model, 0, 1),
-                        -1, &tensor));
-    status = core_module_add_parameter(model->root, name, tensor);
-    core_tensor_release(tensor);
-    return status;
+    core_x_nn_parameter(
+        model->root, name,
+        core_x_empty(sizes, CORE_F32, train_model_place(model, 0, 1)));
 }
 
 /* Parameters are numbered in their order. */
@@ -81,18 +78,25 @@ static core_status draw(train_model *model, size_t index, uint64_t seed)
     return status;
 }
 
-static core_status build(train_model *model, uint64_t seed)
+static core_status build(train_model *model)
+{
+    core_scope scope = core_scope_begin();
+
+    core_x_use_device("cpu");
+    model->root = core_module_retain(core_x_nn_container(NULL, NULL));
+    model->kind->build(model);
+    (void)core_device_set_current(NULL);
+    return core_scope_end(scope);
+}
+
+static core_status make(train_model *model, uint64_t seed)
 {
     core_status status;
     uint64_t random, offset;
 
-    CORE_TRY(core_device_find("cpu", &train_on_host.device));
     /* The layers' own initialization draws numbers; dropout must not notice. */
     core_generator_state(NULL, &random, &offset);
-    status =
-        core_module_create(model->kind->name, NULL, NULL, NULL, &model->root);
-    if (status == CORE_OK)
-        status = model->kind->build(model);
+    status = build(model);
     core_generator_set_state(NULL, random, offset);
     if (status == CORE_OK)
         status = core_module_list(model->root, NULL, CORE_MODULE_PARAMETERS,
@@ -123,7 +127,7 @@ core_status train_model_build(train_model *model, const train_options *options,
     };
     model->ndevices = ndevices;
     memcpy(model->devices, devices, ndevices * sizeof(core_device *));
-    status = build(model, (uint64_t)options->seed);
+    status = make(model, (uint64_t)options->seed);
     if (status != CORE_OK)
         train_model_release(model);
     return status;

@@ -209,8 +209,9 @@ typedef struct train_model_kind {
     const train_task *task;
     /* Defaults of options that were not given. */
     train_options defaults;
-    /* Adds the modules and parameters; the shape is already set. */
-    core_status (*build)(train_model *model);
+    /* Adds the modules and parameters, as expressions on the host; the shape is
+     * already set. */
+    void (*build)(train_model *model);
     /* Parameters begin uniform in centre ± bound. */
     void (*range)(const train_model *model, size_t parameter,
                   double *out_centre, double *out_bound);
@@ -277,17 +278,13 @@ core_status train_model_digest(const train_model *model, uint64_t *out_digest);
  * evenly and in order. */
 core_device *train_model_place(const train_model *model, int64_t part,
                                int64_t parts);
-/* For build: adds a module that a function has created with a status on the
- * host, and takes over the reference to it.  It moves to the device of its part
- * of so many. */
-core_status train_model_take(train_model *model, const char *name, int64_t part,
-                             int64_t parts, core_status status,
-                             core_module *const *module);
+/* For build: makes a new child of the root, or NULL after an error, one of so many
+ * parts, and moves it to the device of this one. */
+void train_model_part(train_model *model, core_module *child, int64_t part,
+                      int64_t parts);
 /* For build: adds a parameter on the first device. */
-core_status train_model_parameter(train_model *model, const char *name,
-                                  const int64_t *sizes, size_t ndim);
-/* For build: options of layers on the host. */
-extern core_nn_options train_on_host;
+void train_model_parameter(train_model *model, const char *name,
+                           core_sizes sizes);
 
 /* ---------------------------------------------------------------- tasks -- */
 

@@ -27,19 +27,14 @@ static void range(const train_model *model, size_t parameter,
 static const int64_t mlp_sizes[] = {TRAIN_PIXELS, 256, 128, 100, TRAIN_CLASSES};
 enum { MLP_LAYERS = sizeof mlp_sizes / sizeof *mlp_sizes - 1 };
 
-static core_status mlp_build(train_model *model)
+static void mlp_build(train_model *model)
 {
-    core_module *layer;
-    char name[24];
-
-    for (int i = 0; i < MLP_LAYERS; i++) {
-        snprintf(name, sizeof name, "layer%d", i + 1);
-        CORE_TRY(train_model_take(model, name, i, MLP_LAYERS,
-                                  core_nn_linear(mlp_sizes[i], mlp_sizes[i + 1],
-                                                 true, &train_on_host, &layer),
-                                  &layer));
-    }
-    return CORE_OK;
+    for (int i = 0; i < MLP_LAYERS; i++)
+        train_model_part(model,
+                         core_x_nn_linear(model->root,
+                                          core_x_text("layer%d", i + 1),
+                                          mlp_sizes[i], mlp_sizes[i + 1]),
+                         i, MLP_LAYERS);
 }
 
 static core_tensor *mlp_forward(const train_model *model, core_tensor *images,
@@ -79,39 +74,17 @@ enum {
 
 enum { CONV1, CONV2, DENSE, OUTPUT, CNN_LAYERS };
 
-/* A 3 x 3 convolution that keeps the size. */
-static core_status add_conv(train_model *model, const char *name, int64_t part,
-                            int64_t inputs, int64_t outputs)
+/* The convolutions of 3 x 3 keep the size. */
+static void cnn_build(train_model *model)
 {
-    const core_nn_conv_options conv = {.struct_size = sizeof conv,
-                                       .dims = 2,
-                                       .in_channels = inputs,
-                                       .out_channels = outputs,
-                                       .kernel_size = {3},
-                                       .padding = {1}};
-    core_module *layer;
+    core_module *m = model->root, *layers[CNN_LAYERS];
 
-    return train_model_take(model, name, part, CNN_LAYERS,
-                            core_nn_conv(&conv, &train_on_host, &layer),
-                            &layer);
-}
-
-static core_status add_dense(train_model *model, const char *name, int64_t part,
-                             int64_t inputs, int64_t outputs)
-{
-    core_module *layer;
-
-    return train_model_take(
-        model, name, part, CNN_LAYERS,
-        core_nn_linear(inputs, outputs, true, &train_on_host, &layer), &layer);
-}
-
-static core_status cnn_build(train_model *model)
-{
-    CORE_TRY(add_conv(model, "conv1", CONV1, 1, FIRST));
-    CORE_TRY(add_conv(model, "conv2", CONV2, FIRST, SECOND));
-    CORE_TRY(add_dense(model, "hidden", DENSE, FEATURES, HIDDEN));
-    return add_dense(model, "output", OUTPUT, HIDDEN, TRAIN_CLASSES);
+    layers[CONV1] = core_x_nn_conv2d(m, "conv1", 1, FIRST, {3}, {1}, {1});
+    layers[CONV2] = core_x_nn_conv2d(m, "conv2", FIRST, SECOND, {3}, {1}, {1});
+    layers[DENSE] = core_x_nn_linear(m, "hidden", FEATURES, HIDDEN);
+    layers[OUTPUT] = core_x_nn_linear(m, "output", HIDDEN, TRAIN_CLASSES);
+    for (int i = 0; i < CNN_LAYERS; i++)
+        train_model_part(model, layers[i], i, CNN_LAYERS);
 }
 
 /* A convolution, and a maximum that halves the size. */

@@ -82,6 +82,16 @@ static const struct row {
      "p:2,3,4 x:2,3,4/3 p:2,3,4 n f:0 b:0 n b:0",
      CORE_ERROR_DTYPE,
      {"scaled_dot_product_attention: query is f64 and key i64"}},
+    {"scaled_dot_product_attention",
+     "x:2,3,4/3 x:2,3,4/3 x:2,3,4/3 n f:0 b:0 n b:0",
+     CORE_ERROR_DTYPE,
+     {"scaled_dot_product_attention: query must have a floating dtype, not "
+      "i64"}},
+    {"rms_norm",
+     "p:2,3 l:4 n n",
+     CORE_ERROR_SHAPE,
+     {"rms_norm: input has sizes [2, 3]", "normalized_shape [4]"}},
+    {"rms_norm", "p:2,3 l: n n", CORE_ERROR_SHAPE, {"rms_norm: ", "[]"}},
     /* names of inner operators */
     {"softmax.int",
      "x:2,3/3 i:0 n",

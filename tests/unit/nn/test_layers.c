@@ -252,6 +252,82 @@ START_TEST(recurrent_layers)
 }
 END_TEST
 
+/* A cell computes what a layer with its parameters does for a sequence of one
+ * step. */
+static void a_cell_is_a_step(core_nn_recurrent_kind kind, bool no_bias)
+{
+    core_nn_recurrent_options o = {.struct_size = sizeof o,
+                                   .kind = kind,
+                                   .input_size = 3,
+                                   .hidden_size = 4,
+                                   .no_bias = no_bias};
+    core_tensor *x = random_of(1, 2, 3), *h[3] = {NULL, x}, *got[3];
+    size_t states = kind == CORE_NN_LSTM ? 2 : 1, count = 3, cells = 3;
+    core_module_tensors from, to;
+    core_module *layer, *cell;
+
+    OK(core_nn_recurrent(&o, &f64, &layer));
+    o.cell = true;
+    OK(core_nn_recurrent(&o, &f64, &cell));
+    OK(core_module_list(layer, NULL, CORE_MODULE_PARAMETERS, &from));
+    OK(core_module_list(cell, NULL, CORE_MODULE_PARAMETERS, &to));
+    ck_assert_uint_eq(to.count, no_bias ? 2 : 4);
+    ck_assert_str_eq(to.names[1], "weight_hh");
+    core_grad_mode_set(false);
+    for (size_t i = 0; i < to.count; i++)
+        OK(core_copy_(to.tensors[i], from.tensors[i], false));
+    core_grad_mode_set(true);
+    OK(core_module_forward(layer, &x, 1, h, &count));
+    ck_assert_uint_eq(count, states + 1);
+    x = CALL(select, x, 0, 0);
+    OK(core_module_forward(cell, &x, 1, got, &cells));
+    ck_assert_uint_eq(cells, states);
+    for (size_t i = 0; i < states; i++)
+        expect_equal(keep(got[i]), CALL(select, keep(h[i + 1]), 0, 0));
+    keep(h[0]);
+    /* The next step has states. */
+    h[0] = x;
+    h[1] = CALL(zeros_like, got[0], CORE_DTYPE_NONE, NULL, -1);
+    h[2] = h[1];
+    x = got[0];
+    cells = 1;
+    OK(core_module_forward(cell, h, 1 + states, got, &cells));
+    expect_equal(keep(got[0]), x);
+    h[0] = CALL(select, h[0], 0, 1);
+    OK(core_module_call(cell, h[0], got));
+    expect_equal(keep(got[0]), CALL(select, x, 0, 1));
+    core_module_tensors_free(&from);
+    core_module_tensors_free(&to);
+    core_module_release(layer);
+    core_module_release(cell);
+}
+
+START_TEST(recurrent_cells)
+{
+    core_nn_recurrent_options o = {.struct_size = sizeof o,
+                                   .input_size = 3,
+                                   .hidden_size = 4,
+                                   .cell = true};
+    core_tensor *x = random_of(1, 2, 3), *y;
+    core_module *m;
+
+    for (core_nn_recurrent_kind k = CORE_NN_LSTM; k <= CORE_NN_RNN_RELU; k++)
+        a_cell_is_a_step(k, k == CORE_NN_GRU);
+    a_cell_is_a_step(CORE_NN_LSTM, true);
+    OK(core_nn_recurrent(&o, &f64, &m));
+    FAILS(core_module_call(m, x, &y), CORE_ERROR_INVALID_ARGUMENT,
+          "it accepts a step of 2 dimensions");
+    core_module_release(m);
+    o.layers = 2;
+    FAILS(core_nn_recurrent(&o, &f64, &m), CORE_ERROR_INVALID_ARGUMENT,
+          "a cell has one layer");
+    o.layers = 1;
+    o.batch_first = true;
+    FAILS(core_nn_recurrent(&o, &f64, &m), CORE_ERROR_INVALID_ARGUMENT,
+          "a cell has one layer");
+}
+END_TEST
+
 static core_tensor *twice_and_inner(core_module *module, core_tensor *x)
 {
     return core_x_child(module, "inner", core_x_child(module, "inner", x));
@@ -427,6 +503,7 @@ int main(void)
         normalizations,
         dropout_depends_on_training,
         recurrent_layers,
+        recurrent_cells,
         a_module_of_an_expression,
         attention,
         initialization_has_the_promised_distribution,

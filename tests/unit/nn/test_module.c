@@ -424,6 +424,32 @@ START_TEST(nothing_is_lost_without_memory)
 }
 END_TEST
 
+static core_status save_and_load(core_module *module)
+{
+    CORE_TRY(core_module_save(module, path));
+    return core_module_load(module, path, NULL, 0, NULL);
+}
+
+/* Each allocation fails once. */
+START_TEST(saving_and_loading_fail_without_memory)
+{
+    core_module *module = linear(3, 4);
+    bool complete = false;
+
+    OK(save_and_load(module));
+    for (int64_t allowed = 0; !complete; allowed++) {
+        core_status status;
+
+        core__alloc_fault_set(allowed, false);
+        status = save_and_load(module);
+        complete = core__alloc_count() <= allowed;
+        core__alloc_fault_set(-1, false);
+        ck_assert_int_eq(status, complete ? CORE_OK : CORE_ERROR_OUT_OF_MEMORY);
+    }
+    core_module_release(module);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -440,6 +466,7 @@ int main(void)
         a_part_of_a_file_is_loaded_by_its_prefix_and_converted,
         a_module_is_converted,
         nothing_is_lost_without_memory,
+        saving_and_loading_fail_without_memory,
     };
     const test_suite suite = {.name = "nn/module",
                               .setup = set_up,

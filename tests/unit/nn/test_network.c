@@ -65,6 +65,42 @@ START_TEST(layers_are_children_by_name_or_number)
 }
 END_TEST
 
+/* Whether a network that adds a layer of this name fails with this text. */
+static void refuses(const char *name, const char *text)
+{
+    core_scope scope = core_scope_begin();
+    core_module *m = core_x_nn_container(NULL, NULL);
+
+    core_x_nn_linear(m, "deep.linear", 3, 3);
+    ck_assert_ptr_null(core_x_nn_linear(m, name, 3, 3));
+    FAILS(core_scope_end(scope), CORE_ERROR_INVALID_ARGUMENT, text);
+}
+
+START_TEST(names_may_be_paths)
+{
+    core_scope scope = core_scope_begin();
+    core_module *m = core_x_nn_container(NULL, NULL);
+    core_tensor *x = core_x_ones(CORE_SIZES(5, 3));
+
+    core_x_nn_linear(m, "attn.q", 3, 3);
+    core_x_nn_linear(m, "attn.inner.k", 3, 3);
+    for (int i = 0; i < 3; i++)
+        core_x_nn_linear(m, "layers.", 3 + i, 4 + i);
+    core_x_nn_linear(core_x_nn_container(m, "blocks."), "up", 3, 4);
+    ck_assert_ptr_nonnull(core_module_tensor(m, "attn.q.weight"));
+    ck_assert_ptr_nonnull(core_module_tensor(m, "attn.inner.k.weight"));
+    ck_assert_ptr_nonnull(core_module_tensor(m, "layers.2.weight"));
+    ck_assert_ptr_nonnull(core_module_tensor(m, "blocks.0.up.weight"));
+    ck_assert_uint_eq(core_x_parameters(m).count, 12);
+    ck_assert_int_eq(core_x_size(core_x_child(m, "layers", x), 1), 6);
+    OK(core_scope_end(scope));
+    refuses("a..b", "is empty or has a dot");
+    refuses(".b", "is empty or has a dot");
+    refuses("deep.linear", "has a member \"linear\" already");
+    refuses("deep.linear.weight.b", "has a member \"weight\" already");
+}
+END_TEST
+
 /* Returns the number of elements of the output. */
 static int64_t apply(core_module *m, core_tensor *x)
 {
@@ -391,24 +427,125 @@ START_TEST(tensors_are_loaded)
 }
 END_TEST
 
+START_TEST(tensors_are_saved)
+{
+    core_scope scope = core_scope_begin();
+    core_tensor *x = core_x_full(CORE_SIZES(2), core_float(3));
+
+    core_x_save(path, {"x", x}, {"y", core_x_neg(x)});
+    ck_assert_double_eq(core_x_item_float(core_x_sum(core_x_load(path, "x"))),
+                        6);
+    ck_assert_double_eq(core_x_item_float(core_x_sum(core_x_load(path, "y"))),
+                        -6);
+    OK(core_scope_end(scope));
+    scope = core_scope_begin();
+    core_x_save("none/none", {"x", x});
+    FAILS(core_scope_end(scope), CORE_ERROR_IO, "test_network.c:");
+    scope = core_scope_begin();
+    core_x_relu(NULL);
+    core_x_save("none/none", {"x", NULL});
+    FAILS(core_scope_end(scope), CORE_ERROR_INVALID_ARGUMENT, "relu");
+}
+END_TEST
+
+/* ------------------------------------------------------- parts and names -- */
+
+START_TEST(own_parameters_and_buffers)
+{
+    core_scope scope = core_scope_begin();
+    core_module *m = core_x_nn_container(NULL, NULL);
+    core_tensor *x = core_x_ones(CORE_SIZES(2));
+
+    ck_assert_ptr_eq(core_x_nn_parameter(m, "gain", x), x);
+    ck_assert(core_tensor_requires_grad(x));
+    x = core_x_zeros(CORE_SIZES(3));
+    ck_assert_ptr_eq(core_x_nn_buffer(m, "mean", x), x);
+    ck_assert(!core_tensor_requires_grad(x));
+    ck_assert_uint_eq(core_x_parameters(m).count, 1);
+    ck_assert_ptr_eq(core_module_tensor(m, "mean"), x);
+    ck_assert_ptr_null(core_x_nn_buffer(m, "mean", x));
+    ck_assert_ptr_null(core_x_nn_parameter(m, "other", x));
+    FAILS(core_scope_end(scope), CORE_ERROR_INVALID_ARGUMENT,
+          "test_network.c:");
+}
+END_TEST
+
+START_TEST(texts_belong_to_the_scope)
+{
+    core_scope scope = core_scope_begin();
+    const char *text = core_x_text("%s.%d", "layers", 11);
+
+    ck_assert_str_eq(text, "layers.11");
+    ck_assert_str_ne(core_x_text("%d", 1), text);
+    ck_assert_uint_eq(strlen(core_x_text("%600d", 1)), 600);
+    OK(core_scope_end(scope));
+    scope = core_scope_begin();
+    core_x_relu(NULL);
+    ck_assert_ptr_null(core_x_text("x"));
+    core_scope_end(scope);
+    ck_assert_ptr_null(core_x_text("x")); /* there is no scope */
+}
+END_TEST
+
+START_TEST(vectors_are_normalized)
+{
+    const float data[] = {3, 4, 0, 0, 1, 0};
+    core_scope scope = core_scope_begin();
+    core_tensor *x = core_x_from_data(data, CORE_F32, CORE_SIZES(3, 2), NULL);
+    core_tensor *y = core_x_normalize(x, 1);
+    float got[6];
+
+    CORE_CHECK(core_tensor_read(y, got, sizeof got));
+    ck_assert_float_eq_tol(got[0], .6f, 1e-6f);
+    ck_assert_float_eq_tol(got[1], .8f, 1e-6f);
+    ck_assert_float_eq(got[2], 0);
+    ck_assert_float_eq_tol(got[4], 1, 1e-6f);
+    OK(core_scope_end(scope));
+}
+END_TEST
+
+START_TEST(cells_are_called_step_by_step)
+{
+    core_scope scope = core_scope_begin();
+    core_module *m = core_x_nn_container(NULL, NULL);
+    core_tensor *x = core_x_ones(CORE_SIZES(2, 3)), *h = NULL, *c = NULL;
+    core_module *lstm = core_x_nn_lstm_cell(m, "lstm", 3, 4);
+    core_module *gru = core_x_nn_gru_cell(m, "gru", 4, 5);
+
+    for (int i = 0; i < 3; i++)
+        CORE_UNPACK(core_x_forward(lstm, x, h, c), &h, &c);
+    ck_assert_ptr_nonnull(core_module_tensor(m, "lstm.bias_hh"));
+    ck_assert_int_eq(core_x_size(c, 1), 4);
+    ck_assert_int_eq(core_x_size(core_x_module(gru, h), 1), 5);
+    OK(core_scope_end(scope));
+}
+END_TEST
+
 /* -------------------------------------------------------------- memory -- */
 
 static core_status all_of_it(void)
 {
     core_scope scope = core_scope_begin();
-    core_module *m = core_x_nn_sequential(NULL, NULL), *lstm;
+    core_module *m = core_x_nn_sequential(NULL, NULL), *lstm, *cell;
     core_optimizer *adam;
     core_tensor *x, *y, *h, *c;
 
     block(m, NULL);
     core_x_nn_conv1d(m, NULL, 2, 2, {1});
+    core_x_nn_linear(m, core_x_text("%d.deep.", 2), 3, 3);
+    core_x_nn_buffer(m, "mean", core_x_zeros(CORE_SIZES(1)));
+    cell = core_x_nn_lstm_cell(NULL, NULL, 3, 2);
     lstm = core_x_nn_lstm(NULL, NULL, 3, 2);
     adam = core_x_adam(m, .learning_rate = 0.1);
     x = core_x_ones(CORE_SIZES(2, 3));
     core_x_minimize(adam, core_x_sum(core_x_module(m, x)));
     core_x_clip_grad_norm(m, 1);
     core_x_inference(m);
-    CORE_UNPACK(core_x_forward(lstm, core_x_unsqueeze(x, 1)), &y, &h, &c);
+    CORE_UNPACK(core_x_forward(lstm, core_x_unsqueeze(x, 0)), &y, &h, &c);
+    CORE_UNPACK(core_x_forward(cell, x, h ? core_x_select(h, 0, 0) : NULL,
+                               c ? core_x_select(c, 0, 0) : NULL),
+                &h, &c);
+    core_x_save(path, {"h", core_x_normalize(h, 1)});
     return core_scope_end(scope);
 }
 
@@ -439,6 +576,7 @@ int main(void)
 {
     const TTest *const tests[] = {
         layers_are_children_by_name_or_number,
+        names_may_be_paths,
         each_layer_has_its_defaults,
         all_outputs_are_a_list,
         objects_are_released_in_reverse_order,
@@ -454,6 +592,11 @@ int main(void)
         gradients_are_clipped,
         inference_turns_training_off,
         tensors_are_loaded,
+        tensors_are_saved,
+        own_parameters_and_buffers,
+        texts_belong_to_the_scope,
+        vectors_are_normalized,
+        cells_are_called_step_by_step,
         nothing_is_lost_without_memory,
     };
     const test_suite suite = {.name = "nn/network",
