@@ -98,10 +98,15 @@ program() {
 unoptimized= # a setting for env
 [ -n "${LIBCORE_TEST_LONG-}" ] ||
     unoptimized=POCL_EXTRA_BUILD_FLAGS=-cl-opt-disable
+optimized() (
+    unoptimized=
+    "$@"
+)
 
 conformance() {
     # shellcheck disable=SC2086 # empty or one setting
-    env $unoptimized "$LIBCORE_BUILD/core-conformance" --plugin "$plugin" --timeout 600 "$@"
+    env $unoptimized "$LIBCORE_BUILD/core-conformance" --plugin "$plugin" \
+        --timeout 600 "$@"
 }
 
 golden() { # set, arguments...
@@ -112,8 +117,8 @@ golden() { # set, arguments...
         --device opencl "$@"
 }
 
-ok 'the plugin passes level core' says 'level reached: core' conformance \
-    --level core
+ok 'the plugin passes level core' optimized says 'level reached: core' \
+    conformance --level core
 cp "$LIBCORE_SOURCE"/tests/fixtures/opencl/copy_streams.c \
     "$LIBCORE_SOURCE"/tests/fixtures/opencl/fused_kernels.c \
     "$LIBCORE_SOURCE"/tests/fixtures/opencl/packed_weights.c "$work"
@@ -182,10 +187,6 @@ samples() { # filters...
         --only ops $quick --filter "$list" || return
     for filter; do selects "ops/$filter" || return; done
 }
-optimized() (
-    unoptimized=
-    "$@"
-)
 selects() { # filter: a test that it selects is in the output
     while read -r _ _ _ test _; do
         # shellcheck disable=SC2254 # a pattern

@@ -36,7 +36,7 @@
 extern "C" {
 #endif
 
-/* By instruction, which is also the number of its value.  About 8 KB. */
+/* By instruction, which is also the number of its value.  About 5 KB. */
 typedef struct core_sdk_rows {
     const core_loop_program *program; /* borrowed */
     /* How many of the fields a, b and c are values, from a on. */
