@@ -6,8 +6,9 @@
  *
  *     llama FILE DEVICE HEADS COUNT TOKEN...
  *
- * FILE: safetensors, or the index of its shards, with the names of Hugging Face's
- * LlamaForCausalLM of any size, without scaled positions.  HEADS: of queries. */
+ * FILE: safetensors, or the index of its shards, with the names of Hugging
+ * Face's LlamaForCausalLM of any size, without scaled positions.  HEADS: of
+ * queries. */
 
 #include <libcore/core.h>
 #include <libcore/network.h>
