@@ -45,25 +45,22 @@ static core_tensor *load(const core_safetensors *file, const char *name)
 /* The innermost scope owns the weights. */
 static void load_all(gpt2 *g, const core_safetensors *file)
 {
-    char name[64] = "h.0.ln_1.weight";
-
     g->tokens = load(file, "wte.weight");
     g->places = load(file, "wpe.weight");
     g->norm[0] = load(file, "ln_f.weight");
     g->norm[1] = load(file, "ln_f.bias");
-    for (; g->layers < LAYERS && core_safetensors_has(file, name);
-         g->layers++) {
-        block *b = &g->blocks[g->layers];
+    for (int n = 0; n < LAYERS && core_safetensors_has(
+                                      file, core_x_text("h.%d.ln_1.weight", n));
+         g->layers = ++n) {
+        block *b = &g->blocks[n];
         int64_t heads = core_x_size(g->tokens, 1) / HEAD;
 
-        for (int i = 0; i < 2 * PARTS; i++) {
-            snprintf(name, sizeof name, "h.%d.%s.%s", g->layers, parts[i / 2],
-                     i % 2 ? "bias" : "weight");
-            b->w[i / 2][i % 2] = load(file, name);
+        for (int i = 0; i < PARTS; i++) {
+            b->w[i][0] = load(file, core_x_text("h.%d.%s.weight", n, parts[i]));
+            b->w[i][1] = load(file, core_x_text("h.%d.%s.bias", n, parts[i]));
         }
         b->keys = core_x_zeros(CORE_SIZES(1, heads, PLACES, HEAD));
         b->values = core_x_zeros_like(b->keys);
-        snprintf(name, sizeof name, "h.%d.ln_1.weight", g->layers + 1);
     }
 }
 

@@ -68,7 +68,7 @@ resnet_learns() {
     prints resnet18 cpu 8 -- 'step 7' && learns 0.7
 }
 
-# Random weights of a GPT-2 of two layers.
+# Random weights of a GPT-2 and of a Llama, of two layers each.
 writes_weights() {
     cat >"$work/weights.c" <<'END'
 #include <libcore/core.h>
@@ -104,10 +104,45 @@ static void add_part(int layer, const char *part, int64_t rows, int64_t columns)
     add(name, 0, columns, 0);
 }
 
+static void save(const char *path)
+{
+    CORE_CHECK(core_safetensors_save(path, all, count, NULL, 0));
+    count = 0;
+}
+
+static void save_llama(const char *path)
+{
+    static const struct {
+        const char *name;
+        int64_t rows, columns;
+    } parts[] = {{"input_layernorm", 0, WIDTH},
+                 {"post_attention_layernorm", 0, WIDTH},
+                 {"self_attn.q_proj", WIDTH, WIDTH},
+                 {"self_attn.k_proj", WIDTH / 2, WIDTH},
+                 {"self_attn.v_proj", WIDTH / 2, WIDTH},
+                 {"self_attn.o_proj", WIDTH, WIDTH},
+                 {"mlp.gate_proj", 192, WIDTH},
+                 {"mlp.up_proj", 192, WIDTH},
+                 {"mlp.down_proj", WIDTH, 192}};
+
+    add("model.embed_tokens.weight", WORDS, WIDTH, 0);
+    for (int i = 0; i < LAYERS * 9; i++) {
+        char name[64];
+
+        snprintf(name, sizeof name, "model.layers.%d.%s.weight", i / 9,
+                 parts[i % 9].name);
+        add(name, parts[i % 9].rows, parts[i % 9].columns, i % 9 < 2);
+    }
+    add("model.norm.weight", 0, WIDTH, 1);
+    add("lm_head.weight", WORDS, WIDTH, 0);
+    save(path);
+}
+
 int main(int argc, char **argv)
 {
     core_scope scope = core_scope_begin();
 
+    (void)argc;
     core_seed(20);
     add("wte.weight", WORDS, WIDTH, 0);
     add("wpe.weight", PLACES, WIDTH, 0);
@@ -121,11 +156,13 @@ int main(int argc, char **argv)
     }
     add("ln_f.weight", 0, WIDTH, 1);
     add("ln_f.bias", 0, WIDTH, 0);
-    CORE_CHECK(core_safetensors_save(argv[argc - 1], all, count, NULL, 0));
+    save(argv[1]);
+    save_llama(argv[2]);
     return core_scope_end(scope) != CORE_OK;
 }
 END
-    compiles "$work/weights.c" && "$work/weights" "$work/gpt2.safetensors"
+    compiles "$work/weights.c" &&
+        "$work/weights" "$work/gpt2.safetensors" "$work/llama.safetensors"
 }
 
 # The tokens that PyTorch computes from the same file.
@@ -133,6 +170,13 @@ gpt2_continues() { # device
     prints gpt2 "$work/gpt2.safetensors" "$1" 12 5 17 250 3 -- || return
     test "$(tr '\n' ' ' <"$work/out")" = \
         '116 299 189 246 18 266 280 18 246 30 148 137 '
+}
+
+# Likewise, with 4 heads of queries and 2 of keys and values.
+llama_continues() {
+    prints llama "$work/llama.safetensors" cpu 4 12 5 17 250 3 -- || return
+    test "$(tr '\n' ' ' <"$work/out")" = \
+        '214 91 40 252 102 227 0 102 266 151 63 215 '
 }
 
 gpt2_refuses() {
@@ -151,16 +195,17 @@ is_short() {
     done
 }
 
-echo 1..12
+echo 1..14
 ok 'each is below 150 lines' is_short
-for program in custom_operator gpt2 lstm resnet18; do
+for program in custom_operator gpt2 llama lstm resnet18; do
     ok "$program.c compiles" compiles "$examples/$program.c"
 done
 ok 'the gradients of custom_operator are right' \
     prints custom_operator -- 'the gradients are right'
 ok 'lstm learns waves and continues one' lstm_learns
 ok 'resnet18 learns' resnet_learns
-ok 'weights of a GPT-2 are written' writes_weights
+ok 'weights of a GPT-2 and of a Llama are written' writes_weights
 ok 'gpt2 continues as PyTorch does' gpt2_continues cpu
 ok 'also on sim' gpt2_continues sim
+ok 'llama continues as PyTorch does' llama_continues
 ok 'gpt2 reports a file that is missing' gpt2_refuses

@@ -113,8 +113,8 @@ static void release(void *module)
     core_module_release(module);
 }
 
-/* Moves along the path to the parent of its last name, and makes what is missing
- * on the way. */
+/* Moves along the path to the parent of its last name, and makes what is
+ * missing on the way. */
 static core_status walk(core_module **parent, const char **path)
 {
     const char *dot;

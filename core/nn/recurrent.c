@@ -119,8 +119,8 @@ static core_status check(const recurrent *r)
 
 /* ---------------------------------------------------------------- calls -- */
 
-/* States of zeros for a sequence: [layers, batch, size], or without a batch; for
- * a cell [batch, size] or [size]. */
+/* States of zeros for a sequence: [layers, batch, size], or without a batch;
+ * for a cell [batch, size] or [size]. */
 static core_status zero_states(const recurrent *r, core_tensor *x,
                                core_tensor *states[2])
 {

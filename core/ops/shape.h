@@ -39,7 +39,8 @@ core_status core__sizes_check_equal(const core_operator *op, const char *name,
                                     const core_tensor *tensor, uint32_t ndim,
                                     const int64_t *sizes);
 
-/* Returns SHAPE unless the sizes of input end in those of shape, at least one. */
+/* Returns SHAPE unless the sizes of input end in those of shape, at least
+ * one. */
 core_status core__normalized_shape_check(const core_operator *op,
                                          const core_tensor *input, size_t count,
                                          const int64_t *shape);

@@ -17,10 +17,10 @@
  *     core_x_nn_batch_norm(m, "bn1", 8);
  *
  * The first arguments of a layer are its parent and its name.  With the parent
- * NULL the innermost scope owns the layer; with the name NULL it is the number of
- * the parent's children so far, as in a sequence.  A name may be a path, such as
- * "attn.proj" or "layers." (core_x_nn_add).  Parameters are f32 and on the
- * default device; core_module_to changes that.  The functions of nn.h
+ * NULL the innermost scope owns the layer; with the name NULL it is the number
+ * of the parent's children so far, as in a sequence.  A name may be a path,
+ * such as "attn.proj" or "layers." (core_x_nn_add).  Parameters are f32 and on
+ * the default device; core_module_to changes that.  The functions of nn.h
  * with the same names, core_nn_…, describe the layers.
  *
  * A call returns the module, borrowed, or NULL after an error, which the scope
@@ -44,6 +44,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -129,8 +130,8 @@ static inline core_module *core_x_nn_dropout_at(const char *where,
     return core_x_nn_add_at(where, parent, name, status, &module);
 }
 
-/* core_module_add_parameter: adds a tensor to a module, which trains it.  Returns
- * the tensor, borrowed, or NULL after an error. */
+/* core_module_add_parameter: adds a tensor to a module, which trains it.
+ * Returns the tensor, borrowed, or NULL after an error. */
 #define core_x_nn_parameter(module, name, tensor)                           \
     core_x_nn_tensor_at(CORE_HERE, module, name, core_module_add_parameter, \
                         tensor)
@@ -151,8 +152,8 @@ static inline core_tensor *core_x_nn_tensor_at(
     return status == CORE_OK ? tensor : NULL;
 }
 
-/* Returns a text made like that of printf, for names: "layers.%d".  The innermost
- * scope owns it.  NULL after an error. */
+/* Returns a text made like that of printf, for names: "layers.%d".  The
+ * innermost scope owns it.  NULL after an error. */
 #define core_x_text(...) core_x_text_at(CORE_HERE, __VA_ARGS__)
 __attribute__((format(printf, 2, 3))) static inline const char *core_x_text_at(
     const char *where, const char *format, ...)
@@ -404,6 +405,78 @@ static inline core_tensor *core_x_normalize_at(const char *where,
 
     norm = core_x_clamp_min_at(where, norm, core_float(1e-12));
     return core_x_div_at(where, x, norm);
+}
+
+/* Resizes images, or signals, to these sizes of their last dimensions:
+ *
+ *     core_x_interpolate(x, CORE_SIZES(64, 64), "bilinear")
+ *
+ * (x, sizes, mode, align_corners=false).  x: [N, C, sizes...].  mode, as of
+ * torch.nn.functional.interpolate: "nearest" or "area" of 1 to 3 sizes,
+ * "linear" of 1, "bilinear" or "bicubic" of 2, "trilinear" of 3.  The operators
+ * upsample_....vec accept factors instead of sizes. */
+#define core_x_interpolate(...) \
+    CORE_X_CALL(core_x_interpolate_with_, __VA_ARGS__)
+#define core_x_interpolate_with_3(...) \
+    core_x_interpolate_at(CORE_HERE, __VA_ARGS__, false)
+#define core_x_interpolate_with_4(...) \
+    core_x_interpolate_at(CORE_HERE, __VA_ARGS__)
+static inline core_tensor *core_x_interpolate_smooth_at(const char *where,
+                                                        core_tensor *x,
+                                                        core_sizes sizes,
+                                                        const char *mode,
+                                                        bool align_corners)
+{
+    char text[200];
+
+    if (sizes.count == 1 && strcmp(mode, "linear") == 0)
+        return core_x_upsample_linear1d_vec_at(where, x, sizes, align_corners,
+                                               CORE_NO_FLOATS);
+    if (sizes.count == 2 && strcmp(mode, "bilinear") == 0)
+        return core_x_upsample_bilinear2d_vec_at(where, x, sizes, align_corners,
+                                                 CORE_NO_FLOATS);
+    if (sizes.count == 2 && strcmp(mode, "bicubic") == 0)
+        return core_x_upsample_bicubic2d_vec_at(where, x, sizes, align_corners,
+                                                CORE_NO_FLOATS);
+    if (sizes.count == 3 && strcmp(mode, "trilinear") == 0)
+        return core_x_upsample_trilinear3d_vec_at(
+            where, x, sizes, align_corners, CORE_NO_FLOATS);
+    (void)snprintf(
+        text, sizeof text,
+        "core_x_interpolate: mode is \"%.20s\" for %zu sizes; "
+        "accepted: nearest and area of 1 to 3, linear of 1, bilinear "
+        "and bicubic of 2, trilinear of 3",
+        mode, sizes.count);
+    (void)core_scope_check_at(
+        where, "core_x_interpolate",
+        core_error_set(CORE_ERROR_INVALID_ARGUMENT, text));
+    return NULL;
+}
+
+static inline core_tensor *core_x_interpolate_at(const char *where,
+                                                 core_tensor *x,
+                                                 core_sizes sizes,
+                                                 const char *mode,
+                                                 bool align_corners)
+{
+    typedef core_tensor *(*nearest)(const char *, core_tensor *, core_sizes,
+                                    core_floats);
+    typedef core_tensor *(*area)(const char *, core_tensor *, core_sizes);
+    static const nearest by_nearest[] = {core_x_upsample_nearest1d_vec_at,
+                                         core_x_upsample_nearest2d_vec_at,
+                                         core_x_upsample_nearest3d_vec_at};
+    static const area by_area[] = {core_x_adaptive_avg_pool1d_at,
+                                   core_x_adaptive_avg_pool2d_at,
+                                   core_x_adaptive_avg_pool3d_at};
+    bool one_to_three = sizes.count >= 1 && sizes.count <= 3;
+
+    if (core_scope_status() != CORE_OK)
+        return NULL;
+    if (one_to_three && strcmp(mode, "nearest") == 0)
+        return by_nearest[sizes.count - 1](where, x, sizes, CORE_NO_FLOATS);
+    if (one_to_three && strcmp(mode, "area") == 0)
+        return by_area[sizes.count - 1](where, x, sizes);
+    return core_x_interpolate_smooth_at(where, x, sizes, mode, align_corners);
 }
 
 /* ------------------------------------------------------------- training -- */

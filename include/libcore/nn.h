@@ -187,9 +187,9 @@ core_list core_x_parameters_at(const char *where, const core_module *module);
 /* Takes over the reference to a new module, *module, that a function returned
  * with a status.  parent: the module becomes its child; NULL: the innermost scope
  * owns it.  name: of the child, or its path: "attn.proj" is the child "proj" of
- * the child "attn".  Modules on the way that are missing become sequences, as of
- * core_nn_sequential.  NULL, or a path that ends with a dot, "layers.": the name
- * is the number of children so far, as in a sequence.  Returns the module,
+ * the child "attn".  Modules on the way that are missing become sequences, as
+ * of core_nn_sequential.  NULL, or a path that ends with a dot, "layers.": the
+ * name is the number of children so far, as in a sequence.  Returns the module,
  * borrowed, or NULL after an error, which becomes the scope's. */
 #define core_x_nn_add(parent, name, status, module) \
     core_x_nn_add_at(CORE_HERE, parent, name, status, module)
@@ -484,10 +484,11 @@ typedef struct core_nn_recurrent_options {
  * unless no_bias, and weight_hr_l0 with a projection; those of the backward
  * direction end in "_reverse".
  *
- * A cell computes one step.  Inputs: [N, input_size], and optionally the states,
- * [N, hidden_size] each, all of them also without the dimension N.  Outputs: the new states.  Parameters: weight_ih,
- * weight_hh, bias_ih and bias_hh.  INVALID_ARGUMENT: it has layers, a projection,
- * dropout or other options of sequences. */
+ * A cell computes one step.  Inputs: [N, input_size], and optionally the
+ * states, [N, hidden_size] each, all of them also without the dimension N.
+ * Outputs: the new states.  Parameters: weight_ih, weight_hh, bias_ih and
+ * bias_hh.  INVALID_ARGUMENT: it has layers, a projection, dropout or other
+ * options of sequences. */
 core_status core_nn_recurrent(const core_nn_recurrent_options *recurrent,
                               const core_nn_options *options,
                               core_module **out_module);

@@ -504,6 +504,51 @@ START_TEST(vectors_are_normalized)
 }
 END_TEST
 
+/* Whether interpolation to these sizes is what the operator computed. */
+static void resizes(core_tensor *got, core_tensor *want)
+{
+    bool same = false;
+
+    CORE_CHECK(core_equal(got, want, &same));
+    ck_assert(same);
+}
+
+START_TEST(images_are_interpolated)
+{
+    core_scope scope = core_scope_begin();
+    core_tensor *x = core_x_randn(CORE_SIZES(2, 3, 4, 5));
+    core_tensor *row = core_x_select(x, 2, 0);
+    core_tensor *block = core_x_unsqueeze(x, 2);
+    core_sizes to = CORE_SIZES(7, 6), length = CORE_SIZES(8);
+    core_sizes volume = CORE_SIZES(2, 3, 4);
+
+    resizes(core_x_interpolate(x, to, "bilinear"),
+            core_x_upsample_bilinear2d_vec(x, to, false, CORE_NO_FLOATS));
+    resizes(core_x_interpolate(x, to, "bicubic", true),
+            core_x_upsample_bicubic2d_vec(x, to, true, CORE_NO_FLOATS));
+    resizes(core_x_interpolate(row, length, "linear"),
+            core_x_upsample_linear1d_vec(row, length, false, CORE_NO_FLOATS));
+    resizes(
+        core_x_interpolate(block, volume, "trilinear"),
+        core_x_upsample_trilinear3d_vec(block, volume, false, CORE_NO_FLOATS));
+    resizes(core_x_interpolate(row, length, "nearest"),
+            core_x_upsample_nearest1d_vec(row, length, CORE_NO_FLOATS));
+    resizes(core_x_interpolate(x, to, "area"),
+            core_x_adaptive_avg_pool2d(x, to));
+    resizes(core_x_interpolate(block, volume, "area"),
+            core_x_adaptive_avg_pool3d(block, volume));
+    OK(core_scope_end(scope));
+    scope = core_scope_begin();
+    ck_assert_ptr_null(core_x_interpolate(x, length, "bilinear"));
+    ck_assert_ptr_null(core_x_interpolate(x, to, "nearest"));
+    FAILS(core_scope_end(scope), CORE_ERROR_INVALID_ARGUMENT,
+          "mode is \"bilinear\" for 1 sizes", "test_network.c:");
+    scope = core_scope_begin();
+    core_x_interpolate(row, to, "bilinear"); /* 3 dimensions */
+    ck_assert_int_ne(core_scope_end(scope), CORE_OK);
+}
+END_TEST
+
 START_TEST(cells_are_called_step_by_step)
 {
     core_scope scope = core_scope_begin();
@@ -596,6 +641,7 @@ int main(void)
         own_parameters_and_buffers,
         texts_belong_to_the_scope,
         vectors_are_normalized,
+        images_are_interpolated,
         cells_are_called_step_by_step,
         nothing_is_lost_without_memory,
     };
