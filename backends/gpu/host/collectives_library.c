@@ -41,25 +41,37 @@ static core_status check_version(void)
                       GPU_CCL_OLDEST / 10000, GPU_CCL_OLDEST / 100 % 100);
 }
 
-/* With the lock held. */
-static core_status open_library(void)
+static core_status resolve(void *library)
 {
-    void *library = dlopen(vendor->file, RTLD_NOW | RTLD_LOCAL);
-    const char *missing;
-
-    if (library == NULL) /* the loader's message names the file */
-        return gpu_refuse(CORE_ERROR_UNSUPPORTED,
-                          "no %s was found (%s); LD_LIBRARY_PATH may name its "
-                          "folder",
-                          vendor->title, dlerror());
-    missing = gpu_library_resolve(
+    const char *missing = gpu_library_resolve(
         library, required, sizeof required / sizeof *required, &gpu_ccl_calls);
+
     if (missing != NULL)
         return gpu_refuse(CORE_ERROR_UNSUPPORTED, "%s lacks %s", vendor->file,
                           missing);
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
         (void)gpu_library_resolve(library, &later[i], 1, &gpu_ccl_calls);
     return check_version();
+}
+
+/* With the lock held.  A library that is refused is closed: the next probe may
+ * find another one. */
+static core_status open_library(void)
+{
+    void *library = dlopen(vendor->file, RTLD_NOW | RTLD_LOCAL);
+    core_status status;
+
+    if (library == NULL) /* the loader's message names the file */
+        return gpu_refuse(CORE_ERROR_UNSUPPORTED,
+                          "no %s was found (%s); LD_LIBRARY_PATH may name its "
+                          "folder",
+                          vendor->title, dlerror());
+    status = resolve(library);
+    if (status != CORE_OK) {
+        gpu_ccl_calls = (gpu_ccl){0};
+        dlclose(library);
+    }
+    return status;
 }
 
 core_status gpu_ccl_open(void)

@@ -106,6 +106,17 @@ static void expect_reason(const char *text)
     ck_assert_msg(strstr(found.reason, text) != NULL, "%s", found.reason);
 }
 
+/* After this process has closed the library, no one has it open. */
+static void expect_closed(void)
+{
+    void *handle = dlopen(vendor->name, RTLD_NOW | RTLD_NOLOAD);
+
+    ck_assert_ptr_nonnull(handle);
+    dlclose(handle);
+    dlclose(handle); /* that of gpu_open_fake */
+    ck_assert_ptr_null(dlopen(vendor->name, RTLD_NOW | RTLD_NOLOAD));
+}
+
 START_TEST(absent_library_is_named)
 {
     char text[100];
@@ -137,6 +148,7 @@ START_TEST(library_that_is_too_old_is_refused)
              "%s is version 2708; %s 2.10 or later is needed", vendor->name,
              vendor->title);
     expect_reason(text);
+    expect_closed();
 }
 END_TEST
 
