@@ -131,8 +131,11 @@ static inline const char *nll_address(const nll *job, int64_t position)
             if (at < 0)                                                        \
                 continue;                                                      \
             value = -nll_weight_##NAME(job, i) * grad[each ? i : 0] / factor;  \
-            cpu_put_##NAME(out->dtype, (char *)out->data + at * size, 1,       \
-                           &value, 1);                                         \
+            if (size == (int64_t)sizeof(TYPE))                                 \
+                ((TYPE *)out->data)[at] = value;                               \
+            else                                                               \
+                cpu_put_##NAME(out->dtype, (char *)out->data + at * size, 1,   \
+                               &value, 1);                                     \
         }                                                                      \
     }
 CPU_COMPUTE_FLOATS(NLL)
