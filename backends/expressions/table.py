@@ -273,9 +273,9 @@ op("threshold", 1, {"F": "a <= p0 ? p1 : a", "I": "a <= p0 ? p1 : a"},
 # --------------------------------------------------- gradients; a: of output --
 
 op("threshold_backward", 2, {"F": "b <= p0 ? 0 : a", "I": "b <= p0 ? 0 : a"},
-   parameters=[(2, 0)])
-binary("sigmoid_backward", "a * (1 - b) * b")
-binary("tanh_backward", "a * (1 - b * b)")
+   parameters=[(2, 0)], halves=True)
+op("sigmoid_backward", 2, {"F": "a * (1 - b) * b"}, halves=True)
+op("tanh_backward", 2, {"F": "a * (1 - b * b)"}, halves=True)
 op("gelu_backward", 2,
    {"F": ["a * gelu_slope@(b)", "a * gelu_tanh_slope@(b)"]}, choice="TANH",
    cost=2)

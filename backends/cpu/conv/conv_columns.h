@@ -105,6 +105,68 @@ static void T(run_next)(const conv_geometry *g, T(run) * run)
     run->p[0]++;
 }
 
+/* Whether each output position is a fixed distance from the element that it uses
+ * at a kernel position: images of as many rows and columns as the output. */
+static inline bool T(is_shift)(const conv_geometry *g)
+{
+    return g->in[0] == 1 && g->out[0] == 1 && g->padding[0] == 0 &&
+           g->kernel[0] == 1 && g->stride[1] == 1 && g->stride[2] == 1 &&
+           g->in[1] == g->out[1] && g->in[2] == g->out[2];
+}
+
+/* Sets the positions of [begin, end) to 0 whose column is in [left, right) of
+ * the output's `width`; position p is row[p - begin]. */
+static void T(clear)(TYPE *row, int64_t begin, int64_t end, int64_t left,
+                     int64_t right, int64_t width)
+{
+    for (int64_t p = begin / width * width; p < end && left < right; p += width)
+        for (int64_t at = p + left; at < p + right; at++)
+            if (at >= begin && at < end)
+                row[at - begin] = 0;
+}
+
+/* Reads a row of such columns: a copy, whose borders are cleared. */
+static void T(shifted)(const conv_geometry *g, const TYPE *channel, int64_t dh,
+                       int64_t dw, int64_t begin, int64_t end, TYPE *row)
+{
+    int64_t width = g->in[2], shift = dh * width + dw;
+    int64_t first = dh < 0 ? -dh * width : 0;
+    int64_t last = dh > 0 ? g->in_size - dh * width : g->in_size;
+
+    if (first < -shift)
+        first = -shift;
+    if (last > g->in_size - shift)
+        last = g->in_size - shift;
+    if (first < begin)
+        first = begin;
+    if (last > end)
+        last = end;
+    if (last <= first)
+        first = last = end;
+    memset(row, 0, (size_t)(first - begin) * sizeof *row);
+    if (last > first)
+        memcpy(row + (first - begin), channel + first + shift,
+               (size_t)(last - first) * sizeof *row);
+    memset(row + (last - begin), 0, (size_t)(end - last) * sizeof *row);
+    T(clear)(row, begin, end, 0, dw > -width ? -dw : width, width);
+    T(clear)(row, begin, end, dw < width ? width - dw : 0, width, width);
+}
+
+static void T(shifted_columns)(const conv_geometry *g, const TYPE *image,
+                               int64_t count, int64_t begin, int64_t end,
+                               TYPE *columns)
+{
+    for (int64_t r = 0; r < count * g->kernel_size; r++) {
+        int64_t at = r % g->kernel_size;
+
+        T(shifted)
+        (g, image + r / g->kernel_size * g->in_size,
+         at / g->kernel[2] * g->dilation[1] - g->padding[1],
+         at % g->kernel[2] * g->dilation[2] - g->padding[2], begin, end,
+         columns + r * (end - begin));
+    }
+}
+
 /* Reads the columns of `count` channels at output positions [begin, end) from
  * the image, or adds them to it. */
 static void T(columns)(const conv_geometry *g, TYPE *image, int64_t count,
@@ -113,6 +175,10 @@ static void T(columns)(const conv_geometry *g, TYPE *image, int64_t count,
     const int64_t first[3] = {begin / g->out[2] / g->out[1],
                               begin / g->out[2] % g->out[1], begin % g->out[2]};
 
+    if (!add && T(is_shift)(g)) {
+        T(shifted_columns)(g, image, count, begin, end, columns);
+        return;
+    }
     for (int64_t r = 0; r < count * g->kernel_size; r++) {
         int64_t at = r % g->kernel_size, last = -1;
         int64_t k[3] = {at / g->kernel[2] / g->kernel[1],

@@ -187,42 +187,70 @@ static void read_task(void *context, int64_t begin, int64_t end)
     }
 }
 
+/* Elements of one index that follow each other in the values, and in self if
+ * after_follow: offsets of the first, and how many. */
+typedef struct segment {
+    int64_t to, from, after, count;
+} segment;
+
+/* That of the elements before x after from j on, up to end. */
+static inline segment segment_at(const indexing *job, int64_t i, int64_t j,
+                                 int64_t end)
+{
+    int64_t n = job->after.count, before = j / n, after = j - before * n;
+
+    return (segment){job->before.offsets[before] + job->indices.offsets[i],
+                     (before * job->indices.count + i) * n + after, after,
+                     n - after < end - j ? n - after : end - j};
+}
+
 /* Elements before x after: each processes the indices in order, so that the
  * last of equal ones wins, and sums have one order. */
 static void write_task(void *context, int64_t begin, int64_t end)
 {
     const indexing *job = context;
-    int64_t item = cpu_item_size(job->dtype), n = job->after.count;
+    int64_t item = cpu_item_size(job->dtype);
+    segment s;
 
     for (int64_t i = 0; i < job->indices.count; i++)
-        for (int64_t j = begin; j < end; j++) {
-            int64_t before = j / n, after = j % n;
-            int64_t to = job->before.offsets[before] + job->indices.offsets[i] +
-                         job->after.offsets[after];
-            int64_t from = (before * job->indices.count + i) * n + after;
+        for (int64_t j = begin; j < end; j += s.count) {
+            const int64_t *after;
+            char *to;
+            const char *from;
 
-            cpu_move((char *)job->self.data + to * item,
-                     (const char *)job->other.data + from * item, item);
+            s = segment_at(job, i, j, end);
+            after = job->after.offsets + s.after;
+            to = (char *)job->self.data + s.to * item;
+            from = (const char *)job->other.data + s.from * item;
+            if (job->after_follow) {
+                cpu_move(to + s.after * item, from, s.count * item);
+                continue;
+            }
+            for (int64_t k = 0; k < s.count; k++)
+                cpu_move(to + after[k] * item, from + k * item, item);
         }
 }
 
-#define ADD_TASK(NAME, TYPE)                                               \
-    static void add_task_##NAME(void *context, int64_t begin, int64_t end) \
-    {                                                                      \
-        const indexing *job = context;                                     \
-        int64_t n = job->after.count;                                      \
-        TYPE *self = job->self.data;                                       \
-        const TYPE *other = job->other.data;                               \
-        for (int64_t i = 0; i < job->indices.count; i++)                   \
-            for (int64_t j = begin; j < end; j++) {                        \
-                int64_t before = j / n, after = j % n;                     \
-                int64_t to = job->before.offsets[before] +                 \
-                             job->indices.offsets[i] +                     \
-                             job->after.offsets[after];                    \
-                self[to] = cpu_add_##NAME(                                 \
-                    self[to],                                              \
-                    other[(before * job->indices.count + i) * n + after]); \
-            }                                                              \
+#define ADD_TASK(NAME, TYPE)                                                \
+    static void add_task_##NAME(void *context, int64_t begin, int64_t end)  \
+    {                                                                       \
+        const indexing *job = context;                                      \
+        segment s;                                                          \
+        for (int64_t i = 0; i < job->indices.count; i++)                    \
+            for (int64_t j = begin; j < end; j += s.count) {                \
+                const int64_t *after;                                       \
+                TYPE *to;                                                   \
+                const TYPE *from;                                           \
+                s = segment_at(job, i, j, end);                             \
+                after = job->after.offsets + s.after;                       \
+                to = (TYPE *)job->self.data + s.to;                         \
+                from = (const TYPE *)job->other.data + s.from;              \
+                for (int64_t k = 0; job->after_follow && k < s.count; k++)  \
+                    to[s.after + k] =                                       \
+                        cpu_add_##NAME(to[s.after + k], from[k]);           \
+                for (int64_t k = 0; !job->after_follow && k < s.count; k++) \
+                    to[after[k]] = cpu_add_##NAME(to[after[k]], from[k]);   \
+            }                                                               \
     }
 CPU_COMPUTE_TYPES(ADD_TASK)
 

@@ -15,8 +15,11 @@
 #include "move/transpose_lines.h"
 
 enum {
-    /* Shorter rows are gathered several at a time. */
+    /* Shorter rows are gathered several at a time: if all operands could be used
+     * in place, if some are moved to blocks, and if some are converted. */
     SHORT_ROW = 64,
+    SHORT_MOVED_ROW = 128,
+    SHORT_CONVERTED_ROW = 256,
     /* A tile, for an operand that is dense along another dimension than 0. */
     TILE_WIDTH = 32,
     TILE_HEIGHT = CPU_BLOCK / TILE_WIDTH,
@@ -39,6 +42,7 @@ typedef struct run {
     cpu_parameters *parameters;
     uint32_t count, noutputs;
     int all_rows;   /* every operand is DENSE or ROWS */
+    int shortest;   /* of the three limits for rows */
     int streams;    /* all are DENSE or SINGLE, and the output is written with
                      * non-temporal stores */
     uint32_t tiled; /* the other dimension of tiles; 0: no tiles */
@@ -50,6 +54,7 @@ typedef struct run {
         core_dtype dtype, type; /* the operand's, the row's */
         uint32_t bytes, wide;   /* of either */
         int kind;
+        int whole; /* MOVED, but dense over all dimensions */
     } operand[CPU_OPERANDS];
 } run;
 
@@ -107,8 +112,12 @@ static void set_operand(run *r, const cpu_elementwise *self, uint32_t k)
         kind = MOVED;
     }
     r->operand[k].kind = kind;
+    r->operand[k].whole =
+        kind == MOVED && is_dense(loop, operand->strides, bytes);
     if (kind > ROWS)
         r->all_rows = 0;
+    if (kind == MOVED && dtype != type)
+        r->shortest = SHORT_CONVERTED_ROW;
 }
 
 /* Tests whether the only output is dense and written with non-temporal stores:
@@ -152,6 +161,7 @@ static core_status set_run(run *r, const core_call *call,
     r->count = loop->noperands;
     r->noutputs = loop->noutputs;
     r->all_rows = 1;
+    r->shortest = SHORT_MOVED_ROW;
     if (loop->noperands > CPU_OPERANDS)
         return cpu_error(CORE_ERROR_INTERNAL,
                          "a loop with %u operands reached the CPU backend",
@@ -178,7 +188,7 @@ static void move(const run *r, uint32_t k, const cpu_index *start, char *block,
     int64_t done = 0, n = inner - (loop->ndim > 0 ? start->at[0] : 0);
     cpu_index index = *start;
 
-    if (n >= m) {
+    if (n >= m || r->operand[k].whole) {
         char *at = r->operand[k].base +
                    cpu_index_offset(start, loop, r->operand[k].strides);
 
@@ -215,7 +225,7 @@ static int64_t step(const run *r, const cpu_index *index, int64_t left)
 
     if (r->all_rows && rest >= SHORT_ROW)
         return rest < left ? rest : left;
-    if (rest >= SHORT_ROW && rest < left)
+    if (rest < left && r->loop->sizes[0] >= r->shortest)
         left = rest;
     return left < CPU_BLOCK ? left : CPU_BLOCK;
 }

@@ -74,12 +74,10 @@ static int choose_power(const core_loop *loop)
     if (!(exponent->flags & CORE_OPERAND_IMMEDIATE))
         return 0;
     value = number_of(exponent);
-    /* Of halves only those that have the bits of the power: squares, and cubes
-     * of bf16, whose 24 bits f32 has. */
-    if (exponent->dtype == CORE_BF16 && value == 3)
-        return 2;
+    /* Of halves only those that have the bits of the power, for each of the 65536
+     * numbers but NaN. */
     if (exponent->dtype != CORE_F64 && exponent->dtype != CORE_F32)
-        return value == 2;
+        return value == 2 ? 1 : value == 3 ? 2 : value == -1 ? 4 : 0;
     for (k = 0; k < 6; k++)
         if (value == common[k])
             return k + 1;

@@ -117,18 +117,25 @@ static inline const char *nll_address(const nll *job, int64_t position)
                 (TYPE)(job->reduction == REDUCE_MEAN ? sum / weights : sum);   \
     }                                                                          \
     static void nll_backward_##NAME(const nll *job, const TYPE *grad,          \
-                                    const TYPE *total, TYPE *out,              \
+                                    const TYPE *total, const cpu_dense *out,   \
                                     int64_t numel)                             \
     {                                                                          \
+        int64_t size = cpu_item_size(out->dtype);                              \
         int64_t positions = job->shape.outer * job->shape.inner;               \
         bool each = job->reduction == REDUCE_NONE;                             \
         TYPE factor = job->reduction == REDUCE_MEAN ? *total : 1;              \
-        memset(out, 0, (size_t)numel * sizeof(TYPE));                          \
+        memset(out->data, 0, (size_t)(numel * size));                          \
         for (int64_t i = 0; i < positions; i++) {                              \
             int64_t at = nll_class_at(job, i);                                 \
-            if (at >= 0)                                                       \
-                out[at] =                                                      \
-                    -nll_weight_##NAME(job, i) * grad[each ? i : 0] / factor;  \
+            TYPE value;                                                        \
+            if (at < 0)                                                        \
+                continue;                                                      \
+            value = -nll_weight_##NAME(job, i) * grad[each ? i : 0] / factor;  \
+            if (size == (int64_t)sizeof(TYPE))                                 \
+                ((TYPE *)out->data)[at] = value;                               \
+            else                                                               \
+                cpu_put_##NAME(out->dtype, (char *)out->data + at * size, 1,   \
+                               &value, 1);                                     \
         }                                                                      \
     }
 CPU_COMPUTE_FLOATS(NLL)
@@ -182,7 +189,7 @@ static core_status launch_backward(core_call *call, const core_value *args,
                                    uint32_t nargs, core_value *results,
                                    uint32_t nresults)
 {
-    const core_view *self = cpu_view(&args[1]);
+    const core_view *self = cpu_view(&args[1]), *result = cpu_view(&results[0]);
     core_dtype dtype = cpu_compute_dtype(self->dtype);
     nll job = {.call = call};
     cpu_dense grad = {0}, total = {0}, out = {0};
@@ -197,13 +204,15 @@ static core_status launch_backward(core_call *call, const core_value *args,
     if (status == CORE_OK)
         status = cpu_dense_read(cpu_view(&args[6]), dtype, &total);
     if (status == CORE_OK)
-        status = cpu_dense_open(cpu_view(&results[0]), dtype, &out);
+        status = cpu_dense_open(
+            result, cpu_are_halves(result, result) ? result->dtype : dtype,
+            &out);
     if (status != CORE_OK)
         goto done;
     if (dtype == CORE_F32)
-        nll_backward_f32(&job, grad.data, total.data, out.data, self->numel);
+        nll_backward_f32(&job, grad.data, total.data, &out, self->numel);
     else
-        nll_backward_f64(&job, grad.data, total.data, out.data, self->numel);
+        nll_backward_f64(&job, grad.data, total.data, &out, self->numel);
     cpu_dense_write(&out);
 done:
     cpu_dense_close(&grad);

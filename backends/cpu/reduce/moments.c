@@ -173,18 +173,38 @@ static inline void take_exponentials(cpu_states *s, int64_t k, double most,
 }
 
 #define EXPONENTIALS(NAME, TYPE, S)                                           \
+    /* The largest element, in lanes; NaN if there is one. */                 \
+    static TYPE NAME##_most(const TYPE *x, int64_t n)                         \
+    {                                                                         \
+        TYPE lanes[LANES], most = x[0];                                       \
+        int64_t k = 0, j;                                                     \
+        int nan = 0;                                                          \
+                                                                              \
+        for (j = 0; j < LANES; j++)                                           \
+            lanes[j] = most;                                                  \
+        for (; k + LANES <= n; k += LANES)                                    \
+            for (j = 0; j < LANES; j++) {                                     \
+                lanes[j] = x[k + j] > lanes[j] ? x[k + j] : lanes[j];         \
+                nan |= x[k + j] != x[k + j];                                  \
+            }                                                                 \
+        for (; !nan && k < n; k++)                                            \
+            most = x[k] > most || x[k] != x[k] ? x[k] : most;                 \
+        for (j = 0; !nan && j < LANES; j++)                                   \
+            most = lanes[j] > most ? lanes[j] : most;                         \
+        for (k = 0; nan && k < n; k++)                                        \
+            most = x[k] > most || x[k] != x[k] ? x[k] : most;                 \
+        return most;                                                          \
+    }                                                                         \
     static void NAME##_run(cpu_states *s, const void *data, int64_t n,        \
                            int64_t index, const cpu_reduction *reduction)     \
     {                                                                         \
         const TYPE *x = data;                                                 \
-        TYPE most = x[0], values[CPU_BLOCK], shift;                           \
+        TYPE most = NAME##_most(x, n), values[CPU_BLOCK], shift;              \
         double lanes[LANES] = {0}, sum = 0;                                   \
         int64_t k, j;                                                         \
                                                                               \
         (void)index;                                                          \
         (void)reduction;                                                      \
-        for (k = 1; k < n; k++)                                               \
-            most = x[k] > most || x[k] != x[k] ? x[k] : most;                 \
         shift = most > (TYPE)0x1.8p127 || most < -(TYPE)0x1.8p127 ? 0 : most; \
         for (k = 0; k < n; k++)                                               \
             values[k] = exp_##S(x[k] - shift);                                \

@@ -269,6 +269,63 @@ START_TEST(f32_convolutions_match_f64)
 }
 END_TEST
 
+/* Outputs as large as the input are read as shifted images; those of one more
+ * row and column on each side are not. */
+static void check_borders(const int64_t *in, const int64_t *kernel,
+                          int64_t dilation)
+{
+    enum { IMAGES = 2, CHANNELS = 3, FILTERS = 5 };
+    static const int64_t none[] = {0, 0}, one[] = {1, 1};
+    const int64_t steps[] = {dilation, dilation};
+    const int64_t pad[] = {dilation * (kernel[0] - 1) / 2,
+                           dilation * (kernel[1] - 1) / 2};
+    const int64_t more[] = {pad[0] + 1, pad[1] + 1};
+    int64_t width = in[1] + 2, height = in[0] + 2;
+    tensor *x = tensor_random(F64(IMAGES, CHANNELS, in[0], in[1]), 1);
+    tensor *w = tensor_random(F64(FILTERS, CHANNELS, kernel[0], kernel[1]), 2);
+    tensor *y = F64(IMAGES, FILTERS, in[0], in[1]);
+    tensor *larger = F64(IMAGES, FILTERS, height, width);
+    test_call call = {"convolution",
+                      {value_view(x), value_view(w), value_view(NULL),
+                       value_ints(2, one), value_ints(2, pad),
+                       value_ints(2, steps), value_bool(0), value_ints(2, none),
+                       value_int(1)},
+                      9,
+                      {y},
+                      1};
+
+    ck_assert_int_eq(run_call(&call), CORE_OK);
+    call.args[4] = value_ints(2, more);
+    call.results[0] = larger;
+    ck_assert_int_eq(run_call(&call), CORE_OK);
+    for (int64_t i = 0; i < y->view.numel; i++) {
+        int64_t at =
+            (i / in[1] / in[0] * height + i / in[1] % in[0] + 1) * width +
+            i % in[1] + 1;
+
+        ck_assert(fabs(tensor_get(y, i) - tensor_get(larger, at)) < 1e-12);
+    }
+    tensor_free(x);
+    tensor_free(w);
+    tensor_free(y);
+    tensor_free(larger);
+}
+
+START_TEST(borders_are_those_of_a_larger_output)
+{
+    static const int64_t in[][2] = {{1, 1}, {2, 9}, {5, 1}, {17, 16}};
+    static const int64_t kernels[][2] = {{3, 3}, {5, 1}, {1, 7}};
+
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 3; k++)
+            for (int64_t dilation = 1; dilation < 3; dilation++)
+                check_borders(in[i], kernels[k], dilation);
+    cpu_close();
+}
+END_TEST
+
 /* An infinite element is part of some sums, and of no others. */
 START_TEST(infinite_inputs_of_single_channels_give_infinite_gradients)
 {
@@ -411,6 +468,7 @@ int main(void)
     };
     const suite_loop loops[] = {
         {f32_convolutions_match_f64, 0, ISAS},
+        {borders_are_those_of_a_larger_output, 0, 1},
         {image_has_the_same_bits_in_a_large_batch, 0, ISAS},
         {infinite_inputs_of_single_channels_give_infinite_gradients, 0, ISAS},
         {infinite_weights_of_single_channels_stay_in_their_sums, 0, ISAS},

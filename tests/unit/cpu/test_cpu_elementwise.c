@@ -570,9 +570,20 @@ START_TEST(bf16_pairs_are_computed_as_single_numbers)
 }
 END_TEST
 
-/* Of each number but NaN, whose payload is unspecified. */
-START_TEST(integral_powers_of_bf16_are_rounded_once)
+static uint16_t half_of(core_dtype dtype, float x)
 {
+    return dtype == CORE_F16 ? math_f16_of_f32(x) : math_bf16_of_f32(x);
+}
+
+static float float_of(core_dtype dtype, uint16_t half)
+{
+    return dtype == CORE_F16 ? math_f32_of_f16(half) : math_f32_of_bf16(half);
+}
+
+/* Of each number but NaN, whose payload is unspecified. */
+START_TEST(integral_powers_of_halves_are_rounded_once)
+{
+    static const core_dtype dtypes[] = {CORE_F16, CORE_BF16};
     static uint16_t a[65536], power[65536];
     test_loop t;
 
@@ -580,25 +591,26 @@ START_TEST(integral_powers_of_bf16_are_rounded_once)
         a[k] = (uint16_t)k;
     if (!cpu_open_isa(cpu_isas[_i]))
         return;
-    for (int n = 2; n <= 3; n++) {
-        uint16_t exponent = math_bf16_of_f32((float)n);
+    for (int d = 0; d < 2; d++)
+        for (int n = -1; n <= 3; n += n < 0 ? 3 : 1) {
+            uint16_t exponent = half_of(dtypes[d], (float)n);
 
-        loop_dense(&t, 1, 65536);
-        loop_dense_operand(&t, power, CORE_BF16);
-        loop_dense_operand(&t, a, CORE_BF16);
-        loop_immediate(&t, &exponent, CORE_BF16);
-        ck_assert_int_eq(cpu_launch("pow.Tensor_Tensor", &t.loop, NULL, 0),
-                         CORE_OK);
-        for (int k = 0; k < 65536; k++) {
-            double x = (double)math_f32_of_bf16((uint16_t)k);
-            float want = (float)(n == 2 ? x * x : x * x * x);
+            loop_dense(&t, 1, 65536);
+            loop_dense_operand(&t, power, dtypes[d]);
+            loop_dense_operand(&t, a, dtypes[d]);
+            loop_immediate(&t, &exponent, dtypes[d]);
+            ck_assert_int_eq(cpu_launch("pow.Tensor_Tensor", &t.loop, NULL, 0),
+                             CORE_OK);
+            for (int k = 0; k < 65536; k++) {
+                float want =
+                    (float)pow((double)float_of(dtypes[d], (uint16_t)k), n);
 
-            if (isnan(want))
-                ck_assert(isnan(math_f32_of_bf16(power[k])));
-            else
-                ck_assert_uint_eq(power[k], math_bf16_of_f32(want));
+                if (isnan(want))
+                    ck_assert(isnan(float_of(dtypes[d], power[k])));
+                else
+                    ck_assert_uint_eq(power[k], half_of(dtypes[d], want));
+            }
         }
-    }
     cpu_close();
 }
 END_TEST
@@ -624,7 +636,7 @@ int main(void)
         {bf16_sums_and_products_are_rounded_once, 0, 3},
         {nextafter_of_half_steps_to_adjacent_half, 0, 3},
         {bf16_pairs_are_computed_as_single_numbers, 0, 3},
-        {integral_powers_of_bf16_are_rounded_once, 0, 3},
+        {integral_powers_of_halves_are_rounded_once, 0, 3},
     };
     const test_suite suite = {
         .name = "cpu/cpu_elementwise",
