@@ -39,7 +39,7 @@ static bool add_all(suite *self, bool with_ops)
            suite_add_distributions(self) && suite_add_many_conversions(self) &&
            suite_add_numbers(self) && suite_add_definitions(self) &&
            suite_add_division(self) && suite_add_grid_limits(self) &&
-           suite_add_dimension_sizes(self) && suite_add_other_thread(self) &&
+           suite_add_dimension_sizes(self) && suite_add_other_thread(self) && suite_add_variances(self) &&
            suite_add_dimensions(self) && suite_add_second_device(self) &&
            suite_add_kernel_events(self) && suite_add_kernel_times(self) &&
            suite_add_layers(self) && suite_add_arguments(self) &&
