@@ -25,21 +25,21 @@ static bool add_all(suite *self, bool with_ops)
            suite_add_synchronize(self) && suite_add_waits(self) &&
            suite_add_memory(self) && suite_add_blocks(self) &&
            suite_add_many_objects(self) && suite_add_huge_copies(self) &&
-           suite_add_any_thread(self) &&
-           suite_add_interfaces(self) && suite_add_two_devices(self) &&
-           suite_add_features(self) && suite_add_codegen(self) &&
-           suite_add_reset(self) && suite_add_removal(self) &&
-           suite_add_tensors(self) && (!with_ops || suite_add_ops(self)) &&
-           suite_add_stream_order(self) && suite_add_rules(self) &&
-           suite_add_large(self) && suite_add_shapes(self) &&
-           suite_add_rows(self) && suite_add_conversions(self) &&
-           suite_add_values(self) && suite_add_narrow_sums(self) &&
-           suite_add_stochastic_rounding(self) && suite_add_fused_steps(self) &&
-           suite_add_products(self) && suite_add_long_rows(self) &&
-           suite_add_distributions(self) && suite_add_many_conversions(self) &&
-           suite_add_numbers(self) && suite_add_definitions(self) &&
-           suite_add_division(self) && suite_add_grid_limits(self) &&
-           suite_add_dimension_sizes(self) && suite_add_other_thread(self) &&
+           suite_add_any_thread(self) && suite_add_interfaces(self) &&
+           suite_add_two_devices(self) && suite_add_features(self) &&
+           suite_add_codegen(self) && suite_add_reset(self) &&
+           suite_add_removal(self) && suite_add_tensors(self) &&
+           (!with_ops || suite_add_ops(self)) && suite_add_stream_order(self) &&
+           suite_add_rules(self) && suite_add_large(self) &&
+           suite_add_shapes(self) && suite_add_rows(self) &&
+           suite_add_conversions(self) && suite_add_values(self) &&
+           suite_add_narrow_sums(self) && suite_add_stochastic_rounding(self) &&
+           suite_add_fused_steps(self) && suite_add_products(self) &&
+           suite_add_long_rows(self) && suite_add_distributions(self) &&
+           suite_add_many_conversions(self) && suite_add_numbers(self) &&
+           suite_add_definitions(self) && suite_add_division(self) &&
+           suite_add_grid_limits(self) && suite_add_dimension_sizes(self) &&
+           suite_add_other_thread(self) && suite_add_variances(self) &&
            suite_add_dimensions(self) && suite_add_second_device(self) &&
            suite_add_kernel_events(self) && suite_add_kernel_times(self) &&
            suite_add_layers(self) && suite_add_arguments(self) &&

@@ -212,6 +212,7 @@ bool suite_add_division(suite *self);
 bool suite_add_grid_limits(suite *self);
 bool suite_add_dimension_sizes(suite *self);
 bool suite_add_other_thread(suite *self);
+bool suite_add_variances(suite *self);
 bool suite_add_dimensions(suite *self);
 bool suite_add_second_device(suite *self);
 bool suite_add_kernel_events(suite *self);
