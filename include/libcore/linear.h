@@ -202,8 +202,7 @@ void core_linear_backward_release(core_linear_backward_args *args);
 /* Creates an empty workspace for the quantized weight of one linear function.
  * The caller owns it.  It keeps a reference to the weight.  A later microbatch
  * may run on another stream, which waits for the first.  A later microbatch is
- * an error if the weight has changed since the first; for a weight created in
- * inference mode, which has no version, the change is not detected. */
+ * an error if the weight has changed since the first. */
 core_status core_linear_workspace_create(core_linear_workspace **out_workspace);
 
 /* Frees a workspace.  Accepts NULL. */

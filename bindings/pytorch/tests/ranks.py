@@ -6,7 +6,7 @@
     ranks.py DEVICE ENGINE TASK...
 
 DEVICE: of libcore, or "gloo" for torch's CPU.  ENGINE: "-" for the default.
-Rank 0 prints a line of JSON for each task.
+Rank 0 prints a line with a result, in JSON, for each task.
 """
 
 import datetime
@@ -20,6 +20,10 @@ import torch.nn.functional as F
 
 import libcore_torch
 from libcore_torch import ProcessGroupOptions
+
+
+def report(result):
+    print("result", json.dumps(result), flush=True)
 
 
 def device_of(name):
@@ -168,7 +172,7 @@ def failures(device):
         except RuntimeError as error:
             seen.append(str(error).splitlines()[0])
         dist.group.WORLD.abort()
-    print(json.dumps(seen), flush=True)
+    report(seen)
     store.set("seen", "")
     store.wait(["left"])  # rank 0 serves the store
     os._exit(0)
@@ -215,7 +219,7 @@ def main():
     for task in tasks:
         result = globals()[task](device)
         if dist.get_rank() == 0:
-            print(json.dumps(result), flush=True)
+            report(result)
     dist.destroy_process_group()
 
 

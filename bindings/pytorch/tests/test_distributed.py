@@ -34,8 +34,8 @@ def environment(*folders, **more):
 
 
 def lines(text):
-    return [json.loads(line) for line in text.splitlines()
-            if line[:1] in '[{"']
+    return [json.loads(line.partition(" ")[2]) for line in text.splitlines()
+            if line.startswith("result ")]
 
 
 def finish(processes):

@@ -70,8 +70,8 @@ core_status core__saved_tensor(core__saved *saved, core_tensor *tensor,
     if (core__unlikely(content->flags & CORE__TENSOR_INFERENCE))
         return core__error(CORE_ERROR_AUTOGRAD,
                            "the backward needs a tensor that was created in "
-                           "inference mode, which has no version and cannot be "
-                           "saved; clone it in normal mode first");
+                           "inference mode, which cannot be saved; clone it in "
+                           "normal mode first");
     if (core__unlikely(core__thread_self()->saved_hooks != NULL))
         return pack(saved, tensor, original);
     saved->grad_fn = NULL;

@@ -327,9 +327,9 @@ static inline bool core__operator_is_view(const core_operator *op)
 bool core__programs_equal(const core_program *a, const core_program *b,
                           char *text, size_t size);
 
-/* True if hidden input i of a frozen program must not change.  What may change
- * without its version is not frozen: tensors of inference mode, and running
- * statistics that a batch norm has changed. */
+/* True if hidden input i of a frozen program must not change.  Tensors of
+ * inference mode are not frozen, nor is what may change without its version:
+ * running statistics that a batch norm has changed. */
 static inline bool core__program_is_frozen(const core_program *program,
                                            uint32_t i)
 {

@@ -325,7 +325,6 @@ COMPILED_FUNCTION(expands)
     return status;
 }
 
-/* Changes of tensors that were made in inference mode are not counted. */
 START_TEST(tensors_of_inference_mode_are_not_frozen)
 {
     const uint64_t before = core_inference_begin();
