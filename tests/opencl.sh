@@ -98,10 +98,14 @@ program() {
 unoptimized= # a setting for env
 [ -n "${LIBCORE_TEST_LONG-}" ] ||
     unoptimized=POCL_EXTRA_BUILD_FLAGS=-cl-opt-disable
-optimized() (
+optimized() { # command...
+    kept=$unoptimized
     unoptimized=
     "$@"
-)
+    optimized_status=$?
+    unoptimized=$kept
+    return $optimized_status
+}
 
 conformance() {
     # shellcheck disable=SC2086 # empty or one setting
