@@ -235,6 +235,17 @@ passed ops/rules/offsets-beyond-2-gib ', without amax'
 grep -q '^# ops/rules/offsets-beyond-2-gib: 2 of [0-9]* calls were not tested, .*: amax of i8, amax of f32$' \
     "$work/out" && good=yes || good=no
 report 'far elements without a kernel are counted' $good
+# Calls and layouts that `supports` refuses are not tested.
+LIBCORE_MUTANT_RULE=refuses-transposed-matrices
+passed ops/rules/products-of-middle-sizes ', while mm refuses layouts'
+grep -q 'middle-sizes: [1-9][0-9]* of [1-9][0-9]* calls were not tested, .*: mm of' \
+    "$work/out" && good=yes || good=no
+report 'layouts that are refused are counted' $good
+LIBCORE_MUTANT_RULE=refuses-a-million-elements
+passed ops/rules/last-of-a-million ', while amax refuses them'
+# The order of a sum is the kernel's.
+LIBCORE_MUTANT_RULE=rows-are-added-in-order
+passed ops/rules/variances-of-large-numbers ', of sums in order'
 # Results may be off by as many units as in the test of the operator.
 definitions=ops/rules/results-are-those-of-aten
 LIBCORE_MUTANT_RULE=powers-of-16-units-are-declared

@@ -340,7 +340,7 @@ static bool check_family(drawing *d, skipped_calls *left, uint32_t *ran)
     }
     if (!good)
         return false;
-    if (status == CORE_ERROR_NO_KERNEL || status == CORE_ERROR_UNSUPPORTED) {
+    if (call_is_left(d->self, status, d->of->name)) {
         core_error_clear();
         skipped_calls_add(left, d->of->name, d->dtype);
         return true;

@@ -264,6 +264,8 @@ static void large_unaligned_copies(suite *self, outcome *out, const test *one)
         p && from && to && plugin_alloc(p, out, LARGE + 2 * AROUND, &block);
 
     (void)one;
+    if (!from || !to)
+        harness_error(out, "no memory");
     for (size_t i = 0; good && i < LARGE + 2 * AROUND; i++)
         from[i] = (unsigned char)(i * 7 % 253 + 1);
     for (size_t i = 0; good && i < sizeof places / sizeof *places; i++)
