@@ -246,6 +246,14 @@ passed ops/rules/last-of-a-million ', while amax refuses them'
 # The order of a sum is the kernel's.
 LIBCORE_MUTANT_RULE=rows-are-added-in-order
 passed ops/rules/variances-of-large-numbers ', of sums in order'
+# A launch that waits for its stream is slow, and not wrong.
+contexts=ops/rules/contexts-are-separate
+LIBCORE_MUTANT_RULE=launches-of-abs-wait
+passed $contexts ', while launches of abs wait'
+good=no
+grep -q "^# $contexts: launches that wait for the stream .*: abs\$" \
+    "$work/out" && good=yes
+report 'launches that wait are named' $good
 # Results may be off by as many units as in the test of the operator.
 definitions=ops/rules/results-are-those-of-aten
 LIBCORE_MUTANT_RULE=powers-of-16-units-are-declared
@@ -361,6 +369,14 @@ if [ -z "${LIBCORE_TEST_SHORT-}" ]; then
     passed core/features/allocator-keeps-order ', without host callbacks'
     offer ''
     unset LIBCORE_MUTANT_LACKS
+fi
+
+# Takes a quarter of a minute.
+if [ -n "${LIBCORE_TEST_LONG-}" ]; then
+    LIBCORE_MUTANT_RULE=launches-wait
+    export LIBCORE_MUTANT_RULE
+    passed $contexts ', while launches wait'
+    unset LIBCORE_MUTANT_RULE
 fi
 
 # Takes half a minute and 9 GiB, so only LIBCORE_TEST_LONG runs it.

@@ -8,6 +8,7 @@
  * for the distribution the inequality of Dvoretzky, Kiefer and Wolfowitz): a
  * correct kernel exceeds one of them in less than one of 10^9 runs. */
 
+#include "claims.h"
 #include "element_value.h"
 #include "skipped_calls.h"
 #include "suite.h"

@@ -5,6 +5,7 @@
  * or by the error of its stream (core.stream_error), and does not end the
  * process. */
 
+#include "claims.h"
 #include "skipped_calls.h"
 #include "suite.h"
 

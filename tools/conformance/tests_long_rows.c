@@ -168,9 +168,8 @@ static bool find_nan(bench *b, size_t which, bool columns)
             CORE_VALUE_INT_LIST, 1, {.ints = columns ? first_dim : last_dim}};
     else if (form == ARGUMENTS_INT)
         args[1] = core_int(!columns);
-    got = good ? call(b, finders[which].name, args,
-                      whole ? 1 : 2, &count)
-               : NULL;
+    got =
+        good ? call(b, finders[which].name, args, whole ? 1 : 2, &count) : NULL;
     for (int64_t r = 0; got && good && r < count; r++) {
         int64_t place = whole ? PLACES * WIDE - 1 : places[r];
 

@@ -35,8 +35,7 @@ static bool check(suite *self, const sample *one, outcome *out)
     snprintf(where, sizeof where, ", of numbers from %g to %g", one->low,
              one->high);
     core_error_clear();
-    claims =
-        sample_check_layouts(self, one, CORE_F32, &layout, 1, out) > 0;
+    claims = sample_check_layouts(self, one, CORE_F32, &layout, 1, out) > 0;
     if (out->verdict == VERDICT_FAIL && core_error_code() == CORE_OK) {
         size_t used = strlen(out->detail);
 
