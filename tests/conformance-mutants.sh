@@ -246,6 +246,20 @@ passed ops/rules/last-of-a-million ', while amax refuses them'
 # The order of a sum is the kernel's.
 LIBCORE_MUTANT_RULE=rows-are-added-in-order
 passed ops/rules/variances-of-large-numbers ', of sums in order'
+# So are blocks for which there is no room, and queues that are full.
+LIBCORE_MUTANT_RULE=granularity-of-256-kib
+LIBCORE_SIM_BYTES=268435456
+export LIBCORE_SIM_BYTES
+passed core/memory/many-blocks ', on a device with 256 MiB and coarse blocks'
+unset LIBCORE_SIM_BYTES
+grep -q '^# core/memory/many-blocks: 512 blocks were allocated, not 1100' \
+    "$work/out" && good=yes || good=no
+report 'blocks that do not fit are counted' $good
+LIBCORE_MUTANT_RULE=records-wait-for-room
+passed core/device/many-events ', while records wait for room in a queue'
+grep -q '^# core/device/many-events: it was not tested whether' "$work/out" &&
+    good=yes || good=no
+report 'records that wait are reported' $good
 # A launch that waits for its stream is slow, and not wrong.
 contexts=ops/rules/contexts-are-separate
 LIBCORE_MUTANT_RULE=launches-of-abs-wait
