@@ -24,7 +24,6 @@ enum {
     DRAWS = 16384, /* of each parameter */
     MOST_PARAMETERS = 6,
     MOST = MOST_PARAMETERS * DRAWS, /* more than 65,536 */
-    MOST_NUMBER = 1400, /* that a draw of the whole numbers may be */
     SEED = 2029,
 };
 
@@ -266,12 +265,18 @@ static bool check_distribution(const drawing *d, uint32_t which,
     const double *p = d->of->parameters[which];
     double most = sqrt(log(2e12) / (2. * DRAWS));
     double rounding = d->of->whole ? 0 : dtype_epsilon(d->dtype);
+    /* Below it draws may be 0. */
+    bool flushes = !d->of->whole && d->self->numerics.flushes_denormals &
+                                        CORE_DTYPE_MASK(d->dtype);
+    double least = flushes ? dtype_min_normal(d->dtype) : 0;
     char text[100];
 
     for (int k = 1; k < LOOKS; k++) {
         double at = x[k * DRAWS / LOOKS];
         double low = d->of->below(p, at * (1 - rounding));
-        double high = d->of->below(p, at * (1 + rounding)), share;
+        double high =
+            d->of->below(p, (at > least ? at : least) * (1 + rounding));
+        double share;
         int count = 0;
 
         while (count < DRAWS && x[count] <= at)
