@@ -20,9 +20,9 @@ static const sample samples[] = {
     {"native_batch_norm", "t:7,3,103 n n n n b:1 f:.1 f:1e-5", 1000, 1001},
 };
 
-/* A mean of 1000 that is off by one of f32's units in 10^6 makes normalized
- * results, which are divided by .289, three times as wrong; where the variance is
- * a difference it is wrong by .03 and more. */
+/* The mean of a row that is summed one by one is off by .001, and normalized
+ * results, which are divided by .289, by three times as much.  Where the variance
+ * is a difference of squares they are off by more than this. */
 static const double margin = .03;
 
 /* Returns false if no kernel claims the call. */
