@@ -232,9 +232,45 @@ grep -q '^# ops/rules/edge-cases: 3 of [0-9]* calls were not tested, .*: amax of
     "$work/out" && good=yes || good=no
 report 'edge cases without a kernel are counted' $good
 passed ops/rules/offsets-beyond-2-gib ', without amax'
-grep -q '^# ops/rules/offsets-beyond-2-gib: 2 of [0-9]* calls were not tested, .*: amax of i8, amax of f32$' \
+grep -q '^# ops/rules/offsets-beyond-2-gib: 2 of [0-9]* calls were not tested, .*: amax of i8, amax of f32; offsets of 4294967428 bytes were not' \
     "$work/out" && good=yes || good=no
 report 'far elements without a kernel are counted' $good
+# Calls and layouts that `supports` refuses are not tested.
+LIBCORE_MUTANT_RULE=refuses-transposed-matrices
+passed ops/rules/products-of-middle-sizes ', while mm refuses layouts'
+grep -q 'middle-sizes: [1-9][0-9]* of [1-9][0-9]* calls were not tested, .*: mm of' \
+    "$work/out" && good=yes || good=no
+report 'layouts that are refused are counted' $good
+LIBCORE_MUTANT_RULE=refuses-a-million-elements
+passed ops/rules/last-of-a-million ', while amax refuses them'
+# Draws may be flushed where that is declared.
+LIBCORE_MUTANT_RULE=flushed-draws-are-declared
+passed ops/rules/draws-are-distributed ', of flushed draws'
+# The order of a sum is the kernel's.
+LIBCORE_MUTANT_RULE=rows-are-added-in-order
+passed ops/rules/variances-of-large-numbers ', of sums in order'
+# So are blocks for which there is no room, and queues that are full.
+LIBCORE_MUTANT_RULE=granularity-of-256-kib
+LIBCORE_SIM_BYTES=268435456
+export LIBCORE_SIM_BYTES
+passed core/memory/many-blocks ', on a device with 256 MiB and coarse blocks'
+unset LIBCORE_SIM_BYTES
+grep -q '^# core/memory/many-blocks: 512 blocks were allocated, not 1100' \
+    "$work/out" && good=yes || good=no
+report 'blocks that do not fit are counted' $good
+LIBCORE_MUTANT_RULE=records-wait-for-room
+passed core/device/many-events ', while records wait for room in a queue'
+grep -q '^# core/device/many-events: it was not tested whether' "$work/out" &&
+    good=yes || good=no
+report 'records that wait are reported' $good
+# A launch that waits for its stream is slow, and not wrong.
+contexts=ops/rules/contexts-are-separate
+LIBCORE_MUTANT_RULE=launches-of-abs-wait
+passed $contexts ', while launches of abs wait'
+good=no
+grep -q "^# $contexts: launches that wait for the stream .*: abs\$" \
+    "$work/out" && good=yes
+report 'launches that wait are named' $good
 # Results may be off by as many units as in the test of the operator.
 definitions=ops/rules/results-are-those-of-aten
 LIBCORE_MUTANT_RULE=powers-of-16-units-are-declared
@@ -350,6 +386,14 @@ if [ -z "${LIBCORE_TEST_SHORT-}" ]; then
     passed core/features/allocator-keeps-order ', without host callbacks'
     offer ''
     unset LIBCORE_MUTANT_LACKS
+fi
+
+# Takes a quarter of a minute.
+if [ -n "${LIBCORE_TEST_LONG-}" ]; then
+    LIBCORE_MUTANT_RULE=launches-wait
+    export LIBCORE_MUTANT_RULE
+    passed $contexts ', while launches wait'
+    unset LIBCORE_MUTANT_RULE
 fi
 
 # Takes half a minute and 9 GiB, so only LIBCORE_TEST_LONG runs it.

@@ -162,7 +162,7 @@ static double allowance(const bounds *self, const sample_call *call,
     if (!wanted->own && (strncmp(op, "special_", 8) == 0 || dtype == CORE_F64))
         units *= 8;
     return units * growth(call, dtype) * eps * (fabs(want) + wanted->scale) +
-           flushed(self, dtype);
+           wanted->margin + flushed(self, dtype);
 }
 
 /* Writes two different numbers with as few digits as show that. */

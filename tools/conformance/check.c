@@ -591,25 +591,33 @@ static bool lacks_reference(void)
 {
     core_plugin_information about = {.struct_size = sizeof about};
     const char *path = NULL;
-    core_plugin *one;
+    core_plugin *one, *refused = NULL;
 
     if (core_plugins_scan() != CORE_OK) {
         fprintf(stderr, "core-conformance: %s\n", core_error_message());
         return true;
     }
-    for (uint32_t i = 0; (one = core_plugin_at(i)); i++)
-        if (core_plugin_describe(one, &about) == CORE_OK &&
-            about.state != CORE_PLUGIN_REFUSED &&
-            is_listed(about.device_types, "cpu"))
+    for (uint32_t i = 0; (one = core_plugin_at(i)); i++) {
+        if (core_plugin_describe(one, &about) != CORE_OK ||
+            !is_listed(about.device_types, "cpu"))
+            continue;
+        if (about.state != CORE_PLUGIN_REFUSED)
             return false;
+        refused = one;
+    }
     core_setting_get("LIBCORE_PLUGIN_PATH", &path);
-    fprintf(
-        stderr,
-        "core-conformance: the reference device \"cpu\" is missing: no plugin "
-        "that was found and is allowed provides it (`core-info` lists them); "
-        "the folder of core_cpu.so belongs into LIBCORE_PLUGIN_PATH, which is "
-        "%s%s%s\n",
-        path ? "\"" : "not set", path ? path : "", path ? "\"" : "");
+    if (refused && core_plugin_describe(refused, &about) == CORE_OK)
+        fprintf(stderr,
+                "core-conformance: the reference device \"cpu\" is missing: %s "
+                "is refused: %s\n",
+                about.path, about.reason);
+    else
+        fprintf(stderr,
+                "core-conformance: the reference device \"cpu\" is missing: no "
+                "plugin that was found provides it (`core-info` lists them); "
+                "the folder of core_cpu.so must be in LIBCORE_PLUGIN_PATH, "
+                "which is %s%s%s\n",
+                path ? "\"" : "not set", path ? path : "", path ? "\"" : "");
     return true;
 }
 

@@ -104,7 +104,7 @@ bool claim_holds(const suite *self, const sample_call *call,
         status = sample_call_run(call, &on);
     sample_call_done(&on);
     core_error_clear();
-    return status != CORE_ERROR_NO_KERNEL;
+    return !call_is_left(self, status, core_op_name(call->op));
 }
 
 bool claim_may_be_refused(const suite *self, const char *name)
@@ -118,6 +118,21 @@ bool claim_may_be_refused(const suite *self, const char *name)
               kernel->name.size == strlen(name) &&
               memcmp(kernel->name.data, name, kernel->name.size) == 0;
     return may;
+}
+
+bool call_is_left(const suite *self, core_status status, const char *op)
+{
+    return status == CORE_ERROR_NO_KERNEL ||
+           (status == CORE_ERROR_UNSUPPORTED &&
+            (claim_may_be_refused(self, op) ||
+             claim_may_be_refused(self, kernel_name_of(op))));
+}
+
+bool call_was_refused(const suite *self, const char *op, const outcome *out)
+{
+    return out->verdict == VERDICT_FAIL &&
+           call_is_left(self, core_error_code(), op) &&
+           !strstr(core_error_message(), ": copy_: ");
 }
 
 bool claimed_operators_next(const suite *self, claimed_operators *walk,

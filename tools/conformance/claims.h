@@ -25,6 +25,13 @@ bool claim_holds(const suite *self, const sample_call *call,
 /* Tests whether `supports` of a kernel may refuse a call with UNSUPPORTED, which
  * is then the call's own error. */
 bool claim_may_be_refused(const suite *self, const char *name);
+/* Tests whether the error of a call says that no kernel computes it: NO_KERNEL,
+ * or UNSUPPORTED where `supports` may refuse a call so. */
+bool call_is_left(const suite *self, core_status status, const char *op);
+/* Tests whether an outcome is such an error of a call whose operands may have
+ * other layouts or values than one that a kernel computes.  A copy that the core
+ * needs and that no kernel makes is a failure. */
+bool call_was_refused(const suite *self, const char *op, const outcome *out);
 /* Returns the name of the kernels that compute an operator: its own, if there
  * are any, or those of another operator that it uses (sum.dim_IntList those of
  * sum). */

@@ -18,6 +18,7 @@ typedef struct reference {
     int64_t numel[SAMPLE_TENSORS];
     double *values[SAMPLE_TENSORS];
     double scale;  /* the largest of operands and results, for sums */
+    double margin; /* that a result may be off besides */
     bool relative; /* each element is correct to a few of its units */
     bool own;      /* computed by the suite; else by the CPU in f64 */
     bool zeros;    /* the signs of zeros are defined */

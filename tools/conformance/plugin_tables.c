@@ -423,11 +423,16 @@ static bool is_refused(const core_plugin_answer *answer, core_status status,
     if (status == CORE_OK)
         return false;
     if (strcmp(core_status_name(status), core_status_name(-1)) == 0)
-        return !expect(out, false, "the entry returns %d, which is no status",
+        return !expect(out, false,
+                       "the entry returns %d, which is not a core_status",
                        (int)status);
-    return !expect(out, false, "the entry refuses: %.*s",
-                   said ? (int)why->size : 20,
-                   said ? why->data : "it sets no `refusal`");
+    if (!said)
+        return !expect(out, false,
+                       "the entry refuses: it sets no `refusal`, and returns "
+                       "%s",
+                       core_status_name(status));
+    return !expect(out, false, "the entry refuses: %.*s", (int)why->size,
+                   why->data);
 }
 
 /* Checks what the entry has answered. */

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -27,7 +28,8 @@ enum {
     ARGUMENTS = 28,
     LISTING = 10,
     HELD_UP = 5, /* times the limit, on a busy machine */
-    AGAIN = 1,   /* seconds from one look to the next, then */
+    LOOK = 1,    /* seconds from one look to the next, at most */
+    WINDOW = 10, /* seconds in which a test computes or not, at most */
 };
 
 /* One child process and its state. */
@@ -36,8 +38,13 @@ typedef struct child {
     int results; /* the read end of CHILD_RESULTS */
     char line[LINE];
     size_t used;
-    double started; /* the test that is running */
-    double spent;   /* processor time before it, in seconds */
+    double started;  /* the test that is running */
+    double spent;    /* processor time before it, in seconds */
+    double elapsed;  /* of a test that timed out, in seconds */
+    double computed; /* its processor time */
+    double window;   /* when the latest look at its processor time began */
+    double before;   /* its processor time then */
+    bool waits;      /* in the window before it did not compute */
     record *current;
     bool done;
     bool timed_out;
@@ -196,7 +203,7 @@ static bool start(const runner *self, const char *flag, const char *group,
         close(ends[0]);
     if (out->pid < 0)
         forget(out);
-    out->started = suite_seconds();
+    out->started = out->window = suite_seconds();
     return out->pid >= 0;
 }
 
@@ -263,6 +270,9 @@ static void take_line(runner *self, child *from)
         from->current = report_find(self->report, rest);
         from->started = suite_seconds();
         from->spent = processor_seconds(from->pid);
+        from->window = from->started;
+        from->before = from->spent;
+        from->waits = false;
     } else if (strcmp(word, "end") == 0) {
         end_test(self, from, rest);
         report_result(self, one);
@@ -320,17 +330,29 @@ static double limit_of(const runner *self, const child *from)
     return self->timeout * (lists ? LISTING : 1);
 }
 
-/* Tests whether a test that has reached its limit computes, and other programs
- * have kept it from having had the limit as processor time.  One that waits has
- * no more time. */
-static bool was_held_up(const runner *self, const child *from)
+/* Looks whether the test computes or waits. */
+static void look(const runner *self, child *from)
 {
     const double least = .05; /* of the time; one that polls has less */
-    double spent = processor_seconds(from->pid) - from->spent;
-    double elapsed = suite_seconds() - from->started;
+    double limit = limit_of(self, from);
+    double passed = suite_seconds() - from->window, spent;
 
-    return spent < limit_of(self, from) && spent > least * elapsed &&
-           elapsed < HELD_UP * limit_of(self, from);
+    if (passed < (limit < WINDOW ? limit : WINDOW))
+        return;
+    spent = processor_seconds(from->pid);
+    from->waits = spent - from->before < least * passed;
+    from->before = spent;
+    from->window += passed;
+}
+
+/* Tests whether a test that has reached its limit computes, and other programs
+ * have kept it from having had the limit as processor time. */
+static bool was_held_up(const runner *self, const child *from)
+{
+    double spent = processor_seconds(from->pid) - from->spent;
+
+    return !from->waits && spent < limit_of(self, from) &&
+           suite_seconds() - from->started < HELD_UP * limit_of(self, from);
 }
 
 /* Reads until the child ends or is killed. */
@@ -343,11 +365,14 @@ static int watch(runner *self, child *from)
         double left = from->started + limit_of(self, from) - suite_seconds();
         int ready;
 
+        look(self, from);
         if (left <= 0 && !was_held_up(self, from)) {
             from->timed_out = true;
+            from->elapsed = suite_seconds() - from->started;
+            from->computed = processor_seconds(from->pid) - from->spent;
             break;
         }
-        left = left > 0 ? left : AGAIN;
+        left = left > 0 && left < LOOK ? left : LOOK;
         ready = poll(&one, 1, (int)(left * 1000) + 1);
         if (ready < 0 && errno != EINTR)
             break;
@@ -380,6 +405,14 @@ static bool ended_while_opening(const child *from)
            (from->slots && !from->slots->opened &&
             from->slots->current != SLOT_NONE &&
             from->slots->current <= SLOT_OPENING_LAST);
+}
+
+/* Tests whether the child's current test opens the plugin or the device. */
+static bool opens(const child *from)
+{
+    return from->slots &&
+           (!from->slots->opened ||
+            strcmp(from->current->name, SUITE_OPENING_TEST) == 0);
 }
 
 /* Of a crash outside of the functions that are watched. */
@@ -424,24 +457,28 @@ static void set_verdict_of_exit(runner *self, const child *from, int status)
     if (!one)
         return;
     if (from->slots)
-        slot_watch_describe(from->slots,
-                            from->timed_out ? limit_of(self, from) : 0, where,
-                            sizeof where);
+        slot_watch_describe(from->slots, from->timed_out ? from->elapsed : 0,
+                            where, sizeof where);
+    if (!where[0] && !from->timed_out && opens(from))
+        slot_watch_describe_last(from->slots, true, where, sizeof where);
     in_slot = where[0] != 0;
+    if (!in_slot && !from->timed_out && from->slots && one->level == LEVEL_CORE)
+        slot_watch_describe_last(from->slots, false, where, sizeof where);
     add_last_call(from, where, sizeof where);
     one->done = true;
     one->milliseconds = (suite_seconds() - from->started) * 1000;
     if (from->timed_out) {
-        double elapsed = one->milliseconds / 1000;
-        char clock[60] = "";
+        double limit = limit_of(self, from);
+        bool longer = from->elapsed > limit * 1.5;
+        char computed[60] = "";
 
-        if (elapsed > limit_of(self, from) * 1.5)
-            snprintf(clock, sizeof clock,
-                     " of processor time (%.0f of the clock)", elapsed);
+        if (longer)
+            snprintf(computed, sizeof computed, " (%.1f of processor time)",
+                     from->computed);
         one->verdict = VERDICT_TIMEOUT;
         snprintf(one->detail, sizeof one->detail,
-                 "not finished after %g seconds%s%s", limit_of(self, from),
-                 clock, where);
+                 "not finished after %g seconds%s%s",
+                 longer ? round(from->elapsed) : limit, computed, where);
     } else if (WIFSIGNALED(status)) {
         one->verdict = VERDICT_CRASH;
         snprintf(

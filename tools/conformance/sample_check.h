@@ -11,6 +11,7 @@
 typedef struct sample_layout {
     arrangement how;
     const char *where; /* for messages, behind the words of the sample */
+    double margin;     /* that a result may be off, besides its bound */
 } sample_layout;
 
 /* Makes the call in a dtype, if a kernel claims it, and compares its results;
@@ -18,9 +19,10 @@ typedef struct sample_layout {
  * no kernel claims it. */
 bool sample_check(suite *self, const sample *one, core_dtype dtype,
                   arrangement how, const char *where, outcome *out);
-/* The same with each of several layouts, and one reference. */
-bool sample_check_layouts(suite *self, const sample *one, core_dtype dtype,
-                          const sample_layout *layouts, size_t count,
-                          outcome *out);
+/* The same with each of several layouts, and one reference.  Returns how many of
+ * them a kernel claims: `supports` may refuse others than row-major ones. */
+uint32_t sample_check_layouts(suite *self, const sample *one, core_dtype dtype,
+                              const sample_layout *layouts, uint32_t count,
+                              outcome *out);
 
 #endif

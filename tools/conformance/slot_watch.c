@@ -295,12 +295,6 @@ void slot_watch_describe(const slot_watch *self, double timed_out, char *text,
         /* A kernel crashes on its stream whatever the caller does. */
         if (current != SLOT_NONE && current < SLOT_OPERATOR)
             snprintf(text, capacity, " during %s", slot_names[current]);
-        else if (current == SLOT_NONE && self->last != SLOT_NONE &&
-                 self->last < SLOT_OPERATOR)
-            snprintf(text, capacity,
-                     " after %s has returned: what it has stored or returned "
-                     "is not valid, or a thread of the plugin crashed",
-                     slot_names[self->last]);
         return;
     }
     most = longest(self, &spent);
@@ -311,6 +305,26 @@ void slot_watch_describe(const slot_watch *self, double timed_out, char *text,
                  most == (slot)current ? ", which has not returned" : "");
     else if (current != SLOT_NONE)
         snprintf(text, capacity, "; %s has not returned", slot_names[current]);
+}
+
+void slot_watch_describe_last(const slot_watch *self, bool opening, char *text,
+                              size_t capacity)
+{
+    uint32_t last = self->last;
+
+    *text = 0;
+    if (last == SLOT_NONE || last >= SLOT_OPERATOR)
+        return;
+    if (opening)
+        snprintf(text, capacity,
+                 " after %s has returned: what it has stored or returned is "
+                 "not valid, or a thread of the plugin crashed",
+                 slot_names[last]);
+    else
+        snprintf(text, capacity,
+                 "; of the functions that the suite watches, which are not "
+                 "those of optional interfaces, %s returned last",
+                 slot_names[last]);
 }
 
 /* Appends text; returns the length, at most that of a full buffer. */

@@ -130,6 +130,10 @@ void slot_watch_backend(core_backend *backend);
  * timed_out: the test took that many seconds; 0: it crashed. */
 void slot_watch_describe(const slot_watch *self, double timed_out, char *text,
                          size_t capacity);
+/* Of the runner: names the slot that returned last before a crash outside of the
+ * slots, or "".  While the plugin is opened nothing else of it has run. */
+void slot_watch_describe_last(const slot_watch *self, bool opening, char *text,
+                              size_t capacity);
 /* Of the runner: "gather(f32 [3, 4], i64 [2])", or "". */
 void slot_watch_describe_call(const slot_watch *self, char *text,
                               size_t capacity);

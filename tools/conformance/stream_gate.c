@@ -14,9 +14,24 @@ static void pause_a_moment(void)
 
 void stream_gate_init(stream_gate *self)
 {
-    *self = (stream_gate){.open = false};
+    *self = (stream_gate){.open = false, .latest = suite_seconds()};
     pthread_mutex_init(&self->lock, NULL);
     pthread_cond_init(&self->changed, NULL);
+}
+
+static void wait_for_change(stream_gate *self)
+{
+    struct timespec until;
+
+    if (self->patience <= 0) {
+        pthread_cond_wait(&self->changed, &self->lock);
+        return;
+    }
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
+    pthread_cond_timedwait(&self->changed, &self->lock, &until);
+    self->expired =
+        !self->open && suite_seconds() - self->latest > self->patience;
 }
 
 static void pass(void *context)
@@ -24,8 +39,8 @@ static void pass(void *context)
     stream_gate *self = context;
 
     pthread_mutex_lock(&self->lock);
-    while (!self->open)
-        pthread_cond_wait(&self->changed, &self->lock);
+    while (!self->open && !self->expired)
+        wait_for_change(self);
     self->passed++;
     pthread_cond_broadcast(&self->changed);
     pthread_mutex_unlock(&self->lock);
@@ -266,6 +281,23 @@ void stream_gate_open(stream_gate *self)
     pthread_mutex_unlock(&self->lock);
 }
 
+void stream_gate_begin_call(stream_gate *self)
+{
+    pthread_mutex_lock(&self->lock);
+    self->latest = suite_seconds();
+    pthread_mutex_unlock(&self->lock);
+}
+
+bool stream_gate_expired(stream_gate *self)
+{
+    bool expired;
+
+    pthread_mutex_lock(&self->lock);
+    expired = self->expired;
+    pthread_mutex_unlock(&self->lock);
+    return expired;
+}
+
 bool stream_gate_holds(stream_gate *self)
 {
     bool open;
@@ -275,7 +307,7 @@ bool stream_gate_holds(stream_gate *self)
         return suite_seconds() - self->closed < work.seconds / 10 ||
                complete_events(self) == 0;
     pthread_mutex_lock(&self->lock);
-    open = self->open;
+    open = self->open || self->expired;
     pthread_mutex_unlock(&self->lock);
     return !open;
 }

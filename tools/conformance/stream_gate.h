@@ -20,6 +20,9 @@ typedef struct stream_gate {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool open;
+    bool expired;     /* a call took longer than `patience` */
+    double patience;  /* seconds, set before it is closed; 0: for ever */
+    double latest;    /* when a call was begun */
     uint32_t passed;  /* callbacks that ran to completion */
     uint32_t dropped; /* callbacks that will never run */
     /* Without host callbacks. */
@@ -39,6 +42,11 @@ void stream_gate_init(stream_gate *self);
 bool stream_gate_close(stream_gate *self, plugin_tables *plugin, void *stream,
                        outcome *out);
 void stream_gate_open(stream_gate *self);
+/* Notes that a call begins, which may wait until there is room in a queue: a gate
+ * with patience opens if it takes longer. */
+void stream_gate_begin_call(stream_gate *self);
+/* Tests whether it has opened so. */
+bool stream_gate_expired(stream_gate *self);
 /* Tests whether the gate certainly still blocks its stream. */
 bool stream_gate_holds(stream_gate *self);
 /* Stores the current counts. */

@@ -223,6 +223,7 @@ bool suite_add_graph_kernels(suite *self);
 bool suite_add_kept_weights(suite *self);
 bool suite_add_stream_order(suite *self);
 bool suite_add_two_streams(suite *self);
+bool suite_add_contexts(suite *self);
 bool suite_add_indices(suite *self);
 bool suite_add_random_graphs(suite *self);
 bool suite_add_training(suite *self);

@@ -236,8 +236,14 @@ static void every_size_is_returned(suite *self, outcome *out, const test *one)
 
         size += k % 2 * size / 2;
         count = size < BYTES / 2 ? (uint32_t)(BYTES / size) : 2;
-        if ((most > 0 && size > most) || (largest > 0 && size > largest))
+        if ((most > 0 && size > most) || (largest > 0 && size > largest)) {
+            snprintf(out->detail, sizeof out->detail,
+                     "blocks of %llu bytes and more were not tested: that is "
+                     "more than a 64th of the device's memory, or than its "
+                     "largest block",
+                     (unsigned long long)size);
             return;
+        }
         if (!free_returns(p, count, size, ROUNDS, &first))
             free_returns(p, count, size, MORE, out);
     }

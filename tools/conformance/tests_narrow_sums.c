@@ -152,9 +152,7 @@ static bool read_last(const prepared *on, double *out_is, outcome *out)
 static bool is_left(narrow *of, core_status status, const char *name,
                     core_dtype dtype)
 {
-    if (status != CORE_ERROR_NO_KERNEL &&
-        (status != CORE_ERROR_UNSUPPORTED ||
-         !claim_may_be_refused(of->self, name)))
+    if (!call_is_left(of->self, status, name))
         return false;
     skipped_calls_add(&of->left, name, dtype);
     return true;

@@ -23,7 +23,9 @@ static bool has_interfaces(const plugin_tables *plugin, outcome *out)
         if (table)
             memcpy(&size, table, sizeof size);
         good = expect(out, size >= sizeof size && size < 65536,
-                      "struct_size of %s is %u", names[i], size);
+                      "struct_size of %s is %u, and must be the size of its "
+                      "table, at least %zu",
+                      names[i], size, sizeof size);
     }
     return good;
 }

@@ -42,13 +42,12 @@ typedef struct sample_counts {
 } sample_counts;
 
 /* Tests whether a failure is a refusal by `supports`: then that call is not
- * claimed, but others may be.  A copy that the core needs and no kernel makes
- * is not a refusal. */
-static bool was_refused(sample_counts *all, outcome *out)
+ * claimed, but others may be. */
+static bool was_refused(const suite *self, const sample_call *call,
+                        sample_counts *all, outcome *out)
 {
-    if (!all->conditional || out->verdict != VERDICT_FAIL ||
-        core_error_code() != CORE_ERROR_NO_KERNEL ||
-        strstr(core_error_message(), ": copy_: "))
+    if (!all->conditional ||
+        !call_was_refused(self, core_op_name(call->op), out))
         return false;
     out->verdict = VERDICT_PASS;
     out->detail[0] = 0;
@@ -79,7 +78,7 @@ static bool run_values(suite *self, sample_call *call, sample_counts *all,
     if (good)
         all->ran++;
     else
-        good = was_refused(all, out);
+        good = was_refused(self, call, all, out);
     if (!good && out->verdict == VERDICT_FAIL)
         prepend_detail(out, "special values: ");
 done:
@@ -194,7 +193,7 @@ static bool run_results(suite *self, const sample_call *call,
         if (good) /* few operators have all the others */
             all->ran += how == 0;
         else
-            good = was_refused(all, out) &&
+            good = was_refused(self, call, all, out) &&
                    (how > 0 ||
                     is_refused_again(self, call, wanted, ARRANGED_ROWS, out));
         if (!good && out->verdict == VERDICT_FAIL)
@@ -237,7 +236,7 @@ static bool run_arranged(suite *self, const sample_call *call,
     if (good)
         all->ran++;
     else
-        good = was_refused(all, out) &&
+        good = was_refused(self, call, all, out) &&
                is_refused_again(self, call, wanted, how, out);
     if (!good && out->verdict == VERDICT_FAIL)
         prepend_layouts(call, how, out);
@@ -360,7 +359,7 @@ static bool run_shifted(suite *self, sample_call *call, const reference *wanted,
                  "into a tensor at an offset of %d elements: ",
                  places[place].results);
     call->shift = 0;
-    good = !*text || was_refused(all, out);
+    good = !*text || was_refused(self, call, all, out);
     if (!good && out->verdict == VERDICT_FAIL)
         prepend_detail(out, text);
     return good;

@@ -123,6 +123,8 @@ static void large_fills_are_complete(suite *self, outcome *out, const test *one)
     bool good = p && got && plugin_alloc(p, out, MANY + 2 * GUARD, &block);
 
     (void)one;
+    if (!got)
+        harness_error(out, "no memory");
     for (uint32_t width = 1; good && width <= 8; width *= 2)
         good = fill_many(p, &block, got, width, out);
     if (p)

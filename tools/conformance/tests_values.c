@@ -40,9 +40,7 @@ static void end(const values *v, const char *what)
 /* A call of an operator that is not claimed for these dtypes proves nothing. */
 static bool done(values *v, core_status status, const char *name)
 {
-    if (status == CORE_ERROR_NO_KERNEL ||
-        (status == CORE_ERROR_UNSUPPORTED &&
-         claim_may_be_refused(v->self, name))) {
+    if (call_is_left(v->self, status, name)) {
         skipped_calls_add(&v->left, name, CORE_DTYPE_NONE);
         return false;
     }
