@@ -191,10 +191,10 @@ fails() { # text, program and arguments
     text=$1 program=$work/$2
     shift 2
     "$program" "$@" >"$work/out" 2>&1
-    [ $? -eq 1 ] && grep -qF -e "$text" "$work/out" || {
+    if [ $? -ne 1 ] || ! grep -qF -e "$text" "$work/out"; then
         cat "$work/out"
         return 1
-    }
+    fi
 }
 
 gpt2_refuses() {

@@ -266,14 +266,24 @@ START_TEST(recurrent_layers)
           CORE_ERROR_INVALID_ARGUMENT, "and optionally 2 states");
     core_module_tensors_free(&list);
     core_module_release(m);
-    for (o.kind = CORE_NN_GRU; o.kind <= CORE_NN_RNN_RELU; o.kind++) {
-        o.projection_size = 0;
+}
+END_TEST
+
+START_TEST(recurrent_layers_of_one_state)
+{
+    core_nn_recurrent_options o = {.struct_size = sizeof o,
+                                   .kind = CORE_NN_GRU,
+                                   .input_size = 3,
+                                   .hidden_size = 4,
+                                   .layers = 2,
+                                   .batch_first = true,
+                                   .bidirectional = true};
+    core_tensor *x = random_of(2, 5, 3), *out[3];
+    core_module *m;
+
+    for (; o.kind <= CORE_NN_RNN_RELU; o.kind++) {
         OK(core_nn_recurrent(&o, &f64, &m));
-        count = 3;
-        OK(core_module_forward(m, &x, 1, out, &count));
-        ck_assert_uint_eq(count, 2);
-        keep(out[0]);
-        keep(out[1]);
+        ck_assert_uint_eq(outputs_of(m, &x, 1, out), 2);
         core_module_release(m);
     }
     o.kind = CORE_NN_GRU;
@@ -581,6 +591,7 @@ int main(void)
         normalizations,
         dropout_depends_on_training,
         recurrent_layers,
+        recurrent_layers_of_one_state,
         recurrent_cells,
         a_cell_refuses_options_of_layers,
         a_module_of_an_expression,
