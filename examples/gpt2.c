@@ -129,7 +129,7 @@ int main(int argc, char **argv)
     int64_t tokens[PLACES], next = 0, at = 0, known = argc - 4;
     gpt2 g = {NULL};
 
-    if (known < 1 || known + atoll(argv[3]) > PLACES)
+    if (known < 1 || known > PLACES || atoll(argv[3]) > PLACES - known)
         return !!fputs("usage: gpt2 FILE DEVICE COUNT TOKEN...\n", stderr);
     for (int64_t i = 0; i < known; i++)
         tokens[i] = atoll(argv[i + 4]);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Llama (Touvron et al. 2023) continues a text of tokens, always by the most
+/* Llama 2 (Touvron et al. 2023) continues a text of tokens, always by the most
  * probable one.
  *
  *     llama FILE DEVICE HEADS COUNT TOKEN...
  *
  * FILE: safetensors, or the index of its shards, with the names of Hugging
- * Face's LlamaForCausalLM of any size, without scaled positions.  HEADS: of
- * queries. */
+ * Face's LlamaForCausalLM, of any size.  HEADS: of queries.  Other models of
+ * this kind, such as Llama 3, may have another BASE or EPS, or share the
+ * weights of "lm_head" and the embedding. */
 
 #include <libcore/core.h>
 #include <libcore/network.h>
@@ -18,9 +19,10 @@
 #include <string.h>
 
 enum { PLACES = 2048 };
+static const double BASE = 10000, EPS = 1e-5;
 
 typedef struct llama {
-    int64_t words, width, inner, keys, size, layers;
+    int64_t words, width, inner, keys, size, layers, frequencies;
     core_module *m;
     core_tensor *cache; /* [layers, 2, 1, heads of keys, PLACES, size] */
 } llama;
@@ -32,7 +34,7 @@ static int64_t rows(const core_safetensors *file, const char *name)
 
     for (size_t i = 0; i < core_safetensors_count(file); i++) {
         CORE_CHECK(core_safetensors_describe(file, i, &entry));
-        if (strcmp(entry.name, name) == 0)
+        if (core_scope_status() == CORE_OK && strcmp(entry.name, name) == 0)
             return entry.ndim > 0 ? entry.sizes[0] : 0;
     }
     return 0;
@@ -48,6 +50,7 @@ static void read_sizes(llama *l, const char *path, int64_t heads)
     l->inner = rows(file, "model.layers.0.mlp.gate_proj.weight");
     l->keys = rows(file, "model.layers.0.self_attn.k_proj.weight");
     l->size = l->width / heads;
+    l->frequencies = rows(file, "model.layers.0.self_attn.rotary_emb.inv_freq");
     while (rows(file, core_x_text("model.layers.%d.input_layernorm.weight",
                                   (int)l->layers)))
         l->layers++;
@@ -56,15 +59,18 @@ static void read_sizes(llama *l, const char *path, int64_t heads)
 
 static void add_block(const llama *l, core_module *m)
 {
-    core_x_nn_rms_norm(m, "input_layernorm", l->width, 1e-5);
+    core_x_nn_rms_norm(m, "input_layernorm", l->width, EPS);
     core_x_nn_linear(m, "self_attn.q_proj", l->width, l->width, false);
     core_x_nn_linear(m, "self_attn.k_proj", l->width, l->keys, false);
     core_x_nn_linear(m, "self_attn.v_proj", l->width, l->keys, false);
     core_x_nn_linear(m, "self_attn.o_proj", l->width, l->width, false);
-    core_x_nn_rms_norm(m, "post_attention_layernorm", l->width, 1e-5);
+    core_x_nn_rms_norm(m, "post_attention_layernorm", l->width, EPS);
     core_x_nn_linear(m, "mlp.gate_proj", l->width, l->inner, false);
     core_x_nn_linear(m, "mlp.up_proj", l->width, l->inner, false);
     core_x_nn_linear(m, "mlp.down_proj", l->inner, l->width, false);
+    if (l->frequencies) /* as in older conversions; not used */
+        core_x_nn_buffer(core_x_nn_container(m, "self_attn.rotary_emb"),
+                         "inv_freq", core_x_empty(CORE_SIZES(l->frequencies)));
 }
 
 static void make(llama *l, const char *path, int64_t heads)
@@ -74,7 +80,7 @@ static void make(llama *l, const char *path, int64_t heads)
     core_x_nn_embedding(l->m, "model.embed_tokens", l->words, l->width);
     for (int i = 0; i < l->layers; i++)
         add_block(l, core_x_nn_container(l->m, "model.layers."));
-    core_x_nn_rms_norm(l->m, "model.norm", l->width, 1e-5);
+    core_x_nn_rms_norm(l->m, "model.norm", l->width, EPS);
     core_x_nn_linear(l->m, "lm_head", l->width, l->words, false);
     CORE_CHECK(core_module_load(l->m, path, NULL, 0, NULL));
     core_x_inference(l->m);
@@ -85,15 +91,14 @@ static void make(llama *l, const char *path, int64_t heads)
 /* Turns pairs of features by angles that grow with the position. */
 static core_tensor *rotate(core_tensor *x, int64_t at)
 {
+    int64_t size = core_x_size(x, -1);
     core_scalar end = core_int(at + core_x_size(x, -2));
     core_tensor *place = core_x_arange_start(core_int(at), end, CORE_F32);
-    core_tensor *pair =
-        core_x_arange(core_int(core_x_size(x, -1) / 2), CORE_F32);
+    core_tensor *pair = core_x_arange(core_int(size / 2), CORE_F32);
     core_tensor *cos, *sin, *a, *b;
 
-    pair =
-        core_x_mul_scalar(pair, core_float(-2.0 / (double)core_x_size(x, -1)));
-    pair = core_x_pow_of_scalar(core_float(10000), pair);
+    pair = core_x_mul_scalar(pair, core_float(-2.0 / (double)size));
+    pair = core_x_pow_of_scalar(core_float(BASE), pair);
     cos = core_x_cos(core_x_outer(place, pair));
     sin = core_x_sin(core_x_outer(place, pair));
     CORE_UNPACK(core_x_chunk(x, 2, -1), &a, &b);
@@ -161,7 +166,8 @@ int main(int argc, char **argv)
     int64_t tokens[PLACES], next = 0, at = 0, known = argc - 5;
     llama l = {0};
 
-    if (known < 1 || atoll(argv[3]) < 1 || known + atoll(argv[4]) > PLACES)
+    if (known < 1 || known > PLACES || atoll(argv[3]) < 1 ||
+        atoll(argv[4]) > PLACES - known)
         return !!fputs("usage: llama FILE DEVICE HEADS COUNT TOKEN...\n",
                        stderr);
     for (int64_t i = 0; i < known; i++)

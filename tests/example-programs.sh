@@ -135,6 +135,13 @@ static void save_llama(const char *path)
     }
     add("model.norm.weight", 0, WIDTH, 1);
     add("lm_head.weight", WORDS, WIDTH, 0);
+    for (int i = 0; i < LAYERS; i++) {
+        char name[64];
+
+        snprintf(name, sizeof name,
+                 "model.layers.%d.self_attn.rotary_emb.inv_freq", i);
+        add(name, 0, WIDTH / 4 / 2, 0);
+    }
     save(path);
 }
 
@@ -179,9 +186,34 @@ llama_continues() {
         '214 91 40 252 102 227 0 102 266 151 63 215 '
 }
 
+# A program ends with an error that contains the text, not by a signal.
+fails() { # text, program and arguments
+    text=$1 program=$work/$2
+    shift 2
+    "$program" "$@" >"$work/out" 2>&1
+    if [ $? -ne 1 ] || ! grep -qF -e "$text" "$work/out"; then
+        cat "$work/out"
+        return 1
+    fi
+}
+
 gpt2_refuses() {
-    ! "$work/gpt2" "$work/none" cpu 1 5 2>"$work/out" &&
-        grep -q "$work/none" "$work/out"
+    many=$(yes 5 | head -n 1500)
+    # shellcheck disable=SC2086 # many arguments
+    fails none gpt2 "$work/none" cpu 1 5 &&
+        fails none gpt2 "$work/gpt2.safetensors" none 1 5 &&
+        fails usage: gpt2 none cpu 9223372036854775807 5 &&
+        fails usage: gpt2 none cpu -1000 $many
+}
+
+llama_refuses() {
+    many=$(yes 5 | head -n 2500)
+    # shellcheck disable=SC2086 # many arguments
+    fails none llama "$work/none" cpu 4 1 5 &&
+        fails none llama "$work/llama.safetensors" none 4 1 5 &&
+        fails Embedding llama "$work/gpt2.safetensors" cpu 4 1 5 &&
+        fails usage: llama none cpu 4 9223372036854775807 5 &&
+        fails usage: llama none cpu 4 -1000 $many
 }
 
 # Without blank lines and comments.
@@ -195,7 +227,7 @@ is_short() {
     done
 }
 
-echo 1..14
+echo 1..15
 ok 'each is below 150 lines' is_short
 for program in custom_operator gpt2 llama lstm resnet18; do
     ok "$program.c compiles" compiles "$examples/$program.c"
@@ -208,4 +240,5 @@ ok 'weights of a GPT-2 and of a Llama are written' writes_weights
 ok 'gpt2 continues as PyTorch does' gpt2_continues cpu
 ok 'also on sim' gpt2_continues sim
 ok 'llama continues as PyTorch does' llama_continues
-ok 'gpt2 reports a file that is missing' gpt2_refuses
+ok 'gpt2 reports wrong files, devices and numbers' gpt2_refuses
+ok 'llama reports them' llama_refuses

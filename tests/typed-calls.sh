@@ -101,11 +101,11 @@ not_exported() {
 
 cat >"$work/scope.c" <<'END'
 #include <libcore/core.h>
-#include <libcore/expressions.h>
+#include <libcore/network.h>
 
 #include <stdio.h>
 
-int main(void)
+int main(int argc, char **argv)
 {
     const double data[4] = {1, 2, 3, 4};
     core_scope scope = core_scope_begin();
@@ -114,6 +114,8 @@ int main(void)
 
     x = core_x_from_data(data, CORE_F64, CORE_SIZES(2, 2), NULL);
     y = core_x_add(core_x_matmul(x, x), x);
+    core_x_save(argv[argc - 1], {"x", x}, {core_x_text("%d", 2), y});
+    y = core_x_load(argv[argc - 1], "2");
     CORE_UNPACK(core_x_unbind(core_x_cat(CORE_LIST(x, y))), &a, &b, &x, &y);
     sum = core_x_item_float(core_x_sum_dim(y, CORE_SIZES(0)));
     printf("%g\n", sum);
@@ -126,8 +128,9 @@ END
 
 expressions() { # compiler's arguments...
     program expressions -pedantic -DCORE_OPS_EXTERN "$@" &&
-        "$work/expressions" && "$work/expressions" |
-        grep -E '^add_.Tensor: .* \(at .*scope\.c[cp]*:18\)$'
+        "$work/expressions" "$work/saved" &&
+        "$work/expressions" "$work/saved" |
+        grep -E '^add_.Tensor: .* \(at .*scope\.c[cp]*:20\)$'
 }
 
 ok 'the definitions are compiled' definitions

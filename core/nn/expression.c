@@ -113,24 +113,38 @@ static void release(void *module)
     core_module_release(module);
 }
 
-/* Moves along the path to the parent of its last name, and makes what is
- * missing on the way. */
+/* Adds a sequence with the first size bytes of name as its name. */
+static core_status add_sequence(core_module *parent, const char *name,
+                                size_t size, core_module **out_child)
+{
+    char *copy = core__strndup(name, size);
+    core_status status;
+
+    if (!copy)
+        return core__error_memory(size + 1);
+    status = core_nn_sequential(NULL, 0, out_child);
+    if (status == CORE_OK)
+        status = core_module_take_child(parent, copy, CORE_OK, out_child);
+    core__free(copy);
+    return status;
+}
+
+/* Moves along the path to the parent of its last name, and adds the modules
+ * that are missing on the way. */
 static core_status walk(core_module **parent, const char **path)
 {
     const char *dot;
-    char name[512];
 
     for (; (dot = strchr(*path, '.')); *path = dot + 1) {
-        core_module *next = NULL;
+        size_t size = (size_t)(dot - *path);
+        const core__member *m = core__module_member(*parent, *path, size);
+        core_module *child = NULL;
 
-        /* core_module_list refuses longer ones. */
-        snprintf(name, sizeof name, "%.*s", (int)(dot - *path), *path);
-        next = core_module_child(*parent, name);
-        if (!next) {
-            CORE_TRY(core_nn_sequential(NULL, 0, &next));
-            CORE_TRY(core_module_take_child(*parent, name, CORE_OK, &next));
-        }
-        *parent = next;
+        if (m && m->kind == CORE__MEMBER_CHILD)
+            child = m->u.child;
+        else
+            CORE_TRY(add_sequence(*parent, *path, size, &child));
+        *parent = child;
     }
     return CORE_OK;
 }

@@ -13,6 +13,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 typedef core_nn_recurrent_options recurrent;
 
@@ -86,6 +87,20 @@ static core_status add_layers(core_module *module, const recurrent *r,
     return CORE_OK;
 }
 
+static core_status check_cell(const recurrent *r)
+{
+    if (r->layers == 1 && !r->projection_size && !r->bidirectional &&
+        !r->batch_first && r->dropout == 0)
+        return CORE_OK;
+    return core__error(
+        CORE_ERROR_INVALID_ARGUMENT,
+        "core_nn_recurrent: layers is %lld, projection_size %lld, dropout %g, "
+        "bidirectional %s and batch_first %s; a cell has 1 layer and none of "
+        "the others",
+        (long long)r->layers, (long long)r->projection_size, r->dropout,
+        r->bidirectional ? "true" : "false", r->batch_first ? "true" : "false");
+}
+
 static core_status check(const recurrent *r)
 {
     if ((unsigned)r->kind > CORE_NN_RNN_RELU || r->input_size < 1 ||
@@ -109,11 +124,20 @@ static core_status check(const recurrent *r)
                            "core_nn_recurrent: dropout is %g; it must be from "
                            "0 to 1",
                            r->dropout);
-    if (r->cell && (r->layers > 1 || r->projection_size || r->bidirectional ||
-                    r->batch_first || r->dropout > 0))
+    return r->cell ? check_cell(r) : CORE_OK;
+}
+
+/* The byte was reserved before: it is no bool if a program left it unset. */
+static core_status check_kind_of_module(const recurrent *r)
+{
+    unsigned char cell;
+
+    memcpy(&cell, &r->cell, 1);
+    if (cell > 1)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_nn_recurrent: a cell has one layer, and "
-                           "neither projection nor other options of sequences");
+                           "core_nn_recurrent: cell is %d; it must be 0, a "
+                           "layer, or 1, a cell",
+                           cell);
     return CORE_OK;
 }
 
@@ -146,17 +170,22 @@ static uint32_t results_of(const recurrent *r)
     return (r->kind == CORE_NN_LSTM ? 2 : 1) + !r->cell;
 }
 
-/* The arguments after input and states. */
-static uint32_t pack(const core_module *module, const recurrent *r,
-                     core_tensor *const *params, core_value *args)
+/* The arguments of a cell's operator after input and states. */
+static uint32_t pack_cell(const recurrent *r, core_tensor *const *params,
+                          core_value *args)
 {
     size_t count = parameters_of(r);
 
-    for (size_t i = 0; r->cell && i < 4; i++)
+    for (size_t i = 0; i < 4; i++)
         args[i] = core_pack_tensor(i < count ? params[i] : NULL);
-    if (r->cell)
-        return 4;
-    args[0] = core_pack_tensors(params, count);
+    return 4;
+}
+
+/* Likewise of a layer's. */
+static uint32_t pack_layer(const core_module *module, const recurrent *r,
+                           core_tensor *const *params, core_value *args)
+{
+    args[0] = core_pack_tensors(params, parameters_of(r));
     args[1] = core_pack_bool(!r->no_bias);
     args[2] = core_pack_int(r->layers);
     args[3] = core_pack_float(r->dropout);
@@ -176,7 +205,8 @@ static core_status run(const core_module *module, const recurrent *r,
         {CORE_OP_LSTM_CELL, CORE_OP_GRU_CELL, CORE_OP_RNN_TANH_CELL,
          CORE_OP_RNN_RELU_CELL}};
     core_value args[9], results[3] = {{0}};
-    uint32_t nargs = 2 + pack(module, r, params, args + 2);
+    uint32_t nargs = 2 + (r->cell ? pack_cell(r, params, args + 2)
+                                  : pack_layer(module, r, params, args + 2));
     core_status status;
 
     args[0] = core_pack_tensor(x);
@@ -224,9 +254,10 @@ static core_status recurrent_forward(core_module *module, void *context,
     if (given != ninputs || (ninputs != 1 && ninputs != 1 + nstates) ||
         inputs[0]->ndim < 2u - r->cell || inputs[0]->ndim > 3u - r->cell)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "a %s was called with %zu inputs; it accepts %s, "
+                           "a%s %s was called with %zu inputs; it accepts %s, "
                            "and optionally %zu state%s",
-                           module->type, ninputs,
+                           r->kind == CORE_NN_GRU ? "" : "n", module->type,
+                           ninputs,
                            r->cell ? "a step of 2 dimensions, or 1 without "
                                      "a batch"
                                    : "a sequence of 3 dimensions, or 2 "
@@ -254,7 +285,9 @@ core_status core_nn_recurrent(const core_nn_recurrent_options *options,
                               const core_nn_options *where,
                               core_module **out_module)
 {
-    static const char *const types[] = {"LSTM", "GRU", "RNN", "RNN"};
+    static const char *const types[2][4] = {
+        {"LSTM", "GRU", "RNN", "RNN"},
+        {"LSTMCell", "GRUCell", "RNNCell", "RNNCell"}};
     core_module *module;
     recurrent own;
 
@@ -267,9 +300,10 @@ core_status core_nn_recurrent(const core_nn_recurrent_options *options,
     own = *options;
     if (own.layers == 0)
         own.layers = 1;
+    CORE_TRY(check_kind_of_module(&own));
     CORE_TRY(check(&own));
-    CORE_TRY(core__module_create(types[own.kind], recurrent_forward, &own,
-                                 sizeof own, &module));
+    CORE_TRY(core__module_create(types[own.cell][own.kind], recurrent_forward,
+                                 &own, sizeof own, &module));
     return core__module_finish(add_layers(module, &own, where), module,
                                out_module);
 }

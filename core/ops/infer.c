@@ -99,6 +99,24 @@ core_status core__sizes_check_equal(const core_operator *op, const char *name,
         core__sizes_text(ndim, sizes, want, sizeof want));
 }
 
+core_status core__normalized_shape_check(const core_operator *op,
+                                         const core_tensor *input, size_t count,
+                                         const int64_t *shape)
+{
+    char have[256];
+    char want[256];
+
+    if (count > 0 && count <= input->ndim &&
+        memcmp(shape, input->sizes + input->ndim - count,
+               count * sizeof *shape) == 0)
+        return CORE_OK;
+    return core__op_error(
+        CORE_ERROR_SHAPE, op,
+        "input has sizes %s, which do not end in normalized_shape %s",
+        core__sizes_text(input->ndim, input->sizes, have, sizeof have),
+        core__sizes_text((uint32_t)count, shape, want, sizeof want));
+}
+
 core_status core__results_mask(core__inference *infer, const core_value *mask,
                                uint32_t count)
 {

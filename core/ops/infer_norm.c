@@ -38,24 +38,6 @@ static core_status floating(const core_operator *op, const core_tensor *input)
 
 /* ----------------------------------------------------------- layer norm -- */
 
-core_status core__normalized_shape_check(const core_operator *op,
-                                         const core_tensor *input, size_t count,
-                                         const int64_t *shape)
-{
-    char have[256];
-    char want[256];
-
-    if (count > 0 && count <= input->ndim &&
-        memcmp(shape, input->sizes + input->ndim - count,
-               count * sizeof *shape) == 0)
-        return CORE_OK;
-    return core__op_error(
-        CORE_ERROR_SHAPE, op,
-        "input has sizes %s, which do not end in normalized_shape %s",
-        core__sizes_text(input->ndim, input->sizes, have, sizeof have),
-        core__sizes_text((uint32_t)count, shape, want, sizeof want));
-}
-
 /* native_layer_norm(input, normalized_shape, weight, bias, eps) */
 CORE__INFER(layer_norm)
 {

@@ -12,7 +12,7 @@
 
 size_t core_safetensors_count(const core_safetensors *file)
 {
-    return file->count;
+    return file ? file->count : 0;
 }
 
 core_status core_safetensors_describe(const core_safetensors *file,
@@ -220,7 +220,7 @@ const char *core_safetensors_text(const core_safetensors *file,
 {
     const core_named_text *text = NULL;
 
-    if (file->text_count)
+    if (file && name && file->text_count)
         text = bsearch(name, file->texts, file->text_count, sizeof *file->texts,
                        compare_text);
     return text ? text->text : NULL;
@@ -228,7 +228,7 @@ const char *core_safetensors_text(const core_safetensors *file,
 
 size_t core_safetensors_text_count(const core_safetensors *file)
 {
-    return file->text_count;
+    return file ? file->text_count : 0;
 }
 
 core_named_text core_safetensors_text_at(const core_safetensors *file,
@@ -236,5 +236,5 @@ core_named_text core_safetensors_text_at(const core_safetensors *file,
 {
     const core_named_text none = {NULL, NULL};
 
-    return index < file->text_count ? file->texts[index] : none;
+    return file && index < file->text_count ? file->texts[index] : none;
 }

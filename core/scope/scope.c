@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "base/memory.h"
 
+#include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -476,6 +478,44 @@ void *core_scope_own_object_at(const char *where, core_status status,
     else if (status == CORE_OK && release)
         release(object);
     return NULL;
+}
+
+/* Formats a text that the caller frees. */
+static core_status format_text(const char *format, va_list arguments,
+                               char **out_text)
+{
+    va_list again;
+    int size;
+
+    *out_text = NULL;
+    if (!format)
+        return core__error_null("core_x_text", "format");
+    va_copy(again, arguments);
+    size = vsnprintf(NULL, 0, format, again);
+    va_end(again);
+    if (size < 0)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_x_text: cannot format \"%.80s\": %s", format,
+                           strerror(errno));
+    *out_text = core__alloc((size_t)size + 1);
+    if (!*out_text)
+        return core__error_memory((size_t)size + 1);
+    (void)vsnprintf(*out_text, (size_t)size + 1, format, arguments);
+    return CORE_OK;
+}
+
+const char *core_x_text_at(const char *where, const char *format, ...)
+{
+    core_status status;
+    va_list arguments;
+    char *text;
+
+    if (!core__scopes_ready(where))
+        return NULL;
+    va_start(arguments, format);
+    status = format_text(format, arguments, &text);
+    va_end(arguments);
+    return core_scope_own_object_at(where, status, text, core__free);
 }
 
 core_status core_scope_check_at(const char *where, const char *call,

@@ -41,9 +41,7 @@
 #include "optim.h"
 #include "safetensors.h"
 
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #ifdef __cplusplus
@@ -84,8 +82,8 @@ static inline core_module *core_x_nn_container_at(const char *where,
     return core_x_nn_add_at(where, parent, name, status, &module);
 }
 
-/* A sequence without modules.  Layers with this parent and without names are its
- * modules. */
+/* A sequence without modules.  Layers with this parent and without names are
+ * its modules. */
 #define core_x_nn_sequential(parent, name) \
     core_x_nn_sequential_at(CORE_HERE, parent, name)
 static inline core_module *core_x_nn_sequential_at(const char *where,
@@ -130,7 +128,7 @@ static inline core_module *core_x_nn_dropout_at(const char *where,
     return core_x_nn_add_at(where, parent, name, status, &module);
 }
 
-/* core_module_add_parameter: adds a tensor to a module, which trains it.
+/* core_module_add_parameter: adds a trained parameter to a module.
  * Returns the tensor, borrowed, or NULL after an error. */
 #define core_x_nn_parameter(module, name, tensor)                           \
     core_x_nn_tensor_at(CORE_HERE, module, name, core_module_add_parameter, \
@@ -150,35 +148,6 @@ static inline core_tensor *core_x_nn_tensor_at(
         status = add(module, name, tensor);
     status = core_scope_check_at(where, "core_x_nn_tensor", status);
     return status == CORE_OK ? tensor : NULL;
-}
-
-/* Returns a text made like that of printf, for names: "layers.%d".  The
- * innermost scope owns it.  NULL after an error. */
-#define core_x_text(...) core_x_text_at(CORE_HERE, __VA_ARGS__)
-__attribute__((format(printf, 2, 3))) static inline const char *core_x_text_at(
-    const char *where, const char *format, ...)
-{
-    char *text = NULL;
-    core_status status = core_scope_status();
-    va_list arguments;
-    int size;
-
-    if (status != CORE_OK)
-        return NULL;
-    va_start(arguments, format);
-    size = vsnprintf(NULL, 0, format, arguments);
-    va_end(arguments);
-    if (size >= 0)
-        text = (char *)malloc((size_t)size + 1);
-    if (text) {
-        va_start(arguments, format);
-        (void)vsnprintf(text, (size_t)size + 1, format, arguments);
-        va_end(arguments);
-    } else {
-        status = core_error_set(CORE_ERROR_OUT_OF_MEMORY,
-                                "core_x_text: no memory for the text");
-    }
-    return (const char *)core_scope_own_object_at(where, status, text, free);
 }
 
 /* --------------------------------------------------------------- layers -- */
@@ -394,7 +363,7 @@ static inline core_module *core_x_nn_attention_at(
 
 /* ------------------------------------------------------------ functions -- */
 
-/* Divides x by its 2-norm along a dimension, or by 1e-12 where that is less:
+/* Divides x by its 2-norm along a dimension, or by 1e-12 if the norm is less:
  * x / max(|x|, 1e-12), as torch.nn.functional.normalize does. */
 #define core_x_normalize(x, dim) core_x_normalize_at(CORE_HERE, x, dim)
 static inline core_tensor *core_x_normalize_at(const char *where,
@@ -413,22 +382,45 @@ static inline core_tensor *core_x_normalize_at(const char *where,
  *
  * (x, sizes, mode, align_corners=false).  x: [N, C, sizes...].  mode, as of
  * torch.nn.functional.interpolate: "nearest" or "area" of 1 to 3 sizes,
- * "linear" of 1, "bilinear" or "bicubic" of 2, "trilinear" of 3.  The operators
- * upsample_....vec accept factors instead of sizes. */
+ * "linear" of 1, "bilinear" or "bicubic" of 2, "trilinear" of 3.
+ * INVALID_ARGUMENT: another mode, or align_corners with "nearest" or "area".
+ * The operators upsample_....vec accept factors instead of sizes. */
 #define core_x_interpolate(...) \
     CORE_X_CALL(core_x_interpolate_with_, __VA_ARGS__)
 #define core_x_interpolate_with_3(...) \
     core_x_interpolate_at(CORE_HERE, __VA_ARGS__, false)
 #define core_x_interpolate_with_4(...) \
     core_x_interpolate_at(CORE_HERE, __VA_ARGS__)
+/* Reports that interpolation does not accept these arguments. */
+static inline void core_x_interpolate_refuse(const char *where,
+                                             core_sizes sizes, const char *mode,
+                                             bool align_corners)
+{
+    char text[200] = "core_x_interpolate: the argument mode is NULL";
+
+    if (mode && align_corners)
+        (void)snprintf(text, sizeof text,
+                       "core_x_interpolate: align_corners is true for mode "
+                       "\"%.20s\"; only the linear modes and bicubic accept it",
+                       mode);
+    else if (mode)
+        (void)snprintf(
+            text, sizeof text,
+            "core_x_interpolate: mode is \"%.20s\" for %zu sizes; accepted: "
+            "nearest and area of 1 to 3, linear of 1, bilinear and bicubic of "
+            "2, trilinear of 3",
+            mode, sizes.count);
+    (void)core_scope_check_at(
+        where, "core_x_interpolate",
+        core_error_set(CORE_ERROR_INVALID_ARGUMENT, text));
+}
+
 static inline core_tensor *core_x_interpolate_smooth_at(const char *where,
                                                         core_tensor *x,
                                                         core_sizes sizes,
                                                         const char *mode,
                                                         bool align_corners)
 {
-    char text[200];
-
     if (sizes.count == 1 && strcmp(mode, "linear") == 0)
         return core_x_upsample_linear1d_vec_at(where, x, sizes, align_corners,
                                                CORE_NO_FLOATS);
@@ -441,15 +433,7 @@ static inline core_tensor *core_x_interpolate_smooth_at(const char *where,
     if (sizes.count == 3 && strcmp(mode, "trilinear") == 0)
         return core_x_upsample_trilinear3d_vec_at(
             where, x, sizes, align_corners, CORE_NO_FLOATS);
-    (void)snprintf(
-        text, sizeof text,
-        "core_x_interpolate: mode is \"%.20s\" for %zu sizes; "
-        "accepted: nearest and area of 1 to 3, linear of 1, bilinear "
-        "and bicubic of 2, trilinear of 3",
-        mode, sizes.count);
-    (void)core_scope_check_at(
-        where, "core_x_interpolate",
-        core_error_set(CORE_ERROR_INVALID_ARGUMENT, text));
+    core_x_interpolate_refuse(where, sizes, mode, false);
     return NULL;
 }
 
@@ -468,13 +452,18 @@ static inline core_tensor *core_x_interpolate_at(const char *where,
     static const area by_area[] = {core_x_adaptive_avg_pool1d_at,
                                    core_x_adaptive_avg_pool2d_at,
                                    core_x_adaptive_avg_pool3d_at};
-    bool one_to_three = sizes.count >= 1 && sizes.count <= 3;
+    bool is_nearest = mode && strcmp(mode, "nearest") == 0;
+    bool is_area = mode && strcmp(mode, "area") == 0;
 
     if (core_scope_status() != CORE_OK)
         return NULL;
-    if (one_to_three && strcmp(mode, "nearest") == 0)
+    if (!mode || (align_corners && (is_nearest || is_area))) {
+        core_x_interpolate_refuse(where, sizes, mode, align_corners);
+        return NULL;
+    }
+    if (is_nearest && sizes.count >= 1 && sizes.count <= 3)
         return by_nearest[sizes.count - 1](where, x, sizes, CORE_NO_FLOATS);
-    if (one_to_three && strcmp(mode, "area") == 0)
+    if (is_area && sizes.count >= 1 && sizes.count <= 3)
         return by_area[sizes.count - 1](where, x, sizes);
     return core_x_interpolate_smooth_at(where, x, sizes, mode, align_corners);
 }
@@ -508,8 +497,8 @@ static inline core_optimizer *core_x_sgd_at(const char *where,
                                                       core_x_optimizer_release);
 }
 
-/* The same with core_adam_create.  Where beta1, beta2 or epsilon is 0, it becomes
- * 0.9, 0.999 or 1e-8; core_adam_create itself takes 0. */
+/* The same with core_adam_create.  Where beta1, beta2 or epsilon is 0, it
+ * becomes 0.9, 0.999 or 1e-8; core_adam_create itself takes 0. */
 #define core_x_adam(module, ...)                         \
     core_x_adam_at(CORE_HERE, core_x_parameters(module), \
                    CORE_OPTIONS(core_adam_options, __VA_ARGS__))
@@ -637,10 +626,14 @@ static inline core_tensor *core_x_load_at(const char *where, const char *path,
 /* Saves tensors to a safetensors file, as core_safetensors_save does:
  *
  *     core_x_save("out.safetensors", {"y", y}, {"loss", loss}); */
+#ifdef __cplusplus
+#define core_x_save(path, ...) core_x_save_list(CORE_HERE, path, {__VA_ARGS__})
+#else
 #define core_x_save(path, ...)                                                \
     core_x_save_at(CORE_HERE, path, (const core_named_tensor[]){__VA_ARGS__}, \
                    sizeof((const core_named_tensor[]){__VA_ARGS__}) /         \
                        sizeof(core_named_tensor))
+#endif
 static inline void core_x_save_at(const char *where, const char *path,
                                   const core_named_tensor *tensors,
                                   size_t count)
@@ -653,6 +646,14 @@ static inline void core_x_save_at(const char *where, const char *path,
 }
 
 #ifdef __cplusplus
+}
+
+/* core_x_save with the tensors in braces. */
+static inline void core_x_save_list(
+    const char *where, const char *path,
+    std::initializer_list<core_named_tensor> list)
+{
+    core_x_save_at(where, path, list.begin(), list.size());
 }
 #endif
 #endif

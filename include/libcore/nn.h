@@ -142,8 +142,8 @@ core_tensor *core_x_module_at(const char *where, core_module *module,
 core_tensor *core_x_child_at(const char *where, core_module *module,
                              const char *path, core_tensor *input);
 
-/* The same, in C, for several children, each of which gets the output of the one
- * before it:
+/* The same, in C, for several children, each of which gets the output of the
+ * one before it:
  *
  *     x = core_x_relu(core_x_children(block, x, "conv1", "bn1")); */
 #define core_x_children(module, input, ...)                           \
@@ -185,12 +185,13 @@ core_list core_x_parameters_at(const char *where, const core_module *module);
     } while (0)
 
 /* Takes over the reference to a new module, *module, that a function returned
- * with a status.  parent: the module becomes its child; NULL: the innermost scope
- * owns it.  name: of the child, or its path: "attn.proj" is the child "proj" of
- * the child "attn".  Modules on the way that are missing become sequences, as
- * of core_nn_sequential.  NULL, or a path that ends with a dot, "layers.": the
- * name is the number of children so far, as in a sequence.  Returns the module,
- * borrowed, or NULL after an error, which becomes the scope's. */
+ * with a status.  parent: the module becomes its child; NULL: the innermost
+ * scope owns it.  name: of the child, or its path: "attn.proj" is the child
+ * "proj" of the child "attn".  Modules on the way that are missing become
+ * sequences, as of core_nn_sequential.  NULL, or a path that ends with a dot,
+ * "layers.": the name is the number of children so far, as in a sequence.
+ * Returns the module, borrowed, or NULL after an error, which becomes the
+ * scope's. */
 #define core_x_nn_add(parent, name, status, module) \
     core_x_nn_add_at(CORE_HERE, parent, name, status, module)
 core_module *core_x_nn_add_at(const char *where, core_module *parent,
@@ -467,7 +468,7 @@ typedef struct core_nn_recurrent_options {
     bool no_bias;
     bool batch_first; /* the sequences are [N, L, size], not [L, N, size] */
     bool bidirectional;
-    bool cell; /* one step instead of a layer for sequences */
+    bool cell; /* false: a layer for sequences; true: one step */
 } core_nn_recurrent_options;
 
 /* Creates a recurrent layer.  H is projection_size, or hidden_size without a
@@ -487,8 +488,8 @@ typedef struct core_nn_recurrent_options {
  * A cell computes one step.  Inputs: [N, input_size], and optionally the
  * states, [N, hidden_size] each, all of them also without the dimension N.
  * Outputs: the new states.  Parameters: weight_ih, weight_hh, bias_ih and
- * bias_hh.  INVALID_ARGUMENT: it has layers, a projection, dropout or other
- * options of sequences. */
+ * bias_hh.  INVALID_ARGUMENT: it has several layers, a projection, dropout or
+ * other options of sequences, or `cell` is neither 0 nor 1. */
 core_status core_nn_recurrent(const core_nn_recurrent_options *recurrent,
                               const core_nn_options *options,
                               core_module **out_module);

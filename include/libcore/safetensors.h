@@ -97,7 +97,7 @@ core_status core_safetensors_map(const char *path, core_safetensors **out_file);
 /* Closes a file.  Accepts NULL. */
 void core_safetensors_close(core_safetensors *file);
 
-/* Returns the number of tensors in a file. */
+/* Returns the number of tensors in a file; 0 for NULL. */
 size_t core_safetensors_count(const core_safetensors *file);
 
 /* Describes a tensor in a file.  index counts from 0 in the order of the data,
@@ -144,15 +144,15 @@ core_status core_safetensors_load_into(const core_safetensors *file,
                                        const char *name, core_tensor *tensor);
 
 /* Returns a text of a file by name, borrowed until the file is closed, or NULL
- * if there is none. */
+ * if there is none, or for NULL. */
 const char *core_safetensors_text(const core_safetensors *file,
                                   const char *name);
 
-/* Returns the number of texts in a file. */
+/* Returns the number of texts in a file; 0 for NULL. */
 size_t core_safetensors_text_count(const core_safetensors *file);
 
 /* Returns a text with its name, borrowed until the file is closed.  index
- * counts from 0.  Both are NULL after the last text. */
+ * counts from 0.  Both are NULL after the last text, and for the file NULL. */
 core_named_text core_safetensors_text_at(const core_safetensors *file,
                                          size_t index);
 

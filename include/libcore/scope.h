@@ -128,16 +128,24 @@ core_tensor *core_scope_own_at(const char *where, core_status status,
 /* Makes the innermost scope the owner of an object of any other kind, which a
  * function returned with a status: at the end of the scope, release(object) is
  * called, which may begin scopes of its own but not use this one.  Objects and
- * tensors are released in the reverse order.  Returns the object, borrowed.  If the status is an error, or the scope has one, it returns
- * NULL; an object that came with CORE_OK is then released at once.
- * INVALID_ARGUMENT: release is NULL. */
+ * tensors are released in the reverse order.  Returns the object, borrowed.  If
+ * the status is an error, or the scope has one, it returns NULL; an object that
+ * came with CORE_OK is then released at once.  INVALID_ARGUMENT: release is
+ * NULL. */
 #define core_scope_own_object(status, object, release) \
     core_scope_own_object_at(CORE_HERE, status, object, release)
 void *core_scope_own_object_at(const char *where, core_status status,
                                void *object, void (*release)(void *object));
 
-/* Ends a scope inside another one, whose error its error becomes.  CORE_CHECK of
- * core_scope_end would not end it after an error. */
+/* Returns text formatted as by printf, for names: core_x_text("layers.%d", i).
+ * The innermost scope owns it.  NULL after an error.  INVALID_ARGUMENT: an
+ * argument cannot be formatted, or format is NULL. */
+#define core_x_text(...) core_x_text_at(CORE_HERE, __VA_ARGS__)
+const char *core_x_text_at(const char *where, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Ends a scope inside another one, whose error its error becomes.  CORE_CHECK
+ * of core_scope_end would not end it after an error. */
 #define core_scope_end_nested(scope) \
     core_scope_check_at(CORE_HERE, "core_scope_end", core_scope_end(scope))
 

@@ -81,11 +81,14 @@ static core_status draw(train_model *model, size_t index, uint64_t seed)
 static core_status build(train_model *model)
 {
     core_scope scope = core_scope_begin();
+    core_device *before = NULL;
 
+    if (core_device_default(&before) != CORE_OK)
+        before = NULL; /* the setting LIBCORE_DEVICE names no device */
     core_x_use_device("cpu");
     model->root = core_module_retain(core_x_nn_container(NULL, NULL));
     model->kind->build(model);
-    (void)core_device_set_current(NULL);
+    (void)core_device_set_current(before);
     return core_scope_end(scope);
 }
 

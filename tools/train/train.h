@@ -278,8 +278,8 @@ core_status train_model_digest(const train_model *model, uint64_t *out_digest);
  * evenly and in order. */
 core_device *train_model_place(const train_model *model, int64_t part,
                                int64_t parts);
-/* For build: makes a new child of the root, or NULL after an error, one of so
- * many parts, and moves it to the device of this one. */
+/* For build: registers a child of the root as part `part` of `parts`, and moves
+ * it to that part's device.  Accepts NULL. */
 void train_model_part(train_model *model, core_module *child, int64_t part,
                       int64_t parts);
 /* For build: adds a parameter on the first device. */

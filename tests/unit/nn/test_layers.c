@@ -11,6 +11,7 @@
 #include <libcore/random.h>
 
 #include <math.h>
+#include <string.h>
 
 static const core_nn_options f64 = {.struct_size = sizeof f64,
                                     .dtype = CORE_F64};
@@ -169,12 +170,32 @@ START_TEST(dropout_depends_on_training)
 }
 END_TEST
 
+static void expect_close(core_tensor *got, core_tensor *want)
+{
+    bool same = false;
+
+    OK(core_allclose(got, want, 1e-12, 1e-12, false, &same));
+    ck_assert(same);
+}
+
 static void expect_equal(core_tensor *got, core_tensor *want)
 {
     bool same = false;
 
     OK(core_allclose(got, want, 1e-12, 1e-12, false, &same));
     ck_assert(same);
+}
+
+/* Calls a module, whose outputs the test owns, and returns their number. */
+static size_t outputs_of(core_module *module, core_tensor *const *inputs,
+                         size_t ninputs, core_tensor *out[3])
+{
+    size_t count = 3;
+
+    OK(core_module_forward(module, inputs, ninputs, out, &count));
+    for (size_t i = 0; i < count; i++)
+        keep(out[i]);
+    return count;
 }
 
 START_TEST(recurrent_layers)
@@ -187,7 +208,8 @@ START_TEST(recurrent_layers)
                                    .projection_size = 2,
                                    .batch_first = true,
                                    .bidirectional = true};
-    core_tensor *x = random_of(2, 5, 3), *out[3], *states[3], *y;
+    core_tensor *x = random_of(2, 5, 3), *out[3], *states[3], *want[2], *y,
+                *zero;
     core_module_tensors list;
     size_t count = 3;
     core_module *m, *other;
@@ -221,28 +243,47 @@ START_TEST(recurrent_layers)
     OK(core_equal(keep(out[0]), y, &same));
     ck_assert(same);
     core_module_release(other);
+    /* States that are not 0: all outputs are those of the operator. */
+    zero = y;
+    states[1] = CALL(randn_like, out[1], CORE_DTYPE_NONE, NULL, -1);
+    states[2] = CALL(randn_like, out[2], CORE_DTYPE_NONE, NULL, -1);
+    ck_assert_uint_eq(outputs_of(m, states, 3, out), 3);
+    OK(core_lstm(x, states + 1, 2, list.tensors, list.count, true, 2, 0, true,
+                 true, true, &y, &want[0], &want[1]));
+    expect_equal(out[0], keep(y));
+    expect_equal(out[1], keep(want[0]));
+    expect_equal(out[2], keep(want[1]));
     /* One sample without a batch, with and without states. */
     for (size_t i = 0; i < 3; i++)
         states[i] = CALL(select, states[i], i > 0, 0);
     for (size_t given = 1; given <= 3; given += 2) {
-        count = 3;
-        OK(core_module_forward(m, states, given, out, &count));
-        expect_equal(keep(out[0]), CALL(select, y, 0, 0));
-        ck_assert_uint_eq(core_tensor_ndim(keep(out[1])), 2);
-        ck_assert_uint_eq(core_tensor_ndim(keep(out[2])), 2);
+        ck_assert_uint_eq(outputs_of(m, states, given, out), 3);
+        expect_close(out[0], CALL(select, given > 1 ? y : zero, 0, 0));
+        ck_assert_uint_eq(core_tensor_ndim(out[1]), 2);
+        ck_assert_uint_eq(core_tensor_ndim(out[2]), 2);
     }
     FAILS(core_module_forward(m, states, 2, out, &count),
           CORE_ERROR_INVALID_ARGUMENT, "and optionally 2 states");
     core_module_tensors_free(&list);
     core_module_release(m);
-    for (o.kind = CORE_NN_GRU; o.kind <= CORE_NN_RNN_RELU; o.kind++) {
-        o.projection_size = 0;
+}
+END_TEST
+
+START_TEST(recurrent_layers_of_one_state)
+{
+    core_nn_recurrent_options o = {.struct_size = sizeof o,
+                                   .kind = CORE_NN_GRU,
+                                   .input_size = 3,
+                                   .hidden_size = 4,
+                                   .layers = 2,
+                                   .batch_first = true,
+                                   .bidirectional = true};
+    core_tensor *x = random_of(2, 5, 3), *out[3];
+    core_module *m;
+
+    for (; o.kind <= CORE_NN_RNN_RELU; o.kind++) {
         OK(core_nn_recurrent(&o, &f64, &m));
-        count = 3;
-        OK(core_module_forward(m, &x, 1, out, &count));
-        ck_assert_uint_eq(count, 2);
-        keep(out[0]);
-        keep(out[1]);
+        ck_assert_uint_eq(outputs_of(m, &x, 1, out), 2);
         core_module_release(m);
     }
     o.kind = CORE_NN_GRU;
@@ -252,8 +293,45 @@ START_TEST(recurrent_layers)
 }
 END_TEST
 
-/* A cell computes what a layer with its parameters does for a sequence of one
- * step. */
+/* Two calls of a module, the second with the states that the first returned:
+ * outputs of the second in out.  The states are the last outputs. */
+static void two_steps(core_module *module, core_tensor *first,
+                      core_tensor *second, size_t states, core_tensor *out[3])
+{
+    core_tensor *in[3] = {second};
+    size_t count = outputs_of(module, &first, 1, out);
+
+    memcpy(in + 1, out + count - states, states * sizeof *in);
+    ck_assert_uint_eq(outputs_of(module, in, 1 + states, out), count);
+}
+
+/* Two steps of a cell, and of a layer with sequences of one step, lead to the
+ * states after a sequence x of two steps; also of one sample without the
+ * dimension N. */
+static void steps_are_equal(core_module *layer, core_module *cell,
+                            core_tensor *x)
+{
+    core_tensor *want[3], *out[3];
+    size_t states = outputs_of(layer, &x, 1, want) - 1;
+
+    ck_assert_uint_eq(
+        outputs_of(cell, (core_tensor *[]){CALL(select, x, 0, 0)}, 1, out),
+        states);
+    two_steps(cell, CALL(select, x, 0, 0), CALL(select, x, 0, 1), states, out);
+    for (size_t i = 0; i < states; i++)
+        expect_close(out[i], CALL(select, want[i + 1], 0, 0));
+    two_steps(layer, CALL(narrow, x, 0, 0, 1), CALL(narrow, x, 0, 1, 1), states,
+              out);
+    for (size_t i = 0; i < states; i++)
+        expect_close(out[i + 1], want[i + 1]);
+    x = CALL(select, x, 1, 1);
+    two_steps(cell, CALL(select, x, 0, 0), CALL(select, x, 0, 1), states, out);
+    for (size_t i = 0; i < states; i++)
+        expect_close(out[i],
+                     CALL(select, CALL(select, want[i + 1], 0, 0), 0, 1));
+}
+
+/* A cell computes what a layer with its parameters does for each step. */
 static void a_cell_is_a_step(core_nn_recurrent_kind kind, bool no_bias)
 {
     core_nn_recurrent_options o = {.struct_size = sizeof o,
@@ -261,8 +339,6 @@ static void a_cell_is_a_step(core_nn_recurrent_kind kind, bool no_bias)
                                    .input_size = 3,
                                    .hidden_size = 4,
                                    .no_bias = no_bias};
-    core_tensor *x = random_of(1, 2, 3), *h[3] = {NULL, x}, *got[3];
-    size_t states = kind == CORE_NN_LSTM ? 2 : 1, count = 3, cells = 3;
     core_module_tensors from, to;
     core_module *layer, *cell;
 
@@ -277,25 +353,7 @@ static void a_cell_is_a_step(core_nn_recurrent_kind kind, bool no_bias)
     for (size_t i = 0; i < to.count; i++)
         OK(core_copy_(to.tensors[i], from.tensors[i], false));
     core_grad_mode_set(true);
-    OK(core_module_forward(layer, &x, 1, h, &count));
-    ck_assert_uint_eq(count, states + 1);
-    x = CALL(select, x, 0, 0);
-    OK(core_module_forward(cell, &x, 1, got, &cells));
-    ck_assert_uint_eq(cells, states);
-    for (size_t i = 0; i < states; i++)
-        expect_equal(keep(got[i]), CALL(select, keep(h[i + 1]), 0, 0));
-    keep(h[0]);
-    /* The next step has states. */
-    h[0] = x;
-    h[1] = CALL(zeros_like, got[0], CORE_DTYPE_NONE, NULL, -1);
-    h[2] = h[1];
-    x = got[0];
-    cells = 1;
-    OK(core_module_forward(cell, h, 1 + states, got, &cells));
-    expect_equal(keep(got[0]), x);
-    h[0] = CALL(select, h[0], 0, 1);
-    OK(core_module_call(cell, h[0], got));
-    expect_equal(keep(got[0]), CALL(select, x, 0, 1));
+    steps_are_equal(layer, cell, random_of(2, 2, 3));
     core_module_tensors_free(&from);
     core_module_tensors_free(&to);
     core_module_release(layer);
@@ -316,15 +374,45 @@ START_TEST(recurrent_cells)
     a_cell_is_a_step(CORE_NN_LSTM, true);
     OK(core_nn_recurrent(&o, &f64, &m));
     FAILS(core_module_call(m, x, &y), CORE_ERROR_INVALID_ARGUMENT,
-          "it accepts a step of 2 dimensions");
+          "an LSTMCell was called with 1 inputs; it accepts a step of 2 "
+          "dimensions");
     core_module_release(m);
-    o.layers = 2;
+    o.kind = CORE_NN_GRU;
+    OK(core_nn_recurrent(&o, &f64, &m));
+    FAILS(core_module_call(m, x, &y), CORE_ERROR_INVALID_ARGUMENT,
+          "a GRUCell was called with 1 inputs");
+    core_module_release(m);
+}
+END_TEST
+
+START_TEST(a_cell_refuses_options_of_layers)
+{
+    core_nn_recurrent_options o = {.struct_size = sizeof o,
+                                   .input_size = 3,
+                                   .hidden_size = 4,
+                                   .layers = 2,
+                                   .cell = true};
+    core_module *m;
+
     FAILS(core_nn_recurrent(&o, &f64, &m), CORE_ERROR_INVALID_ARGUMENT,
-          "a cell has one layer");
+          "core_nn_recurrent: layers is 2", "a cell has 1 layer");
     o.layers = 1;
     o.batch_first = true;
     FAILS(core_nn_recurrent(&o, &f64, &m), CORE_ERROR_INVALID_ARGUMENT,
-          "a cell has one layer");
+          "batch_first true");
+    o.batch_first = false;
+    o.projection_size = 2;
+    FAILS(core_nn_recurrent(&o, &f64, &m), CORE_ERROR_INVALID_ARGUMENT,
+          "projection_size 2");
+    o.projection_size = 0;
+    memset(&o.cell, 2, 1);
+    FAILS(core_nn_recurrent(&o, &f64, &m), CORE_ERROR_INVALID_ARGUMENT,
+          "core_nn_recurrent: cell is 2; it must be 0, a layer, or 1, a cell");
+    ck_assert_ptr_null(m);
+    o.cell = false;
+    OK(core_nn_recurrent(&o, &f64, &m));
+    ck_assert_ptr_nonnull(core_module_tensor(m, "weight_ih_l0"));
+    core_module_release(m);
 }
 END_TEST
 
@@ -503,7 +591,9 @@ int main(void)
         normalizations,
         dropout_depends_on_training,
         recurrent_layers,
+        recurrent_layers_of_one_state,
         recurrent_cells,
+        a_cell_refuses_options_of_layers,
         a_module_of_an_expression,
         attention,
         initialization_has_the_promised_distribution,

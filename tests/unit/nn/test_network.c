@@ -11,6 +11,7 @@
 #include <libcore/network.h>
 
 #include <string.h>
+#include <wchar.h>
 
 static temporary_path path;
 
@@ -98,6 +99,21 @@ START_TEST(names_may_be_paths)
     refuses(".b", "is empty or has a dot");
     refuses("deep.linear", "has a member \"linear\" already");
     refuses("deep.linear.weight.b", "has a member \"weight\" already");
+}
+END_TEST
+
+START_TEST(long_names_on_a_path_are_not_cut)
+{
+    core_scope scope = core_scope_begin();
+    core_module *m = core_x_nn_container(NULL, NULL);
+    const char *a = core_x_text("%0600d", 1), *b = core_x_text("%0600d", 2);
+
+    core_x_nn_dropout(m, core_x_text("%s.drop", a), 0.5);
+    core_x_nn_dropout(m, core_x_text("%s.drop", b), 0.5);
+    OK(core_scope_status());
+    ck_assert_ptr_nonnull(core_module_child(m, a));
+    ck_assert_ptr_nonnull(core_module_child(m, b));
+    OK(core_scope_end(scope));
 }
 END_TEST
 
@@ -487,6 +503,22 @@ START_TEST(texts_belong_to_the_scope)
 }
 END_TEST
 
+START_TEST(a_text_that_cannot_be_formatted_is_reported)
+{
+    const wchar_t euro[] = {0x20ac, 0}; /* not in the locale "C" */
+    const char *none = NULL;
+    core_scope scope = core_scope_begin();
+
+    ck_assert_ptr_null(core_x_text("name of %ls", euro));
+    FAILS(core_scope_end(scope), CORE_ERROR_INVALID_ARGUMENT,
+          "core_x_text: cannot format \"name of %ls\"", "test_network.c:");
+    scope = core_scope_begin();
+    ck_assert_ptr_null(core_x_text_at(CORE_HERE, none));
+    FAILS(core_scope_end(scope), CORE_ERROR_INVALID_ARGUMENT,
+          "core_x_text: the argument format is NULL");
+}
+END_TEST
+
 START_TEST(vectors_are_normalized)
 {
     const float data[] = {3, 4, 0, 0, 1, 0};
@@ -533,19 +565,47 @@ START_TEST(images_are_interpolated)
         core_x_upsample_trilinear3d_vec(block, volume, false, CORE_NO_FLOATS));
     resizes(core_x_interpolate(row, length, "nearest"),
             core_x_upsample_nearest1d_vec(row, length, CORE_NO_FLOATS));
+    resizes(core_x_interpolate(x, to, "nearest"),
+            core_x_upsample_nearest2d_vec(x, to, CORE_NO_FLOATS));
+    resizes(core_x_interpolate(block, volume, "nearest"),
+            core_x_upsample_nearest3d_vec(block, volume, CORE_NO_FLOATS));
+    resizes(core_x_interpolate(row, length, "area"),
+            core_x_adaptive_avg_pool1d(row, length));
     resizes(core_x_interpolate(x, to, "area"),
             core_x_adaptive_avg_pool2d(x, to));
     resizes(core_x_interpolate(block, volume, "area"),
             core_x_adaptive_avg_pool3d(block, volume));
     OK(core_scope_end(scope));
-    scope = core_scope_begin();
-    ck_assert_ptr_null(core_x_interpolate(x, length, "bilinear"));
+}
+END_TEST
+
+/* Whether interpolation is refused, and why. */
+static void does_not_resize(const char *mode, bool align_corners,
+                            const char *text)
+{
+    core_scope scope = core_scope_begin();
+    core_tensor *x = core_x_ones(CORE_SIZES(1, 1, 4));
+    core_sizes to = CORE_SIZES(8);
+
+    ck_assert_ptr_null(core_x_interpolate(x, to, mode, align_corners));
     ck_assert_ptr_null(core_x_interpolate(x, to, "nearest"));
-    FAILS(core_scope_end(scope), CORE_ERROR_INVALID_ARGUMENT,
-          "mode is \"bilinear\" for 1 sizes", "test_network.c:");
-    scope = core_scope_begin();
-    core_x_interpolate(row, to, "bilinear"); /* 3 dimensions */
+    FAILS(core_scope_end(scope), CORE_ERROR_INVALID_ARGUMENT, text,
+          "test_network.c:");
+}
+
+START_TEST(wrong_interpolation_is_refused)
+{
+    core_scope scope = core_scope_begin();
+    core_tensor *row = core_x_ones(CORE_SIZES(1, 1, 4));
+
+    core_x_interpolate(row, CORE_SIZES(7, 6), "bilinear"); /* 3 dimensions */
     ck_assert_int_ne(core_scope_end(scope), CORE_OK);
+    does_not_resize("bilinear", false, "mode is \"bilinear\" for 1 sizes");
+    does_not_resize("nearest", true,
+                    "align_corners is true for mode \"nearest\"");
+    does_not_resize("area", true, "align_corners is true for mode \"area\"");
+    does_not_resize(NULL, false,
+                    "core_x_interpolate: the argument mode is NULL");
 }
 END_TEST
 
@@ -622,6 +682,7 @@ int main(void)
     const TTest *const tests[] = {
         layers_are_children_by_name_or_number,
         names_may_be_paths,
+        long_names_on_a_path_are_not_cut,
         each_layer_has_its_defaults,
         all_outputs_are_a_list,
         objects_are_released_in_reverse_order,
@@ -640,8 +701,10 @@ int main(void)
         tensors_are_saved,
         own_parameters_and_buffers,
         texts_belong_to_the_scope,
+        a_text_that_cannot_be_formatted_is_reported,
         vectors_are_normalized,
         images_are_interpolated,
+        wrong_interpolation_is_refused,
         cells_are_called_step_by_step,
         nothing_is_lost_without_memory,
     };

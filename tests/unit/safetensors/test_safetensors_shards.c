@@ -86,6 +86,10 @@ START_TEST(shards_are_read_like_one_file)
     ck_assert(!core_safetensors_has(file, "d"));
     ck_assert(!core_safetensors_has(file, NULL));
     ck_assert(!core_safetensors_has(NULL, "d"));
+    ck_assert_uint_eq(core_safetensors_count(NULL), 0);
+    ck_assert_uint_eq(core_safetensors_text_count(NULL), 0);
+    ck_assert_ptr_null(core_safetensors_text(NULL, "d"));
+    ck_assert_ptr_null(core_safetensors_text_at(NULL, 0).name);
     OK(core_safetensors_load(file, "c", NULL, &tensor));
     HOLDS(keep(tensor), 2, 4, 5);
     OK(core_safetensors_load_into(file, "a", tensor));
