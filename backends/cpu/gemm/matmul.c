@@ -9,7 +9,7 @@
  * once.  If the machine has bf16 instructions, bf16.h computes those. */
 
 #include "bf16/bf16.h"
-#include "bf16_rows.h"
+#include "bf16_vector.h"
 #include "blas.h"
 #include "codegen/epilogue.h"
 #include "gemm.h"
@@ -334,14 +334,14 @@ enum { VECTOR_ROWS = CPU_BF16_COLUMN /* of a task */ };
 
 typedef struct vector_product {
     const product *p;
-    cpu_bf16_rows functions;
+    cpu_bf16_vector functions;
     float *x; /* all of the batch */
     int64_t blocks;
 } vector_product;
 
-static cpu_bf16_rows bf16_rows(void)
+static cpu_bf16_vector bf16_vector(void)
 {
-    return CPU_CHOSEN(cpu_bf16_rows);
+    return CPU_CHOSEN(cpu_bf16_vector);
 }
 
 /* Tests whether B is a vector, and A of bf16 with dense rows or columns. */
@@ -420,8 +420,8 @@ static bool product_is_dot(const product *p)
 
 static void product_dot(const product *p)
 {
-    float y = bf16_rows().dot((const uint16_t *)p->a.data,
-                              (const uint16_t *)p->b.data, p->k);
+    float y = bf16_vector().dot((const uint16_t *)p->a.data,
+                                (const uint16_t *)p->b.data, p->k);
 
     vector_finish(p, 0, 0, 1, &y);
 }
@@ -429,7 +429,7 @@ static void product_dot(const product *p)
 static core_status product_vector(const product *p)
 {
     vector_product v = {.p = p,
-                        .functions = bf16_rows(),
+                        .functions = bf16_vector(),
                         .blocks = divide_up(p->m, VECTOR_ROWS)};
     int64_t items = p->batch * v.blocks;
 

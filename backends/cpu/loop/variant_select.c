@@ -3,6 +3,7 @@
 
 /* Selects the variant of a row for a call. */
 
+#include <stdbool.h>
 #include <string.h>
 
 #include <expressions/number.h>
@@ -66,20 +67,23 @@ static double number_of(const core_operand *operand)
 /* For an exponent that is the same for all elements. */
 static int choose_power(const core_loop *loop)
 {
-    static const double common[] = {2, 3, 0.5, -1, -2, -0.5};
+    /* In the order of the variants.  Rows of halves are those of exponents whose
+     * results have the bits of the power, for each of the 65536 numbers but
+     * NaN. */
+    static const struct {
+        double exponent;
+        bool of_halves;
+    } common[] = {{2, true},  {3, true},   {0.5, false},
+                  {-1, true}, {-2, false}, {-0.5, false}};
     const core_operand *exponent = &loop->operands[2];
+    bool half = exponent->dtype != CORE_F64 && exponent->dtype != CORE_F32;
     double value;
-    int k;
 
     if (!(exponent->flags & CORE_OPERAND_IMMEDIATE))
         return 0;
     value = number_of(exponent);
-    /* Of halves only those that have the bits of the power, for each of the 65536
-     * numbers but NaN. */
-    if (exponent->dtype != CORE_F64 && exponent->dtype != CORE_F32)
-        return value == 2 ? 1 : value == 3 ? 2 : value == -1 ? 4 : 0;
-    for (k = 0; k < 6; k++)
-        if (value == common[k])
+    for (int k = 0; k < (int)(sizeof(common) / sizeof(common[0])); k++)
+        if (value == common[k].exponent && (common[k].of_halves || !half))
             return k + 1;
     return 0;
 }

@@ -3,7 +3,8 @@
 
 /* Batch normalization, forward and backward, over dimension 1.  Each channel is
  * computed by one thread, over all of its runs of elements (one run per image).
- * Compiled per instruction set. */
+ * Without training its statistics are known, and long runs of f32 and halves are
+ * normalized in the order of memory.  Compiled per instruction set. */
 
 #include "loop/block.h"
 #include "math/lanes.h"
@@ -14,7 +15,8 @@
 
 typedef struct batch_norm {
     core_dtype dtype;
-    core_dtype half; /* of x and y, which are converted by channel; or 0 */
+    core_dtype half; /* of x and y, which are converted by channel or
+                      * by run; or 0 */
     bool training;
     double eps, momentum;
     int64_t images, channels, inner;

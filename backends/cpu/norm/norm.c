@@ -270,7 +270,7 @@ enum { ROW_BLOCK = 64, COLUMN_BLOCK = 1024, FEW_COLUMNS = 128 };
                                      int64_t end)                              \
     {                                                                          \
         norm *job = context;                                                   \
-        int64_t size = job->size;                                              \
+        int64_t size = job->size, part = job->half ? size : 0;                 \
         TYPE *rows = rows_memory(job, (job->half ? 3 : 1) * size *             \
                                           (int64_t)sizeof(TYPE));              \
         for (int64_t row = begin; rows && row < end; row++) {                  \
@@ -278,8 +278,8 @@ enum { ROW_BLOCK = 64, COLUMN_BLOCK = 1024, FEW_COLUMNS = 128 };
             int64_t first = row % job->groups * job->channels;                 \
             TYPE *to = job->half ? rows : (TYPE *)job->grad_x.data + at;       \
             gradient_row_##NAME(                                               \
-                to, part_##NAME(job, &job->x, at, rows + size, size),          \
-                part_##NAME(job, &job->grad, at, rows + 2 * size, size),       \
+                to, part_##NAME(job, &job->x, at, rows + part, size),          \
+                part_##NAME(job, &job->grad, at, rows + 2 * part, size),       \
                 ((const TYPE *)job->mean.data)[row],                           \
                 ((const TYPE *)job->rstd.data)[row],                           \
                 (const TYPE *)job->weight.data + first, job->channels,         \
@@ -329,8 +329,9 @@ enum { ROW_BLOCK = 64, COLUMN_BLOCK = 1024, FEW_COLUMNS = 128 };
     {                                                                          \
         norm *job = context;                                                   \
         TYPE *weight = job->grad_weight.data, *bias = job->grad_bias.data;     \
-        TYPE *parts = rows_memory(job, (job->half ? 2 * job->inner : 1) *      \
-                                           (int64_t)sizeof(TYPE));             \
+        int64_t part = job->half ? job->inner : 0;                             \
+        TYPE *parts =                                                          \
+            rows_memory(job, (2 * part + 1) * (int64_t)sizeof(TYPE));          \
         for (int64_t c = begin; parts && c < end; c++) {                       \
             double w = 0, b = 0;                                               \
             for (int64_t row = c / job->channels; row < job->rows;             \
@@ -338,8 +339,8 @@ enum { ROW_BLOCK = 64, COLUMN_BLOCK = 1024, FEW_COLUMNS = 128 };
                 int64_t at = row * job->size + c % job->channels * job->inner; \
                 const TYPE *x =                                                \
                     part_##NAME(job, &job->x, at, parts, job->inner);          \
-                const TYPE *grad = part_##NAME(                                \
-                    job, &job->grad, at, parts + job->inner, job->inner);      \
+                const TYPE *grad = part_##NAME(job, &job->grad, at,            \
+                                               parts + part, job->inner);      \
                 w += lanes_moment_##NAME(                                      \
                          x, grad, ((TYPE *)job->mean.data)[row], job->inner) * \
                      ((TYPE *)job->rstd.data)[row];                            \

@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* reduce.h: reductions.  A reducer (reducers.c, extremes.c, moments.c)
- * processes dense runs of one of three types; the driver (reduce.c) walks the
+ * processes dense runs of one of four types; the driver (reduce.c) walks the
  * loop, shares it among threads and combines their states.  The order of
  * combination depends on the loop alone.  Compiled per instruction set. */
 

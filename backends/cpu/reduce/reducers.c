@@ -69,7 +69,7 @@ enum { LANES = 64, FEW = 16, FOLDED = 4 };
     REDUCER_FROM(FILL_LANES(MAP, COMBINE), NAME, TYPE, LANE, MAP, COMBINE, \
                  TAKE, MERGE)
 
-/* The same for what is used little: the last elements one by one, because
+/* The same for rarely used reducers: the last elements one by one, because
  * vectors of them are long code. */
 #define RARE_REDUCER(NAME, TYPE, LANE, MAP, COMBINE, TAKE, MERGE)          \
     REDUCER_FROM(RARE_LANES(MAP, COMBINE), NAME, TYPE, LANE, MAP, COMBINE, \
@@ -302,27 +302,29 @@ static inline void copy_padded(float *to, const float *x, int64_t n,
 typedef uint32_t __attribute__((aligned(2), may_alias)) bf16_pair;
 enum { PAIRS = LANES / 2 };
 
-/* Sums of the whole groups of pairs. */
+/* Pairs in a vector. */
 #if defined(__AVX512F__)
-enum { WIDE = 16 };
+enum { VECTOR = 16 };
 #else
-enum { WIDE = 8 };
+enum { VECTOR = 8 };
 #endif
-typedef float floats __attribute__((vector_size(WIDE * 4)));
-typedef uint32_t words __attribute__((vector_size(WIDE * 4)));
+typedef float floats __attribute__((vector_size(VECTOR * 4)));
+typedef uint32_t words __attribute__((vector_size(VECTOR * 4)));
 typedef words loose_words __attribute__((aligned(2), may_alias));
 
+/* The lanes of n >= LANES elements without those after the last whole group.  A
+ * lane begins with -0, which changes no number, -0 neither. */
 static inline void add_pairs(const uint16_t *x, int64_t n, float *even,
                              float *odd)
 {
-    floats sums[2][PAIRS / WIDE];
+    floats sums[2][PAIRS / VECTOR];
 
-    for (int i = 0; i < PAIRS / WIDE; i++)
+    for (int i = 0; i < PAIRS / VECTOR; i++)
         sums[0][i] = sums[1][i] = -(floats){0};
     for (int64_t k = 0; k + LANES <= n; k += LANES) {
 #pragma GCC unroll 4
-        for (int i = 0; i < PAIRS / WIDE; i++) {
-            words both = *(const loose_words *)(x + k + 2 * i * WIDE);
+        for (int i = 0; i < PAIRS / VECTOR; i++) {
+            words both = *(const loose_words *)(x + k + 2 * i * VECTOR);
 
             sums[0][i] += (floats)(both << 16);
             sums[1][i] += (floats)(both & 0xffff0000);
@@ -409,7 +411,7 @@ static inline void add_squares_of_pairs(const uint16_t *x, int64_t n,
         FOLD_RUNS(FOLDED / 2, COMBINE)                                        \
         FOLD_RUNS(FOLDED / 4, COMBINE)                                        \
         for (r = 0; r < runs; r++)                                            \
-            TAKE(s, r *step, folded[0][r]);                                   \
+            TAKE(s, (r) * (step), folded[0][r]);                              \
     }
 
 #define ADD(a, b) ((a) + (b))

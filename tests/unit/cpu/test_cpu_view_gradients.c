@@ -243,6 +243,79 @@ START_TEST(batch_norm_gradients_are_correct)
 }
 END_TEST
 
+/* Arguments of batch normalization without training; the variance is not
+ * negative. */
+typedef struct known_norm {
+    tensor *weight, *bias, *mean, *var;
+} known_norm;
+
+static double known_of(const known_norm *n, int64_t c, double x)
+{
+    return (x - tensor_get(n->mean, c)) / sqrt(tensor_get(n->var, c) + 1e-5) *
+               tensor_get(n->weight, c) +
+           tensor_get(n->bias, c);
+}
+
+/* With `saved` elements for each of the statistics, 0 or as many as channels. */
+static void check_known(const known_norm *n, core_dtype dtype, int64_t inner,
+                        int64_t saved)
+{
+    const int64_t sizes[] = {3, 5, inner};
+    double unit = dtype == CORE_F32 ? 1e-6 : dtype == CORE_F16 ? 1e-3 : 8e-3;
+    tensor *x = tensor_random(tensor_new(dtype, 3, sizes), 1);
+    tensor *y = tensor_new(dtype, 3, sizes);
+    tensor *mean = F32(saved), *invstd = F32(saved);
+    test_call call = {"native_batch_norm",
+                      {value_view(x), value_view(n->weight),
+                       value_view(n->bias), value_view(n->mean),
+                       value_view(n->var), value_bool(0), value_float(0.1),
+                       value_float(1e-5)},
+                      8,
+                      {y, mean, invstd},
+                      3};
+
+    ck_assert_int_eq(run_call(&call), CORE_OK);
+    for (int64_t i = 0; i < x->view.numel; i++) {
+        double want = known_of(n, i / inner % 5, tensor_get(x, i));
+
+        ck_assert_msg(fabs(tensor_get(y, i) - want) <= unit * (1 + fabs(want)),
+                      "dtype %u, runs of %d: element %d is %g, not %g", dtype,
+                      (int)inner, (int)i, tensor_get(y, i), want);
+    }
+    tensor_free(x);
+    tensor_free(y);
+    tensor_free(mean);
+    tensor_free(invstd);
+}
+
+/* Short runs by channel, long ones in the order of memory. */
+START_TEST(batch_norm_of_known_statistics_is_correct)
+{
+    static const core_dtype dtypes[] = {CORE_F32, CORE_F16, CORE_BF16};
+    static const int64_t inner[] = {1, 15, 16, 20, 33};
+    known_norm n = {tensor_random(F32(5), 2), tensor_random(F32(5), 3),
+                    tensor_random(F32(5), 4), F32(5)};
+
+    if (cpu_open_isa(cpu_isas[_i])) {
+        for (int c = 0; c < 5; c++)
+            tensor_set(n.var, c, c);
+        for (uint32_t threads = 1; threads < 4; threads += 2) {
+            cpu_threads(threads);
+            for (int d = 0; d < 3; d++)
+                for (size_t k = 0; k < sizeof inner / sizeof *inner; k++) {
+                    check_known(&n, dtypes[d], inner[k], 0);
+                    check_known(&n, dtypes[d], inner[k], 5);
+                }
+        }
+        cpu_close();
+    }
+    tensor_free(n.weight);
+    tensor_free(n.bias);
+    tensor_free(n.mean);
+    tensor_free(n.var);
+}
+END_TEST
+
 START_TEST(batch_norm_updates_its_running_statistics)
 {
     tensor *x = F32(2, 1, 2), *y = F32(2, 1, 2), *mean = F32(1);
@@ -670,6 +743,7 @@ int main(void)
     const suite_loop loops[] = {
         {layer_norm_gradients_are_correct, 0, 3},
         {group_norm_gradients_are_correct, 0, 3},
+        {batch_norm_of_known_statistics_is_correct, 0, 3},
         {windows_of_pooling_have_their_maximum_and_average, 0, 2},
         {convolution_gradients_are_correct, 0,
          sizeof(convolutions) / sizeof(convolutions[0])},

@@ -248,6 +248,78 @@ START_TEST(nll_loss_reads_only_the_target_classes)
 }
 END_TEST
 
+enum { NLL_CLASSES = 5, NLL_INNER = 3, NLL_IGNORED = -100 };
+
+/* The element of the gradient of class c at a position. */
+static float nll_gradient(const test_call *call, const tensor *const *of,
+                          int64_t position, int64_t c)
+{
+    const tensor *grad = of[0], *target = of[1], *weight = of[2];
+    bool mean = call->args[4].u.i == 1;
+
+    if (tensor_get(target, position) != (double)c)
+        return 0;
+    return -(float)tensor_get(weight, c) *
+           (float)tensor_get(grad, grad->view.numel > 1 ? position : 0) /
+           (mean ? (float)tensor_get(of[3], 0) : 1);
+}
+
+static void check_nll_gradient(int64_t reduction, core_dtype dtype, tensor *out)
+{
+    const int64_t by_position[] = {4, NLL_INNER};
+    uint32_t ndim = reduction == 0 ? 2 : 0;
+    tensor *x = tensor_random(tensor_new(dtype, 3, out->sizes), 1);
+    tensor *grad = tensor_random(tensor_new(dtype, ndim, by_position), 2);
+    tensor *target = tensor_below(I64(4, NLL_INNER), NLL_CLASSES, 3);
+    tensor *weight = tensor_random(tensor_new(dtype, 1, &out->sizes[1]), 4);
+    tensor *total = tensor_new(dtype, 0, NULL);
+    const tensor *const of[] = {grad, target, weight, total};
+    const test_call call = {"nll_loss2d_backward",
+                            {value_view(grad), value_view(x),
+                             value_view(target), value_view(weight),
+                             value_int(reduction), value_int(NLL_IGNORED),
+                             value_view(total)},
+                            7,
+                            {out},
+                            1};
+
+    tensor_set(target, 4, NLL_IGNORED);
+    tensor_set(total, 0, 3.25);
+    ck_assert_int_eq(run_call(&call), CORE_OK);
+    for (int64_t i = 0; i < x->view.numel; i++) {
+        int64_t c = i / NLL_INNER % NLL_CLASSES;
+        int64_t at = i / NLL_INNER / NLL_CLASSES * NLL_INNER + i % NLL_INNER;
+        float want = nll_gradient(&call, of, at, c);
+
+        ck_assert_uint_eq(((uint16_t *)out->data)[tensor_offset(out, i)],
+                          half_of(dtype, want));
+    }
+    tensor_free(x);
+    tensor_free(grad);
+    tensor_free(target);
+    tensor_free(weight);
+    tensor_free(total);
+}
+
+START_TEST(nll_loss_gradients_of_halves_are_rounded_once)
+{
+    const int64_t sizes[] = {4, NLL_CLASSES, NLL_INNER};
+    const int64_t turned[] = {1, 4, 4 * NLL_CLASSES};
+
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    for (int64_t reduction = 0; reduction < 3; reduction++)
+        for (int strided = 0; strided < 2; strided++) {
+            tensor *out =
+                tensor_strided(halves[_i], 3, sizes, strided ? turned : NULL);
+
+            memset(out->data, 0xff, (size_t)out->view.numel * 2);
+            check_nll_gradient(reduction, halves[_i], out);
+            tensor_free(out);
+        }
+    cpu_close();
+}
+END_TEST
+
 START_TEST(softmax_along_an_outer_dimension_is_that_of_rows)
 {
     enum { N = 75, LINES = 37 };
@@ -672,6 +744,7 @@ int main(void)
         {norms_of_halves_are_rounded_once, 0, 3},
         {gradients_of_norms_of_halves_are_rounded_once, 0, 3},
         {nll_loss_reads_only_the_target_classes, 0, 1},
+        {nll_loss_gradients_of_halves_are_rounded_once, 0, 2},
         {softmax_along_an_outer_dimension_is_that_of_rows, 0, 6},
         {products_of_bf16_matrices_with_a_vector_add_all_elements, 0, 3},
         {products_of_bf16_vectors_do_not_depend_on_strides, 0, 3},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-#include "bf16_rows.h"
+#include "bf16_vector.h"
 
 #include <expressions/number.h>
 
@@ -53,8 +53,11 @@ static void rows_of(const uint16_t *a, int64_t distance, const float *x,
         products(a + i * distance, distance, x, k, 1, y + i);
 }
 
-/* Prefetches of columns, which are a page apart. */
-enum { AHEAD = 8 };
+/* Columns may be a page apart, where hardware does not prefetch the next. */
+enum {
+    AHEAD = 8, /* columns from the one that is added to the prefetched one */
+    LINE = 32  /* elements of a cache line */
+};
 
 /* to += x a */
 static inline void add_column(float *to, const uint16_t *a, float x, int64_t n)
@@ -72,7 +75,7 @@ static void columns_of(const uint16_t *a, int64_t distance, const float *x,
     for (int64_t p = 0; p < k; p++) {
         const uint16_t *from = a + p * distance;
 
-        for (int64_t i = 0; p + AHEAD < k && i < rows; i += 32)
+        for (int64_t i = 0; p + AHEAD < k && i < rows; i += LINE)
             __builtin_prefetch(from + AHEAD * distance + i);
         add_column(p < k / LANES * LANES ? lanes[p % LANES] : rest, from, x[p],
                    rows);
@@ -100,4 +103,4 @@ static float dot(const uint16_t *a, const uint16_t *b, int64_t k)
     return folded(lanes) + rest;
 }
 
-const cpu_bf16_rows CPU_NAME(cpu_bf16_rows) = {rows_of, columns_of, dot};
+const cpu_bf16_vector CPU_NAME(cpu_bf16_vector) = {rows_of, columns_of, dot};
