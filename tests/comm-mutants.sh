@@ -21,14 +21,14 @@ conforms() { # ARGUMENT...
 }
 
 # A test fails with the text.
-is_detected() { # MUTANT TEST TEXT
-    ! SOCKETS_MUTANT=$1 conforms --timeout 10 --filter "collectives/$2" &&
+is_detected() { # MUTANT TEST TEXT [SECONDS]
+    ! SOCKETS_MUTANT=$1 conforms --timeout "${4:-30}" --filter "collectives/$2" &&
         grep "^# .*$3" "$work/out" && grep '1 failed' "$work/out"
 }
 
 # The test passes, with a remark.
 is_remarked() { # MUTANT TEST TEXT
-    SOCKETS_MUTANT=$1 conforms --timeout 10 --filter "collectives/$2" &&
+    SOCKETS_MUTANT=$1 conforms --timeout 30 --filter "collectives/$2" &&
         grep "^# .*$3" "$work/out"
 }
 
@@ -37,6 +37,23 @@ passes_all() {
     TMPDIR=$work/ranks conforms "$@" && grep '^1..24$' "$work/out" &&
         ! grep '^not ok' "$work/out" && ! grep '^# rank' "$work/out" &&
         rmdir "$work/ranks"
+}
+
+# Every reduction has results that every dtype has.
+sixteen_pass() {
+    conforms --collectives 16 --filter \
+        'collectives/*reduce,*scatter,*averages' &&
+        grep '^# 4 passed, 0 failed, with 16 ranks' "$work/out"
+}
+
+# On SIGTERM the ranks end, and no file is left.
+ends_on_a_signal() {
+    mkdir "$work/signal" || return
+    ! TMPDIR=$work/signal SOCKETS_MUTANT=hangs \
+        timeout -k 20 2 "$LIBCORE_BUILD/core-conformance" --collectives 3 \
+        --plugin "$plugin" --filter '*ends-a-coll*' >"$work/out" 2>&1 &&
+        cat "$work/out" && ! grep -e '^ok' -e '^not ok' "$work/out" &&
+        rmdir "$work/signal"
 }
 
 streams_pass() {
@@ -54,18 +71,32 @@ refuses() { # TEXT ARGUMENT...
 
 ok 'without a fault, all tests pass, and no file is left' passes_all --timeout 20
 ok "and on a device that has streams" streams_pass
+ok 'and reductions of 16 ranks' sixteen_pass
+ok 'a signal ends all ranks' ends_on_a_signal
 while read -r mutant test text; do
     ok "$mutant" is_detected "$mutant" "$test" "$text"
 done <<'END'
-reorders all_gather all_gather of 12 f64: element 1 is 1, not 2
-drops all_reduce all_reduce, sum in f64: element 0 is 2, not 3
-returns-early waits-for-late-ranks broadcast of 12 f32 from rank 0: element 1
-forgets-root broadcast broadcast of 12 f64 from rank 1: element 1
-mixes-parts reduce_scatter reduce_scatter, sum in f64: element 0
-misses-root reduce reduce, sum in f64: element 0
-swaps-parts all_to_all_rows all_to_all_rows in f64: element 0
-hangs missing-rank-ends-a-collective barrier that rank 2 does not make: it hangs
+reorders all_gather all_gather of 12 f64: element 0 is 2, not 4
+drops all_reduce all_reduce, sum in f64: element 0 is 6, not 8
+returns-early waits-for-late-ranks broadcast of 12 f32 from rank [012]: element
+forgets-root broadcast broadcast of 12 f64 from rank 1: element
+mixes-parts reduce_scatter reduce_scatter, sum in f64: element
+misses-root reduce reduce, sum in f64: element
+swaps-parts all_to_all_rows all_to_all_rows in f64: element
+skips-barrier barrier barrier: it returned before all ranks had called it
+sums-averages averages all_reduce, avg in f64: element 0 is 15, not 5
+rotates ranks-have-equal-bits the sums of ranks 0 and 1 have different bits
+loses send_recv core_send_recv of 12 f64: element
+one-comm split core_comm_split, and all_reduce in each part: element
+closes-first several-communicators all_gather of 12 f32: .*ended
+cuts-large many-elements all_reduce of 300007 f32: element 262144
+exits barrier barrier: the process ended, with status 0
 END
+# The processes are waited for.
+ok 'hangs' is_detected hangs missing-rank-ends-a-collective \
+    'barrier that rank 2 does not make: it hangs' 10
+ok 'crashes, and the other ranks hang' is_detected crashes barrier \
+    'rank 2 of 3: barrier: it was ended by signal' 10
 ok 'rounds' is_remarked rounds halves-are-rounded-once 'the sum is 3, .* 3.01562'
 ok 'nameless' is_remarked nameless missing-rank-is-an-error 'does not name rank 2'
 
@@ -76,6 +107,7 @@ ok 'an unknown device is refused' refuses 'no device "nope"' --device nope
 ok 'an unknown flag is refused' refuses 'with --collectives: --seed' --seed 1
 ok 'a number of ranks is checked' refuses '17; accepted .*: 2 to 16' \
     --collectives 17
+ok 'the timeout is checked' refuses '9; accepted .*: 10 to ' --timeout 9
 ok 'a plugin without an engine is refused' refuses 'has no engine (core.coll' \
     --plugin "$LIBCORE_BUILD/.libs/core_sim.so"
 

@@ -154,6 +154,57 @@ resumes_pieces() { # MODEL
     near "$work/$1" "$work/found"
 }
 
+# A block is computed again in backward with the same elements dropped; ranks
+# with parts of one block drop out the same elements of its sums.
+drops_out() {
+    # shellcheck disable=SC2046
+    run --threads 1 --log 1 $(arguments gpt) --dropout 0.2 &&
+        losses "$work/out" >"$work/dropped" || return
+    # shellcheck disable=SC2046
+    launch 1 --log 1 $(arguments gpt) --dropout 0.2 --shard=parameters ||
+        return
+    losses "$work/out" >"$work/found"
+    near "$work/dropped" "$work/found" || return
+    # shellcheck disable=SC2046
+    launch 2 --verify $(arguments gpt) --dropout 0.2 --tensor-parallel 2
+}
+
+# Ranks that read different files would train a mixture.
+refuses_a_mixture() {
+    # shellcheck disable=SC2046
+    run --threads 1 $(arguments gpt) --steps 2 --save "$work/two" &&
+        run --threads 1 $(arguments gpt) --lr 0.2 --steps 2 \
+            --save "$work/other" || return
+    for how in "--shard=parameters" "--tensor-parallel=2"; do
+        set -- --distributed mpi --threads 1 --text "$work/text" "$how"
+        limited mpirun.mpich -n 1 "$train" "$@" --resume "$work/two" : \
+            -n 1 "$train" "$@" --resume "$work/other" >"$work/out" 2>&1 &&
+            return 1
+        grep 'the --resume file of rank 1 differ from those of rank 0' \
+            "$work/out" || return
+    done
+}
+
+# A number of a checkpoint is damaged: the message names its tensor.
+names_the_tensor() {
+    # shellcheck disable=SC2046
+    run --threads 1 $(arguments gpt) --steps 1 --save "$work/damaged" &&
+        spoil "$work/damaged" model.block1.narrow.weight || return
+    launch 1 --text "$work/text" --resume "$work/damaged" \
+        --shard=parameters && return 1
+    grep 'tensor "model.block1.narrow.weight" has an infinite or NaN' \
+        "$work/err"
+}
+
+# spoil FILE TENSOR: its first element becomes infinite.
+spoil() {
+    size=$(od -An -t u4 -N 4 "$1" | tr -d ' ')
+    at=$(head -c $((size + 8)) "$1" | tail -c "$size" |
+        sed -n "s/.*\"$2\":{[^}]*\"data_offsets\":\[\([0-9]*\),.*/\1/p")
+    [ -n "$at" ] && printf '\000\000\200\177' |
+        dd of="$1" bs=1 seek=$((8 + size + at)) conv=notrunc 2>/dev/null
+}
+
 refuses_three_ranks() {
     # shellcheck disable=SC2046
     launch 3 $(arguments gpt) --tensor-parallel 2 && return 1
@@ -229,6 +280,9 @@ for mpi in openmpi mpich; do
         ok "$mpi: other numbers of parts resume" resumes_parts gpt-adamw
         ok "$mpi: other numbers of pieces resume" resumes_pieces gpt-adamw
         ok "$mpi: 3 ranks cannot have halves" refuses_three_ranks
+        ok "$mpi: dropout with parts and with pieces" drops_out
+        ok "$mpi: ranks cannot read different checkpoints" refuses_a_mixture
+        ok "$mpi: a damaged tensor is named" names_the_tensor
     fi
     if [ -n "$opencl" ]; then
         ok "$mpi: mlp on $opencl" trains mlp 2 "$opencl"

@@ -5,6 +5,7 @@
 
 #include "comm/collective.h"
 
+#include "tensor/layout.h"
 #include "tensor/tensor.h"
 
 core_status core_send(core_comm *comm, core_tensor *tensor, uint32_t to)
@@ -54,10 +55,11 @@ static core_status check_message(const core_comm *comm,
                  ? core__comm_check_changed(comm, name, message->tensor)
                  : core__comm_check_tensor(comm, name, message->tensor));
     for (size_t i = 0; i < index; i++)
-        if (messages[i].tensor == message->tensor &&
-            (messages[i].receives || message->receives))
+        if ((messages[i].receives || message->receives) &&
+            core__layout_overlap(messages[i].tensor, message->tensor) !=
+                CORE__OVERLAP_NONE)
             return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                               "%s: messages %zu and %zu have the same tensor",
+                               "%s: messages %zu and %zu have the same memory",
                                name, i, index);
     return CORE_OK;
 }

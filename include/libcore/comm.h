@@ -258,8 +258,8 @@ CORE_STATIC_ASSERT(sizeof(core_message) == 8 + sizeof(void *), "core_message");
  * one after another, pair of ranks by pair in the same order on all ranks, so
  * that two ranks that have not exchanged theirs may delay others.  All are
  * checked before the first one is begun.  Errors as for core_send and
- * core_recv; INVALID_ARGUMENT: a tensor is received into and is also in another
- * message. */
+ * core_recv; INVALID_ARGUMENT: memory that is received into is also in another
+ * message, of this tensor or of a view. */
 core_status core_send_recv(core_comm *comm, const core_message *messages,
                            size_t count);
 

@@ -16,14 +16,6 @@ static bool is_last(const rank *self)
     return self->number == self->size - 1;
 }
 
-/* All ranks have been connected, and have had a collective. */
-static void meet(rank *self)
-{
-    rank_calls(self, "barrier");
-    rank_must(self, core_barrier(self->comm));
-    rank_must(self, core_comm_synchronize(self->comm));
-}
-
 /* The reason, which follows the call in a message, names the last rank. */
 static bool names_last(const rank *self, const char *message)
 {
@@ -82,7 +74,7 @@ static void test_order(rank *self)
     core_tensor *x = rank_make(self, CORE_F32, 12);
     core_status status;
 
-    meet(self);
+    rank_meet(self);
     rank_calls(self, "broadcast on some ranks, barrier on others");
     status = is_last(self) ? core_barrier(self->comm)
                            : core_broadcast(self->comm, x, 0);
@@ -119,7 +111,7 @@ static _Noreturn void be_missing(rank *self)
 
 static void test_missing(rank *self)
 {
-    meet(self);
+    rank_meet(self);
     if (is_last(self))
         be_missing(self);
     expect_error(self, last_call(self, CORE_COLLECTIVE_BROADCAST));
@@ -128,7 +120,7 @@ static void test_missing(rank *self)
 /* Without the comparison of calls: the collective itself has the timeout. */
 static void test_missing_in_run(rank *self)
 {
-    meet(self);
+    rank_meet(self);
     if (is_last(self))
         be_missing(self);
     expect_error(self, last_call(self, CORE_COLLECTIVE_BARRIER));
@@ -137,7 +129,7 @@ static void test_missing_in_run(rank *self)
 /* The rank passes, and ends without a word to the engine. */
 static void test_ended(rank *self)
 {
-    meet(self);
+    rank_meet(self);
     if (is_last(self)) {
         atomic_store(&self->report->verdict, RANK_PASSED);
         _exit(0);
@@ -147,7 +139,7 @@ static void test_ended(rank *self)
 
 static void test_abort(rank *self)
 {
-    meet(self);
+    rank_meet(self);
     if (!is_last(self)) {
         expect_error(self, last_call(self, CORE_COLLECTIVE_BROADCAST));
         return;

@@ -92,22 +92,45 @@ void rank_pause(double seconds)
 
 /* ------------------------------------------------------------- numbers -- */
 
-enum { PART = 12 }; /* elements after which the numbers shift */
+enum { STORE = 5000 }; /* bytes of the name of a store */
+enum { PART = 12 };    /* elements after which the numbers shift */
+
+/* The finalizer of MurmurHash3 (Appleby). */
+static uint32_t mix(uint32_t x)
+{
+    x = (x ^ x >> 16) * 0x85ebca6bU;
+    x = (x ^ x >> 13) * 0xc2b2ae35U;
+    return x ^ x >> 16;
+}
 
 double rank_value(uint32_t of, int64_t element)
 {
-    return (double)((element / PART + element * ((int64_t)of + 1)) % 3 + 1);
+    return mix((of + 1) * 0x9e3779b9U + (uint32_t)element) % 7 + 1;
+}
+
+double rank_factor(const rank *self, uint32_t of, int64_t element)
+{
+    int64_t size = self->size;
+
+    if (of == (element + element / PART) % size)
+        return mix((uint32_t)element) % 3 + 2;
+    if (of == size - 1 - element % size)
+        return mix((uint32_t)element + 1) % 4 + 2;
+    return 1;
 }
 
 double rank_reduced(const rank *self, uint32_t reduction, int64_t element)
 {
-    double result = rank_value(0, element);
+    bool product = reduction == CORE_REDUCE_PROD;
+    double result =
+        product ? rank_factor(self, 0, element) : rank_value(0, element);
 
     for (uint32_t r = 1; r < self->size; r++) {
-        double next = rank_value(r, element);
+        double next =
+            product ? rank_factor(self, r, element) : rank_value(r, element);
 
         result =
-            reduction == CORE_REDUCE_PROD  ? result * next
+            product                        ? result * next
             : reduction == CORE_REDUCE_MIN ? (next < result ? next : result)
             : reduction == CORE_REDUCE_MAX ? (next > result ? next : result)
                                            : result + next;
@@ -115,8 +138,10 @@ double rank_reduced(const rank *self, uint32_t reduction, int64_t element)
     return result;
 }
 
-core_tensor *rank_make(rank *self, core_dtype dtype, int64_t count)
+core_tensor *rank_make_for(rank *self, core_dtype dtype, uint32_t reduction,
+                           int64_t count)
 {
+    bool product = reduction == CORE_REDUCE_PROD;
     double *values = malloc(((size_t)count + 1) * sizeof *values);
     core_tensor *wide, *there, *made;
     core_device *host;
@@ -124,7 +149,8 @@ core_tensor *rank_make(rank *self, core_dtype dtype, int64_t count)
     if (!values)
         rank_fail(self, "no memory for a test");
     for (int64_t i = 0; i < count; i++)
-        values[i] = rank_value(self->number, i);
+        values[i] = product ? rank_factor(self, self->number, i)
+                            : rank_value(self->number, i);
     rank_must(self, core_device_find("cpu", &host));
     rank_must(self,
               core_tensor_from_data(values, CORE_F64, &count, 1, host, &wide));
@@ -134,6 +160,11 @@ core_tensor *rank_make(rank *self, core_dtype dtype, int64_t count)
     core_tensor_release(there);
     free(values);
     return made;
+}
+
+core_tensor *rank_make(rank *self, core_dtype dtype, int64_t count)
+{
+    return rank_make_for(self, dtype, CORE_REDUCE_SUM, count);
 }
 
 /* Reads a tensor as f64; release it with free. */
@@ -223,23 +254,20 @@ static void find_device(rank *self)
     unusable_unless(self, core_device_find(numbered, &self->device));
 }
 
-void rank_run(rank *self, const collective_test *test)
+/* With a timeout, and the file of that name. */
+static void connect(rank *self, uint32_t flags, double timeout,
+                    const char *suffix)
 {
+    char store[STORE];
     core_comm_options options = {.struct_size = sizeof options,
-                                 .flags = test->flags,
-                                 .store = self->setup->store,
+                                 .flags = flags,
+                                 .engine = self->engine,
+                                 .store = store,
                                  .rank = self->number,
                                  .size = self->size,
-                                 .timeout = test->fault
-                                                ? self->setup->short_timeout
-                                                : self->setup->timeout};
-    core_plugin *plugin;
+                                 .timeout = timeout};
 
-    self->report = &self->shared->reports[self->number];
-    rank_calls(self, "loading the plugin");
-    unusable_unless(self, core_plugin_load(self->setup->plugin, &plugin));
-    options.engine = engine_of(self, plugin);
-    find_device(self);
+    snprintf(store, sizeof store, "%s%s", self->setup->store, suffix);
     rank_calls(self, "core_comm_create");
     rank_must(self, core_comm_create(self->device, &options, &self->comm));
     if (core_comm_rank(self->comm) != self->number ||
@@ -247,6 +275,54 @@ void rank_run(rank *self, const collective_test *test)
         rank_fail(self, "this is rank %u of %u, not %u of %u",
                   core_comm_rank(self->comm), core_comm_size(self->comm),
                   self->number, self->size);
+}
+
+void rank_meet(rank *self)
+{
+    rank_calls(self, "barrier");
+    rank_must(self, core_barrier(self->comm));
+    rank_must(self, core_comm_synchronize(self->comm));
+}
+
+/* All ranks are running then: they need no more time than their calls. */
+static void shorten_timeout(rank *self, const collective_test *test)
+{
+    core_comm *first = self->comm;
+
+    rank_meet(self);
+    connect(self, test->flags, self->setup->short_timeout, "-short");
+    core_comm_release(first);
+}
+
+static bool has_failed(const rank *self)
+{
+    for (uint32_t r = 0; r < self->size; r++)
+        if (atomic_load(&self->shared->reports[r].verdict) == RANK_FAILED)
+            return true;
+    return false;
+}
+
+void rank_await_others(rank *self, uint32_t arrived)
+{
+    while (atomic_load(&self->shared->arrived) < arrived) {
+        if (has_failed(self))
+            end(self, RANK_PASSED);
+        rank_pause(0.001);
+    }
+}
+
+void rank_run(rank *self, const collective_test *test)
+{
+    core_plugin *plugin;
+
+    self->report = &self->shared->reports[self->number];
+    rank_calls(self, "loading the plugin");
+    unusable_unless(self, core_plugin_load(self->setup->plugin, &plugin));
+    self->engine = engine_of(self, plugin);
+    find_device(self);
+    connect(self, test->flags, self->setup->timeout, "");
+    if (test->fault)
+        shorten_timeout(self, test);
     test->run(self);
     rank_calls(self, "core_comm_release");
     core_comm_release(self->comm);

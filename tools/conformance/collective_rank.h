@@ -35,7 +35,7 @@ typedef struct rank_report {
 
 /* Shared by all ranks of a test. */
 typedef struct rank_shared {
-    _Atomic uint32_t arrived; /* of barriers */
+    _Atomic uint32_t arrived; /* at calls for which another rank is late */
     rank_report reports[RANKS_MOST];
 } rank_shared;
 
@@ -53,6 +53,7 @@ typedef struct rank {
     rank_shared *shared;
     rank_report *report;
     uint32_t number, size;
+    const char *engine;
     core_device *device;
     core_comm *comm;
 } rank;
@@ -88,13 +89,18 @@ bool rank_has(rank *self, core_status status);
 /* Ends the process if every reduction of a test was missing. */
 void rank_expect_some(rank *self, uint32_t had);
 
-/* Whole numbers from 1 to 3, whose sums and products every dtype has.  They and
- * their sums differ between ranks, elements and parts. */
+/* Whole numbers from 1 to 7, whose sums every dtype has, even of 16 ranks.  They
+ * and their sums differ between ranks, elements and parts. */
 double rank_value(uint32_t of, int64_t element);
+/* The same for products: 1 but for one or two ranks, which all ranks are in
+ * turn. */
+double rank_factor(const rank *self, uint32_t of, int64_t element);
 /* Their reduction. */
 double rank_reduced(const rank *self, uint32_t reduction, int64_t element);
 /* A tensor of this rank's numbers. */
 core_tensor *rank_make(rank *self, core_dtype dtype, int64_t count);
+core_tensor *rank_make_for(rank *self, core_dtype dtype, uint32_t reduction,
+                           int64_t count);
 /* Fails unless the elements are values(self, context, element); releases
  * found. */
 void rank_expect(rank *self, core_tensor *found, int64_t count,
@@ -103,5 +109,10 @@ void rank_expect(rank *self, core_tensor *found, int64_t count,
                  const void *context);
 /* Sleeps. */
 void rank_pause(double seconds);
+/* A barrier. */
+void rank_meet(rank *self);
+/* Waits until so many have arrived, in all; ends the process if another rank
+ * has failed. */
+void rank_await_others(rank *self, uint32_t arrived);
 
 #endif

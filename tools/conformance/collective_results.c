@@ -60,7 +60,7 @@ static void with_each(rank *self, const char *name, one_reduction *run)
 
 static bool combine(rank *self, core_dtype dtype, uint32_t kind, int64_t count)
 {
-    core_tensor *x = rank_make(self, dtype, count), *y;
+    core_tensor *x = rank_make_for(self, dtype, kind, count), *y;
     bool has = rank_has(self, core_all_reduce(self->comm, x, kind, &y));
 
     if (has)
@@ -76,7 +76,7 @@ static bool all_reduce(rank *self, core_dtype dtype, uint32_t kind)
 
 static bool in_place(rank *self, core_dtype dtype, uint32_t kind)
 {
-    core_tensor *x = rank_make(self, dtype, COUNT);
+    core_tensor *x = rank_make_for(self, dtype, kind, COUNT);
     bool has = rank_has(self, core_all_reduce_(self->comm, x, kind));
 
     if (has)
@@ -88,7 +88,8 @@ static bool in_place(rank *self, core_dtype dtype, uint32_t kind)
 
 static bool reduce_scatter(rank *self, core_dtype dtype, uint32_t kind)
 {
-    core_tensor *x = rank_make(self, dtype, (int64_t)COUNT * self->size), *y;
+    int64_t count = (int64_t)COUNT * self->size;
+    core_tensor *x = rank_make_for(self, dtype, kind, count), *y;
     bool has = rank_has(self, core_reduce_scatter(self->comm, x, kind, &y));
 
     if (has)
@@ -103,7 +104,7 @@ static bool reduce(rank *self, core_dtype dtype, uint32_t kind)
     bool has = true;
 
     for (uint32_t root = 0; has && root < self->size; root++) {
-        core_tensor *x = rank_make(self, dtype, COUNT), *y;
+        core_tensor *x = rank_make_for(self, dtype, kind, COUNT), *y;
 
         has = rank_has(self, core_reduce(self->comm, x, kind, root, &y));
         if (has)
@@ -114,19 +115,33 @@ static bool reduce(rank *self, core_dtype dtype, uint32_t kind)
     return has;
 }
 
-/* Of multiples of the number of ranks, so that averages are exact. */
+static double average_of(const rank *self, const void *context, int64_t element)
+{
+    double sum = 0;
+
+    (void)context;
+    for (uint32_t r = 0; r < self->size; r++)
+        sum += rank_factor(self, r, element) - 1;
+    return sum;
+}
+
+/* Of multiples of the number of ranks, so that averages are exact, most of them
+ * 0, so that a bf16 has their sums. */
 static bool average(rank *self, core_dtype dtype)
 {
-    core_tensor *x = rank_make(self, dtype, COUNT), *scaled, *y;
+    core_tensor *x = rank_make_for(self, dtype, CORE_REDUCE_PROD, COUNT);
+    core_tensor *less, *scaled, *y;
     bool has;
 
     rank_calls(self, "all_reduce, avg in %s", core_dtype_name(dtype));
-    rank_must(self, core_mul_scalar(x, core_float(self->size), &scaled));
+    rank_must(self, core_add_scalar(x, core_int(-1), core_int(1), &less));
+    rank_must(self, core_mul_scalar(less, core_float(self->size), &scaled));
     has = rank_has(self,
                    core_all_reduce(self->comm, scaled, CORE_REDUCE_AVG, &y));
     if (has)
-        rank_expect(self, y, COUNT, reduced, &(reduction){CORE_REDUCE_SUM, 0});
+        rank_expect(self, y, COUNT, average_of, NULL);
     core_tensor_release(x);
+    core_tensor_release(less);
     core_tensor_release(scaled);
     return has;
 }
@@ -400,14 +415,25 @@ static void test_large(rank *self)
     pass_on(self, CORE_F32, LARGE / 3);
 }
 
+/* The late one waits until the others have begun the call, or nearly so.
+ * calls: before this one. */
+static void arrive(rank *self, bool late, uint32_t calls)
+{
+    if (!late) {
+        atomic_fetch_add(&self->shared->arrived, 1);
+        return;
+    }
+    rank_await_others(self, (calls + 1) * (self->size - 1));
+    rank_pause(0.02);
+}
+
 /* One rank comes later: a call that returns before its data is there has other
  * elements. */
 static void test_late(rank *self)
 {
     for (uint32_t late = 0; late < self->size; late++)
-        for (int kind = 0; kind < 5; kind++) {
-            if (late == self->number)
-                rank_pause(0.01);
+        for (uint32_t kind = 0; kind < 5; kind++) {
+            arrive(self, late == self->number, late * 5 + kind);
             if (kind == 0)
                 broadcast(self, CORE_F32, COUNT, late);
             else if (kind == 1)
@@ -416,22 +442,26 @@ static void test_late(rank *self)
                 all_to_all(self, CORE_F32, COUNT);
             else if (kind == 3)
                 pass_on(self, CORE_F32, COUNT);
-            else
+            else {
+                rank_calls(self, "all_reduce, sum in f32");
                 all_reduce(self, CORE_F32, CORE_REDUCE_SUM);
+            }
         }
 }
 
 /* No rank leaves before the last one has come. */
 static void test_barrier(rank *self)
 {
-    for (uint32_t round = 0; round < 2 * self->size; round++) {
-        if (round % self->size == self->number)
-            rank_pause(0.01);
+    uint32_t all = self->size;
+
+    for (uint32_t round = 0; round < 2 * all; round++) {
+        if (round % all == self->number) {
+            rank_await_others(self, round * all + all - 1);
+            rank_pause(0.02);
+        }
         atomic_fetch_add(&self->shared->arrived, 1);
-        rank_calls(self, "barrier");
-        rank_must(self, core_barrier(self->comm));
-        rank_must(self, core_comm_synchronize(self->comm));
-        if (atomic_load(&self->shared->arrived) < (round + 1) * self->size)
+        rank_meet(self);
+        if (atomic_load(&self->shared->arrived) < (round + 1) * all)
             rank_fail(self, "it returned before all ranks had called it");
     }
 }

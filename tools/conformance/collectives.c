@@ -5,7 +5,9 @@
 
 #include "collective_rank.h"
 #include "name_filter.h"
+#include "rank_processes.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
@@ -13,11 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { EXIT_USAGE = 2, TIME_LIMIT = 60, TIME_LIMIT_MOST = 86400 };
+enum { EXIT_USAGE = 2 };
+/* Seconds of a test.  A rank has some seconds to make the next call, even on a
+ * machine that is busy. */
+enum { TIME_LIMIT_LEAST = 10, TIME_LIMIT = 60, TIME_LIMIT_MOST = 86400 };
 
 const char collectives_usage[] =
     "       core-conformance --collectives N --plugin FILE.so [--engine NAME]\n"
@@ -30,7 +33,8 @@ const char collectives_usage[] =
     "  --device NAME     whose tensors are used; \"cuda:\" is the device with "
     "the\n"
     "                    number of the rank (default: cpu)\n"
-    "  --timeout SECONDS after which a rank hangs (default: 60)\n";
+    "  --timeout SECONDS for a test, from 10; a rank that has not ended then\n"
+    "                    is reported as hanging (default: 60)\n";
 
 typedef struct options {
     uint32_t ranks;
@@ -92,7 +96,8 @@ static int read_options(int argc, char **argv, options *out)
             return print_error(argv[i - 1], " needs a value");
         *flags[k].text = argv[i];
     }
-    if (timeout && !read_number(timeout, 1, TIME_LIMIT_MOST, &number))
+    if (timeout &&
+        !read_number(timeout, TIME_LIMIT_LEAST, TIME_LIMIT_MOST, &number))
         return EXIT_USAGE;
     out->limit = (double)number;
     if (!ranks || !read_number(ranks, RANKS_LEAST, RANKS_MOST, &number))
@@ -100,111 +105,13 @@ static int read_options(int argc, char **argv, options *out)
                      : print_error("--collectives", " needs a value");
     out->ranks = (uint32_t)number;
     out->setup.timeout = out->limit / 2;
-    out->setup.short_timeout = out->limit < 20 ? out->limit / 10 : 2;
+    out->setup.short_timeout = out->limit < 30 ? 2.5 : out->limit / 12;
     return out->setup.plugin
                ? -1
                : print_error("--collectives", " needs --plugin FILE.so");
 }
 
-/* -------------------------------------------------------------- ranks -- */
-
-/* The processes of a test; 0: it has ended. */
-typedef struct processes {
-    pid_t ids[RANKS_MOST];
-    char ends[RANKS_MOST][80]; /* how, if by a signal */
-} processes;
-
-static bool start(const options *chosen, const collective_test *test,
-                  rank_shared *shared, processes *all)
-{
-    fflush(NULL);
-    for (uint32_t r = 0; r < chosen->ranks; r++) {
-        rank self = {.setup = &chosen->setup,
-                     .shared = shared,
-                     .number = r,
-                     .size = chosen->ranks};
-
-        all->ids[r] = fork();
-        if (all->ids[r] == 0)
-            rank_run(&self, test);
-        if (all->ids[r] < 0)
-            return false;
-    }
-    return true;
-}
-
-/* Takes note of ranks that have ended; returns how many have not. */
-static uint32_t collect(processes *all, uint32_t ranks)
-{
-    uint32_t left = 0;
-
-    for (uint32_t r = 0; r < ranks; r++) {
-        int state;
-
-        if (all->ids[r] <= 0)
-            continue;
-        if (waitpid(all->ids[r], &state, WNOHANG) != all->ids[r]) {
-            left++;
-            continue;
-        }
-        all->ids[r] = 0;
-        if (WIFSIGNALED(state))
-            snprintf(all->ends[r], sizeof all->ends[r],
-                     "it was ended by signal %d (%s)", WTERMSIG(state),
-                     strsignal(WTERMSIG(state)));
-        else if (WEXITSTATUS(state) != 0)
-            snprintf(all->ends[r], sizeof all->ends[r],
-                     "it ended with status %d", WEXITSTATUS(state));
-    }
-    return left;
-}
-
-static double seconds_now(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-/* Ends what does not end by itself. */
-static void await(const options *chosen, rank_shared *shared, processes *all)
-{
-    double end = seconds_now() + chosen->limit;
-
-    while (collect(all, chosen->ranks) > 0 && seconds_now() < end)
-        rank_pause(0.002);
-    for (uint32_t r = 0; r < chosen->ranks; r++)
-        if (all->ids[r] > 0) {
-            kill(all->ids[r], SIGKILL);
-            waitpid(all->ids[r], NULL, 0);
-            all->ids[r] = 0;
-            if (atomic_load(&shared->reports[r].verdict) == RANK_RUNS)
-                snprintf(all->ends[r], sizeof all->ends[r],
-                         "it hangs: it has not ended in %g seconds",
-                         chosen->limit);
-        }
-}
-
 /* ------------------------------------------------------------ outcomes -- */
-
-/* The rank that failed first: others may have failed because it did.  A rank
- * that has crashed or hangs comes before. */
-static uint32_t find_cause(const rank_shared *shared, const processes *all,
-                           uint32_t ranks)
-{
-    uint32_t cause = ranks;
-
-    for (uint32_t r = 0; r < ranks; r++) {
-        if (all->ends[r][0])
-            return r;
-        if (atomic_load(&shared->reports[r].verdict) == RANK_FAILED &&
-            (cause == ranks ||
-             shared->reports[r].when < shared->reports[cause].when))
-            cause = r;
-    }
-    return cause;
-}
 
 static uint32_t find_verdict(const rank_shared *shared, uint32_t ranks,
                              int verdict)
@@ -226,10 +133,10 @@ static void print_line(const char *text)
 
 /* In the form of the Test Anything Protocol.  Returns false if it failed. */
 static bool report(const collective_test *test, size_t number,
-                   const rank_shared *shared, const processes *all,
+                   const rank_shared *shared, const rank_processes *all,
                    uint32_t ranks)
 {
-    uint32_t cause = find_cause(shared, all, ranks);
+    uint32_t cause = rank_processes_cause(all, shared, ranks);
     uint32_t lacks = find_verdict(shared, ranks, RANK_UNSUPPORTED);
     const rank_report *of = &shared->reports[cause < ranks ? cause : 0];
 
@@ -258,15 +165,17 @@ static bool report(const collective_test *test, size_t number,
 static int run_test(const options *chosen, const collective_test *test,
                     size_t number, rank_shared *shared)
 {
-    processes all = {0};
+    rank_processes all;
     uint32_t unusable;
+    int error;
 
     memset(shared, 0, sizeof *shared);
-    if (!start(chosen, test, shared, &all)) {
-        await(chosen, shared, &all);
-        return print_error("fork: ", strerror(errno));
-    }
-    await(chosen, shared, &all);
+    error = rank_processes_run(&chosen->setup, test, shared, chosen->ranks,
+                               chosen->limit, &all);
+    if (error)
+        return print_error("a process of a rank: ", strerror(error));
+    if (rank_processes_signal())
+        return EXIT_USAGE;
     unlink(chosen->setup.store + strlen("file:"));
     unusable = find_verdict(shared, chosen->ranks, RANK_UNUSABLE);
     if (unusable < chosen->ranks)
@@ -315,22 +224,41 @@ static int run_all(const options *chosen, rank_shared *shared)
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
+/* A rank that was ended may have left files. */
+static void remove_folder(const char *path)
+{
+    DIR *folder = opendir(path);
+    struct dirent *entry;
+
+    while (folder && (entry = readdir(folder)) != NULL)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            unlinkat(dirfd(folder), entry->d_name, 0);
+    if (folder)
+        closedir(folder);
+    rmdir(path);
+}
+
 /* In a folder of this process, where no other file can be. */
 static int run_with_store(options *chosen, rank_shared *shared)
 {
     const char *folder = getenv("TMPDIR");
     char path[PATH_MAX], store[PATH_MAX + 16];
-    int result;
+    int result, number;
 
     snprintf(path, sizeof path, "%s/libcore-collectives-XXXXXX",
              folder && *folder ? folder : "/tmp");
+    rank_processes_catch();
     if (!mkdtemp(path))
         return print_error("a folder for the ranks: ", strerror(errno));
     snprintf(store, sizeof store, "file:%s/store", path);
     chosen->setup.store = store;
     result = run_all(chosen, shared);
-    unlink(store + strlen("file:"));
-    rmdir(path);
+    remove_folder(path);
+    number = rank_processes_signal();
+    if (number) {
+        signal(number, SIG_DFL);
+        raise(number);
+    }
     return result;
 }
 
@@ -343,6 +271,8 @@ int collectives_main(int argc, char **argv)
 
     if (result >= 0)
         return result;
+    if (chosen.list)
+        return run_all(&chosen, NULL);
     plugin = realpath(chosen.setup.plugin, NULL);
     if (!plugin)
         return print_error(chosen.setup.plugin, ": no such file");

@@ -29,6 +29,7 @@ typedef struct contents {
     char (*names)[80];
     core_tensor **wholes; /* of divided parameters, and their state */
     size_t tensor_count;
+    bool kept; /* it is written; otherwise this rank only sends its parts */
     core_named_text texts[TEXTS];
     char values[TEXTS][40];
     size_t text_count;
@@ -90,6 +91,11 @@ static core_status add_part(contents *c, const trainer *t, size_t parameter,
     core_tensor **whole = &c->wholes[c->tensor_count];
 
     CORE_TRY(train_tensor_join(&t->model, parameter, part, whole));
+    if (!c->kept) {
+        core_tensor_release(*whole);
+        *whole = NULL;
+        return CORE_OK;
+    }
     add_tensor(c, *whole, "%s.%s%s%s", kind, t->model.names[parameter],
                state ? "." : "", state ? state : "");
     return CORE_OK;
@@ -182,7 +188,7 @@ static core_status add_unit(contents *c, const trainer *t, size_t index,
     status = train_pieces_join(all, piece, &numbers);
     at = numbers;
     for (size_t i = unit->first;
-         status == CORE_OK && i < unit->first + unit->count; i++) {
+         status == CORE_OK && c->kept && i < unit->first + unit->count; i++) {
         const train_whole *whole = &all->parameters[i];
         core_tensor **tensor = &c->wholes[c->tensor_count];
 
@@ -300,6 +306,7 @@ core_status checkpoint_save(const trainer *t, const char *path)
         status =
             train_error(CORE_ERROR_OUT_OF_MEMORY, "no memory for a checkpoint");
     if (status == CORE_OK) {
+        c->kept = path != NULL;
         collect_texts(c, t);
         status = collect_tensors(c, t);
     }
@@ -525,9 +532,10 @@ static core_status check_finite(const char *path, core_tensor *tensor,
     return CORE_OK;
 }
 
-/* Reads a tensor of f32 with so many elements. */
+/* Reads a tensor of f32 with so many elements, and continues the hash. */
 static core_status load_numbers(const core_safetensors *file, const char *path,
-                                const char *name, float *to, int64_t count)
+                                const char *name, float *to, int64_t count,
+                                uint64_t *digest)
 {
     core_tensor *tensor;
     core_device *cpu;
@@ -542,6 +550,10 @@ static core_status load_numbers(const core_safetensors *file, const char *path,
         status = train_error(CORE_ERROR_SHAPE,
                              "%s: tensor \"%s\" must have %lld elements of f32",
                              path, name, (long long)count);
+    if (status == CORE_OK)
+        status = check_finite(path, tensor, name);
+    if (status == CORE_OK)
+        status = train_tensor_digest(tensor, digest);
     core_tensor_release(tensor);
     return status;
 }
@@ -549,7 +561,7 @@ static core_status load_numbers(const core_safetensors *file, const char *path,
 /* Reads the tensors of a unit, "KIND.NAME" or "KIND.NAME.STATE", of which this
  * rank has a piece. */
 static core_status load_unit(const core_safetensors *file, const char *path,
-                             const trainer *t, size_t index, const char *kind,
+                             trainer *t, size_t index, const char *kind,
                              const char *state, core_tensor *piece)
 {
     const train_pieces *all = t->model.pieces;
@@ -567,7 +579,8 @@ static core_status load_unit(const core_safetensors *file, const char *path,
 
         snprintf(name, sizeof name, "%s.%s%s%s", kind, whole->name,
                  state ? "." : "", state ? state : "");
-        status = load_numbers(file, path, name, at, whole->numel);
+        status =
+            load_numbers(file, path, name, at, whole->numel, &t->read_digest);
         at += whole->numel;
     }
     if (status == CORE_OK)
@@ -578,8 +591,8 @@ static core_status load_unit(const core_safetensors *file, const char *path,
 
 /* Reads a tensor of which this rank of --tensor-parallel may have a part. */
 static core_status load_part(const core_safetensors *file, const char *path,
-                             const char *name, const trainer *t,
-                             size_t parameter, core_tensor *part)
+                             const char *name, trainer *t, size_t parameter,
+                             core_tensor *part)
 {
     core_tensor *whole;
     core_device *cpu;
@@ -598,14 +611,16 @@ static core_status load_part(const core_safetensors *file, const char *path,
             "has %lld",
             path, name, (long long)train_tensor_numel(&t->model, parameter),
             (long long)core_tensor_numel(whole));
+    if (status == CORE_OK)
+        status = train_tensor_digest(whole, &t->read_digest);
     core_tensor_release(whole);
     return status;
 }
 
 /* A tensor of an optimizer's state, which has the parameter's sizes. */
 static core_status load_slot(const core_safetensors *file, const char *path,
-                             const char *slot, const trainer *t,
-                             size_t parameter, core_tensor **out_state)
+                             const char *slot, trainer *t, size_t parameter,
+                             core_tensor **out_state)
 {
     core_tensor *tensor = t->model.parameters[parameter];
     char name[80];
@@ -638,7 +653,8 @@ static core_status load_state(const core_safetensors *file, const char *path,
         snprintf(name, sizeof name, "optimizer.%s.%s",
                  t->model.names[parameter], slot);
         status = load_slot(file, path, slot, t, parameter, &state[count]);
-        if (status == CORE_OK && core_tensor_dtype(state[count]) == CORE_F32)
+        if (status == CORE_OK && !t->model.pieces &&
+            core_tensor_dtype(state[count]) == CORE_F32)
             status = check_finite(path, state[count], name);
         count++;
     }
@@ -648,6 +664,27 @@ static core_status load_state(const core_safetensors *file, const char *path,
     for (size_t i = 0; i < SLOTS; i++)
         core_tensor_release(state[i]);
     return status;
+}
+
+/* Those of the parameters of a unit are equal: it is one for the optimizer. */
+static core_status check_steps(const char *path, const trainer *t,
+                               const int64_t *steps, size_t first, size_t end)
+{
+    for (size_t k = first; k < end; k++) {
+        if (steps[k] < 0)
+            return train_error(CORE_ERROR_CORRUPT,
+                               "%s is damaged: a parameter has %lld steps",
+                               path, (long long)steps[k]);
+        if (steps[k] != steps[first])
+            return train_error(
+                CORE_ERROR_UNSUPPORTED,
+                "%s cannot be resumed with --shard=parameters: %s has had "
+                "%lld steps and %s %lld",
+                path, t->model.pieces->parameters[first].name,
+                (long long)steps[first], t->model.pieces->parameters[k].name,
+                (long long)steps[k]);
+    }
+    return CORE_OK;
 }
 
 static core_status load_optimizer(const core_safetensors *file,
@@ -679,11 +716,10 @@ static core_status load_optimizer(const core_safetensors *file,
     for (size_t i = 0; status == CORE_OK && i < t->model.count; i++) {
         size_t end, first = parameters_of(t, i, &end);
 
-        if (steps[first] < 0)
-            status = train_error(CORE_ERROR_CORRUPT,
-                                 "%s is damaged: a parameter has %lld steps",
-                                 path, (long long)steps[first]);
-        else if (steps[first] > 0)
+        status = check_steps(path, t, steps, first, end);
+        if (status != CORE_OK)
+            break;
+        if (steps[first] > 0)
             status = load_state(file, path, t, i, steps[first]);
     }
     free(steps);
@@ -812,7 +848,8 @@ core_status checkpoint_load(const core_safetensors *file, const char *path,
                                              t->model.parameters[i])
                                  : load_part(file, path, name, t, i,
                                              t->model.parameters[i]));
-        CORE_TRY(check_finite(path, t->model.parameters[i], name));
+        if (!t->model.pieces)
+            CORE_TRY(check_finite(path, t->model.parameters[i], name));
     }
     CORE_TRY(load_any_optimizer(file, path, t));
     CORE_TRY(load_scaler(file, path, t));

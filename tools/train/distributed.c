@@ -39,24 +39,6 @@ static void seed_rank(const trainer *t)
         NULL, seed + t->rank * UINT64_C(0x9e3779b97f4a7c15), offset);
 }
 
-core_status train_distributed_create(trainer *t)
-{
-    if (!t->comm)
-        return CORE_OK;
-    seed_rank(t);
-    if (t->rank > 0) { /* a checkpoint has the sums of all ranks */
-        CORE_TRY(core_zero_(t->loss_sum));
-        CORE_TRY(core_zero_(t->correct));
-    }
-    if (t->shard)
-        return train_shard_share(t);
-    /* Nobody has the same part, or gradients are summed by their backward. */
-    if ((t->ranks == 1 && t->tensor) || t->model.pieces)
-        return CORE_OK;
-    return core_reducer_create(t->comm, t->model.parameters, t->model.count,
-                               NULL, &t->reducer);
-}
-
 void train_distributed_part(const trainer *t, int64_t whole, int64_t *out_first,
                             int64_t *out_end)
 {
@@ -91,19 +73,20 @@ core_status train_distributed_collect(trainer *t)
 }
 
 static core_status compare(const trainer *t, const int64_t *digests,
-                           uint32_t ranks)
+                           uint32_t ranks, const char *what, const char *among)
 {
     for (uint32_t r = 1; r < ranks; r++)
         if (digests[r] != digests[0])
             return train_error(CORE_ERROR_CORRUPT,
-                               "the weights of rank %u differ from those of "
-                               "rank 0 after step %lld",
-                               r, (long long)trainer_steps(t));
+                               "%s of rank %u differ from those of rank 0%s "
+                               "after step %lld",
+                               what, r, among, (long long)trainer_steps(t));
     return CORE_OK;
 }
 
 core_status train_distributed_compare(const trainer *t, core_comm *comm,
-                                      uint64_t digest)
+                                      uint64_t digest, const char *what,
+                                      const char *among)
 {
     uint32_t ranks = core_comm_size(comm);
     int64_t *digests = malloc(ranks * sizeof *digests), one = 1;
@@ -121,11 +104,48 @@ core_status train_distributed_compare(const trainer *t, core_comm *comm,
     if (status == CORE_OK)
         status = core_comm_error(comm);
     if (status == CORE_OK)
-        status = compare(t, digests, ranks);
+        status = compare(t, digests, ranks, what, among);
     core_tensor_release(mine);
     core_tensor_release(all);
     free(digests);
     return status;
+}
+
+/* Weights in parts are not sent by rank 0: all ranks must have read the same
+ * checkpoint. */
+static core_status compare_read(const trainer *t)
+{
+    static const char what[] = "the tensors in the --resume file";
+    uint64_t digest = t->read_digest + (uint64_t)trainer_steps(t);
+
+    CORE_TRY(train_distributed_compare(
+        t, t->comm, digest, what,
+        t->tensor ? " (of the ranks that have the same part)" : ""));
+    return t->tensor
+               ? train_distributed_compare(t, t->tensor, digest, what,
+                                           " (of the ranks that share a model)")
+               : CORE_OK;
+}
+
+core_status train_distributed_create(trainer *t)
+{
+    if (!t->comm)
+        return CORE_OK;
+    seed_rank(t);
+    if (t->rank > 0) { /* a checkpoint has the sums of all ranks */
+        CORE_TRY(core_zero_(t->loss_sum));
+        CORE_TRY(core_zero_(t->correct));
+    }
+    if (t->shard)
+        return train_shard_share(t);
+    if (t->tensor || t->model.pieces)
+        CORE_TRY(compare_read(t));
+    /* With one group, no rank has the same part as another; the gradients of
+     * pieces are summed by their backward. */
+    if ((t->ranks == 1 && t->tensor) || t->model.pieces)
+        return CORE_OK;
+    return core_reducer_create(t->comm, t->model.parameters, t->model.count,
+                               NULL, &t->reducer);
 }
 
 core_status train_distributed_verify(const trainer *t)
@@ -133,7 +153,9 @@ core_status train_distributed_verify(const trainer *t)
     uint64_t digest;
 
     CORE_TRY(train_model_digest(&t->model, &digest));
-    CORE_TRY(train_distributed_compare(t, t->comm, digest));
+    CORE_TRY(train_distributed_compare(
+        t, t->comm, digest, "the weights",
+        t->tensor ? " (of the ranks that have the same part)" : ""));
     return train_tensor_verify(t);
 }
 

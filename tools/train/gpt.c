@@ -240,7 +240,10 @@ static core_tensor *checkpoint_block(const train_model *model, size_t unit,
 
     if (!x || !now) {
         free(now);
-        return core_scope_own(x ? CORE_ERROR_OUT_OF_MEMORY : CORE_OK, &y);
+        return core_scope_own(
+            x ? train_error(CORE_ERROR_OUT_OF_MEMORY, "no memory for a block")
+              : CORE_OK,
+            &y);
     }
     *now = (step){model, unit, training};
     info.context = now;

@@ -5,6 +5,7 @@
 
 #include "layers.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,6 +37,23 @@ static core_status take_sizes(train_whole *to, const char *name,
     return CORE_OK;
 }
 
+/* The names of all parameters, or those of a block in short. */
+static void label(const train_pieces *all, train_unit *unit)
+{
+    const char *name = all->parameters[unit->first].name;
+    size_t used = 0;
+
+    if (unit->count > 1 && strchr(name, '.')) {
+        snprintf(unit->label, sizeof unit->label, "%.*s.*",
+                 (int)strcspn(name, "."), name);
+        return;
+    }
+    for (size_t i = 0; i < unit->count && used < sizeof unit->label; i++)
+        used += (size_t)snprintf(unit->label + used, sizeof unit->label - used,
+                                 "%s%s", i ? " or " : "",
+                                 all->parameters[unit->first + i].name);
+}
+
 static core_status divide(train_pieces *all, const train_model *model)
 {
     for (size_t i = 0; i < model->count; i++) {
@@ -52,12 +70,14 @@ static core_status divide(train_pieces *all, const train_model *model)
         unit->count++;
         unit->numel += all->parameters[i].numel;
     }
-    for (size_t u = 0; u < all->nunits; u++)
-        all->names[u] = all->parameters[all->units[u].first].name;
+    for (size_t u = 0; u < all->nunits; u++) {
+        label(all, &all->units[u]);
+        all->names[u] = all->units[u].label;
+    }
     return CORE_OK;
 }
 
-/* The elements of a piece; the last ones of the last rank may stand for none. */
+/* The elements of a piece; the last ones of the last ranks are padding. */
 static int64_t piece_size(const train_pieces *all, size_t unit)
 {
     int64_t ranks = core_comm_size(all->comm);

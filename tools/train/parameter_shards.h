@@ -28,6 +28,7 @@ typedef struct train_whole {
 typedef struct train_unit {
     size_t first, count; /* of the parameters */
     int64_t numel;       /* of all of them */
+    char label[80];      /* for messages: "block1.*", or a parameter's name */
 } train_unit;
 
 struct train_pieces {

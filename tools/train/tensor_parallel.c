@@ -309,5 +309,6 @@ core_status train_tensor_verify(const trainer *t)
     for (size_t i = 0; i < t->model.count; i++)
         if (part_of(&t->model, i).ranks == 1)
             CORE_TRY(train_tensor_digest(t->model.parameters[i], &digest));
-    return train_distributed_compare(t, t->tensor, digest);
+    return train_distributed_compare(t, t->tensor, digest, "the weights",
+                                     " (of the ranks that share a model)");
 }

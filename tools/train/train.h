@@ -335,6 +335,7 @@ typedef struct trainer {
     core_reducer *reducer;    /* likewise, without --shard */
     core_shard *shard;        /* with --shard, else NULL */
     core_tensor **pieces;     /* of it, borrowed */
+    uint64_t read_digest;     /* of whole tensors that were read, or 0 */
     const char *shard_save;   /* --save, on every rank; NULL: none */
     /* What follows it in the names of the shard's last files, and of those
      * before, which rank 0 removes; "": none. */
@@ -467,9 +468,11 @@ core_status train_distributed_sum(const trainer *t, core_tensor *local,
 core_status train_distributed_collect(trainer *t);
 /* Fails if a weight has other bits than on rank 0. */
 core_status train_distributed_verify(const trainer *t);
-/* Fails if the digest of a rank of comm differs from that of its rank 0. */
+/* Fails if the digest of a rank of comm differs from that of its rank 0.  what,
+ * among: for the message, "the weights" and which ranks are numbered. */
 core_status train_distributed_compare(const trainer *t, core_comm *comm,
-                                      uint64_t digest);
+                                      uint64_t digest, const char *what,
+                                      const char *among);
 /* Lets the other ranks fail after an error of this one. */
 void train_distributed_abort(trainer *t);
 /* core_backward, with averages over the ranks.  loss NULL: no samples. */

@@ -238,7 +238,41 @@ END_TEST
 
 /* ----------------------------------------------------- wrong arguments -- */
 
-/* x: of sizes [2, 3]. */
+/* Two views of x: the same memory is refused, other rows are not.  Each rank
+ * sends row 0 to the next one, which has it as row 1; no refused message arrives
+ * before it. */
+static void pass_rows(core_comm *comm, core_tensor *x)
+{
+    uint32_t rank = core_comm_rank(comm), next = (rank + 1) % 3;
+    uint32_t before = (rank + 2) % 3;
+    const int64_t six = 6;
+    core_tensor *flat, *first, *second;
+    float found[3];
+
+    OK(core_reshape(x, &six, 1, &flat));
+    OK(core_select(x, 0, 0, &first));
+    OK(core_select(x, 0, 1, &second));
+    {
+        const core_message same[] = {{x, next, 0}, {flat, before, 1}};
+        const core_message part[] = {{second, next, 1}, {flat, before, 0}};
+        const core_message rows[] = {{first, next, 0}, {second, before, 1}};
+
+        ck_assert_int_eq(core_send_recv(comm, same, 2),
+                         CORE_ERROR_INVALID_ARGUMENT);
+        MESSAGE("messages 0 and 1 have the same memory");
+        ck_assert_int_eq(core_send_recv(comm, part, 2),
+                         CORE_ERROR_INVALID_ARGUMENT);
+        OK(core_add_scalar_(first, core_int(rank + 1), core_int(1)));
+        OK(core_send_recv(comm, rows, 2));
+    }
+    OK(core_tensor_read(second, found, sizeof found));
+    ck_assert_float_eq(found[2], (float)(before + 1));
+    OK(core_zero_(x));
+    core_tensor_release(flat);
+    core_tensor_release(first);
+    core_tensor_release(second);
+}
+
 /* None of the messages is sent, not even the first one. */
 static void refuse_messages(core_comm *comm, core_tensor *x,
                             core_tensor *elsewhere)
@@ -250,7 +284,7 @@ static void refuse_messages(core_comm *comm, core_tensor *x,
 
     ck_assert_int_eq(core_send_recv(comm, twice, 2),
                      CORE_ERROR_INVALID_ARGUMENT);
-    MESSAGE("messages 0 and 1 have the same tensor");
+    MESSAGE("messages 0 and 1 have the same memory");
     ck_assert_int_eq(core_send_recv(comm, device, 2), CORE_ERROR_DEVICE);
     ck_assert_int_eq(core_send_recv(comm, &far, 1),
                      CORE_ERROR_INVALID_ARGUMENT);
@@ -262,6 +296,7 @@ static void refuse_messages(core_comm *comm, core_tensor *x,
                      CORE_ERROR_INVALID_ARGUMENT);
 }
 
+/* x: of sizes [2, 3]. */
 static void refuse_roots_and_rows(core_comm *comm, core_tensor *x)
 {
     const int64_t two[3] = {1, 1, 0}, three[3] = {1, 1, 1};
@@ -329,6 +364,7 @@ static void refuse(core_comm *comm)
                      CORE_ERROR_INVALID_ARGUMENT);
     MESSAGE("except this rank");
     refuse_messages(comm, x, elsewhere);
+    pass_rows(comm, x);
     ck_assert_int_eq(core_reduce_scatter(comm, x, CORE_REDUCE_SUM, &out),
                      CORE_ERROR_SHAPE);
     MESSAGE("input has sizes [2, 3]; dimension 0 must be a multiple of the "
