@@ -21,9 +21,9 @@ struct WithoutGil {
             PyEval_RestoreThread(state);
     }
 
-    PyThreadState *state =
-        Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread()
-                                                 : nullptr;
+    PyThreadState *state = Py_IsInitialized() && PyGILState_Check()
+                               ? PyEval_SaveThread()
+                               : nullptr;
 };
 
 Communicator::Communicator(core_comm *comm) : comm_(comm), process_(getpid()) {}

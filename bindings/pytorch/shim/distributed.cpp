@@ -28,9 +28,8 @@ PyObject *process_group(PyObject *, PyObject *arguments)
     auto group = c10::make_intrusive<Group>(
         rank, size,
         std::chrono::milliseconds(static_cast<int64_t>(timeout * 1000)),
-        Meeting{
-            engine, store, host,
-            py::cast<c10::intrusive_ptr<c10d::Store>>(py::handle(board))});
+        Meeting{engine, store, host,
+                py::cast<c10::intrusive_ptr<c10d::Store>>(py::handle(board))});
     return py::cast(c10::intrusive_ptr<c10d::Backend>(std::move(group)))
         .release()
         .ptr();
