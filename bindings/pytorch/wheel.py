@@ -30,7 +30,8 @@ Version: {version}
 Summary: libcore's devices as devices of PyTorch
 License: Apache-2.0
 Requires-Python: >=3.10
-Requires-Dist: torch>=2.10
+License-File: LICENSE
+Requires-Dist: torch{versions}
 """
 
 WHEEL = """Wheel-Version: 1.0
@@ -55,6 +56,34 @@ def build_shim(build, python):
                    check=True, stdout=sys.stderr)
 
 
+def shims_of(build, pythons):
+    """The shims that are current: that of the configured torch, and those of the
+    Pythons; others in the build folder may be of older sources."""
+    with open(os.path.join(build, "Makefile"), encoding="utf-8") as file:
+        tags = re.findall(r"^TORCH_TAG = (\S+)", file.read(), re.M)
+    if not tags:
+        sys.exit(f"{build} has no shim; configure it with --with-torch=PYTHON")
+    subprocess.run(["make", "-s", "-C", build, "torch-shim"], check=True,
+                   stdout=sys.stderr)
+    for python in pythons:
+        build_shim(build, python)
+        tags.append(ask(python, "tag"))
+    return sorted(f"{build}/bindings/pytorch/libcore_torch/shim-{tag}.so"
+                  for tag in set(tags))
+
+
+def versions_of(shims):
+    """The versions of torch that have shims, as pip's conditions: from the first
+    to the last, without those between that have none."""
+    minors = sorted({tuple(map(int, re.search(r"shim-(\d+)\.(\d+)-",
+                                              name).groups()))
+                     for name in shims})
+    (major, first), (_, last) = minors[0], minors[-1]
+    missing = [f",!={major}.{minor}.*" for minor in range(first, last)
+               if (major, minor) not in minors]
+    return f">={major}.{first},<{major}.{last + 1}" + "".join(missing)
+
+
 def version_of(build):
     with open(os.path.join(build, "libcore.pc"), encoding="utf-8") as file:
         return re.search(r"^Version: (\S+)", file.read(), re.M)[1]
@@ -65,12 +94,9 @@ def plugins_of(build):
                   + glob.glob(f"{build}/plugins/*/.libs/core_*.so"))
 
 
-def content(build, plugins):
+def content(build, plugins, shims):
     """Pairs: the name of a file in the wheel, and the file."""
     package = sorted(glob.glob(f"{HERE}/libcore_torch/*.py"))
-    shims = sorted(glob.glob(f"{build}/bindings/pytorch/libcore_torch/*.so"))
-    if not shims:
-        sys.exit(f"{build} has no shim; configure it with --with-torch=PYTHON")
     pairs = [("libcore_torch/" + os.path.basename(name), name)
              for name in package + shims]
     pairs += [("libcore_torch/plugins/" + os.path.basename(name), name)
@@ -110,14 +136,16 @@ def main():
     parser.add_argument("--python", action="append", default=[])
     parser.add_argument("--plugin", action="append", default=[])
     options = parser.parse_args()
-    for python in options.python:
-        build_shim(options.build, python)
+    shims = shims_of(options.build, options.python)
     version = version_of(options.build)
     tag = "py3-none-" + re.sub(r"\W", "_", sysconfig.get_platform())
     folder = f"libcore_torch-{version}.dist-info"
     files = [(name, read(path)) for name, path in content(
-        options.build, options.plugin or plugins_of(options.build))]
-    files += [(f"{folder}/METADATA", METADATA.format(version=version).encode()),
+        options.build, options.plugin or plugins_of(options.build), shims)]
+    metadata = METADATA.format(version=version, versions=versions_of(shims))
+    files += [(f"{folder}/METADATA", metadata.encode()),
+              (f"{folder}/LICENSE",
+               read(os.path.join(HERE, os.pardir, os.pardir, "LICENSE"))),
               (f"{folder}/WHEEL", WHEEL.format(tag=tag).encode())]
     path = os.path.join(options.folder, f"libcore_torch-{version}-{tag}.whl")
     write(path, files, folder)

@@ -7,14 +7,16 @@ of libcore (comm.h)."""
 import contextlib
 import importlib
 import os
+import re
 import socket
+import urllib.parse
 
 import torch.distributed as dist
 from torch.distributed.constants import default_pg_timeout
 
 from . import _shim
 
-# Variables with which launchers number the processes, as in comm.h.
+# Variables with which mpirun numbers the processes.
 _LAUNCHERS = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
               ("PMI_RANK", "PMI_SIZE"))
 
@@ -25,7 +27,8 @@ class ProcessGroupOptions:
     engine: what moves the data, "mpi", "nccl" or "rccl", or that of another
     plugin; None for "nccl" and "rccl" on their devices, otherwise "mpi".
     store: how engines without a launcher connect the ranks, as in comm.h; None
-    for an address that rank 0 chooses.
+    for an address that rank 0 chooses.  To the path of "file:PATH" the name of
+    the group is added.
     """
 
     def __init__(self, engine=None, store=None):
@@ -40,40 +43,48 @@ def _create(options, chosen):
                         "libcore_torch.ProcessGroupOptions, found "
                         f"{type(chosen).__name__}")
     chosen = chosen or ProcessGroupOptions()
-    store = chosen.store or _agree(options.store, options.group_rank)
     return _shim.process_group(options.group_rank, options.group_size,
                                options.timeout.total_seconds(),
-                               chosen.engine or "", store)
+                               chosen.engine or "",
+                               _of_group(chosen.store or "", options.group_id),
+                               _own_address(), options.store)
 
 
-def _agree(store, rank):
-    """An address for comm.h, which rank 0 tells the others through torch's
-    store."""
-    if rank == 0:
-        store.set("libcore", f"tcp:{_own_address()}:{_free_port()}")
-    return store.get("libcore").decode()
+def _of_group(store, name):
+    """The store of a group, as two groups cannot meet in one file."""
+    if not store.startswith("file:"):
+        return store
+    return f"{store}.{re.sub(r'[^A-Za-z0-9_]', '_', name)}"
+
+
+def _source(host):
+    """The address from which this machine would send to a host, or None."""
+    with contextlib.suppress(OSError), socket.socket(
+            socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, 9))  # sends nothing
+        return probe.getsockname()[0]
+    return None
 
 
 def _own_address():
-    """The address that this machine has towards the master."""
-    master = os.environ.get("MASTER_ADDR", "localhost")
-    with contextlib.suppress(OSError), socket.socket(
-            socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((master, 9))  # sends nothing
-        return probe.getsockname()[0]
+    """The address at which other ranks reach this machine: the one that it has
+    towards MASTER_ADDR.  Without that variable, or if it is the name of this
+    machine and that is a loopback address: towards other networks; a loopback
+    address if there are none."""
+    master = os.environ.get("MASTER_ADDR", "")
+    if master == "localhost" or master.startswith("127."):
+        return "127.0.0.1"  # all ranks are on this machine
+    hosts = [master] if master else []
+    # An address for documentation, which the default route leads to.
+    for host in (*hosts, "192.0.2.1", socket.gethostname()):
+        address = _source(host)
+        if address and not address.startswith("127."):
+            return address
     return "127.0.0.1"
 
 
-def _free_port():
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return probe.getsockname()[1]
-
-
 def _place():
-    """Rank and size of a launcher that does not set torch's variables."""
-    if "RANK" in os.environ:
-        return None
+    """Rank and size that mpirun has given to this process, or None."""
     for names in _LAUNCHERS:
         with contextlib.suppress(KeyError, ValueError):
             return tuple(int(os.environ[name]) for name in names)
@@ -98,12 +109,20 @@ def _rendezvous(url, timeout=default_pg_timeout, **unused):
     raise RuntimeError("libcore: there is no second rendezvous")
 
 
+def _says_nothing(url):
+    """Whether neither the arguments of init_process_group, which come in the
+    URL, nor torch's variables have a rank or a size: an error of torch."""
+    given = urllib.parse.parse_qs(urllib.parse.urlparse(url).query)
+    return not ({"RANK", "WORLD_SIZE"} & set(os.environ)
+                or {"rank", "world_size"} & set(given))
+
+
 def _extend(environment):
     """The handler of "env://", which is what init_process_group uses by default,
-    when it has no variables but those of mpirun."""
+    for what torch's own would refuse: mpirun's variables are all there is."""
     def handler(url, **keywords):
-        chosen = environment if _place() is None else _rendezvous
-        return chosen(url, **keywords)
+        ours = _says_nothing(url) and _place() is not None
+        return (_rendezvous if ours else environment)(url, **keywords)
     return handler
 
 

@@ -91,11 +91,22 @@ static at::Tensor flatten(const Tensors &list)
     return at::cat(parts);
 }
 
+/* Outputs are not converted. */
+static void check_dtypes(const Tensors &outputs, const at::Tensor &input)
+{
+    for (const at::Tensor &one : outputs)
+        TORCH_CHECK_VALUE(one.scalar_type() == input.scalar_type(),
+                          "libcore: the input of a collective is ",
+                          input.scalar_type(), ", an output ",
+                          one.scalar_type());
+}
+
 /* Copies the parts of a tensor of one dimension into tensors. */
 static void unflatten(const at::Tensor &flat, const Tensors &list)
 {
     int64_t start = 0;
 
+    check_dtypes(list, flat);
     for (const at::Tensor &one : list) {
         one.copy_(flat.narrow(0, start, one.numel()).view(one.sizes()));
         start += one.numel();
@@ -246,7 +257,10 @@ static void gather_list(core_comm *comm, const Tensors &outputs,
         unflatten(gather_all(comm, input), outputs);
         return;
     }
-    outputs[core_comm_rank(comm)].copy_(input);
+    check_dtypes(outputs, input);
+    check_parts(outputs[core_comm_rank(comm)], input, 1);
+    outputs[core_comm_rank(comm)].copy_(
+        input.reshape(outputs[core_comm_rank(comm)].sizes()));
     for (uint32_t r = 0; r < outputs.size(); r++)
         broadcast_one(comm, outputs[r], r);
 }
@@ -325,8 +339,10 @@ WorkPointer Group::gather(std::vector<Tensors> &outputs, Tensors &inputs,
     std::vector<int64_t> send(static_cast<size_t>(size_)), receive = send;
     bool root = options.rootRank == rank_;
 
-    if (root)
+    if (root) {
         receive = lengths(only(outputs, size_));
+        check_dtypes(outputs[0], only(inputs));
+    }
     send.at(static_cast<size_t>(options.rootRank)) = only(inputs).numel();
     return run(OpType::GATHER, inputs[0], options.timeout,
                [&](core_comm *comm) {
@@ -347,8 +363,10 @@ WorkPointer Group::scatter(Tensors &outputs, std::vector<Tensors> &inputs,
     std::vector<int64_t> send(static_cast<size_t>(size_)), receive = send;
     bool root = options.rootRank == rank_;
 
-    if (root)
+    if (root) {
         send = lengths(only(inputs, size_));
+        check_dtypes(outputs, inputs[0][0]);
+    }
     receive.at(static_cast<size_t>(options.rootRank)) = only(outputs).numel();
     return run(OpType::SCATTER, outputs[0], options.timeout,
                [&](core_comm *comm) {
@@ -372,11 +390,12 @@ static void reduce_list(core_comm *comm, const at::Tensor &output,
         unflatten(reduce_and_scatter(comm, flat, reduction), {output});
         return;
     }
+    check_parts(inputs[core_comm_rank(comm)], output, 1);
     for (uint32_t r = 0; r < inputs.size(); r++) {
         at::Tensor result = reduce_one(comm, inputs[r], reduction, r);
 
         if (r == core_comm_rank(comm))
-            output.copy_(result);
+            output.copy_(result.view(output.sizes()));
     }
 }
 
@@ -449,6 +468,17 @@ static std::vector<int64_t> rows_of(const at::Tensor &tensor,
     return given;
 }
 
+/* What a row consists of. */
+static void check_rows(const at::Tensor &output, const at::Tensor &input)
+{
+    check_dtypes({output}, input);
+    TORCH_CHECK_VALUE(output.dim() > 0 && input.dim() > 0 &&
+                          output.sizes().slice(1) == input.sizes().slice(1),
+                      "libcore: the rows of an output of sizes ",
+                      output.sizes(), " are not like those of an input of ",
+                      input.sizes());
+}
+
 WorkPointer Group::alltoall_base(at::Tensor &output, at::Tensor &input,
                                  std::vector<int64_t> &output_rows,
                                  std::vector<int64_t> &input_rows,
@@ -457,6 +487,7 @@ WorkPointer Group::alltoall_base(at::Tensor &output, at::Tensor &input,
     std::vector<int64_t> receive = rows_of(output, output_rows, size_);
     std::vector<int64_t> send = rows_of(input, input_rows, size_);
 
+    check_rows(output, input);
     return run(OpType::ALLTOALL_BASE, input, options.timeout,
                [&](core_comm *comm) {
                    output.copy_(exchange(comm, input, send, receive));
@@ -469,6 +500,7 @@ WorkPointer Group::alltoall(Tensors &outputs, Tensors &inputs,
 {
     check_list(outputs, size_);
     check_list(inputs, size_);
+    check_dtypes(outputs, inputs[0]);
     return run(OpType::ALLTOALL, inputs[0], options.timeout,
                [&](core_comm *comm) {
                    unflatten(exchange(comm, flatten(inputs), lengths(inputs),

@@ -17,17 +17,19 @@ namespace libcore_torch
 PyObject *process_group(PyObject *, PyObject *arguments)
 {
     HANDLE_TH_ERRORS
-    const char *engine, *store;
+    const char *engine, *store, *host;
+    PyObject *board;
     double timeout;
     int rank, size;
 
-    if (!PyArg_ParseTuple(arguments, "iidss", &rank, &size, &timeout, &engine,
-                          &store))
+    if (!PyArg_ParseTuple(arguments, "iidsssO", &rank, &size, &timeout, &engine,
+                          &store, &host, &board))
         return nullptr;
     auto group = c10::make_intrusive<Group>(
         rank, size,
         std::chrono::milliseconds(static_cast<int64_t>(timeout * 1000)),
-        Meeting{engine, store});
+        Meeting{engine, store, host,
+                py::cast<c10::intrusive_ptr<c10d::Store>>(py::handle(board))});
     return py::cast(c10::intrusive_ptr<c10d::Backend>(std::move(group)))
         .release()
         .ptr();
@@ -36,7 +38,8 @@ PyObject *process_group(PyObject *, PyObject *arguments)
 
 enum { TEXT_SIZE = 256 };
 
-/* Of a communicator of all processes that the launcher has started. */
+/* Of a communicator of all processes that the launcher has started.  libcore
+ * owns the bytes, to which an engine may write after an error. */
 static void share(const char *engine, char *text)
 {
     const int64_t size = TEXT_SIZE;
@@ -51,10 +54,11 @@ static void share(const char *engine, char *text)
     check(core_device_find("cpu", &cpu));
     status = core_comm_create(cpu, &options, &comm);
     if (status == CORE_OK)
-        status = core_tensor_from_memory(text, CORE_U8, &size, 1, nullptr,
-                                         nullptr, &bytes);
+        status = core_tensor_from_data(text, CORE_U8, &size, 1, cpu, &bytes);
     if (status == CORE_OK)
         status = core_broadcast(comm, bytes, 0);
+    if (status == CORE_OK)
+        status = core_tensor_read(bytes, text, TEXT_SIZE);
     core_tensor_release(bytes);
     core_comm_release(comm);
     check(status);

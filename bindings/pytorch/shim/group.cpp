@@ -22,9 +22,15 @@ Group::Group(int rank, int size, std::chrono::milliseconds timeout,
 {
 }
 
+/* A group that was not destroyed may have an error that nobody has seen. */
 Group::~Group()
 {
-    shutdown();
+    try {
+        shutdown();
+    } catch (const std::exception &error) {
+        TORCH_WARN("libcore: a process group ends with an error: ",
+                   error.what());
+    }
 }
 
 const std::string Group::getBackendName() const
@@ -51,12 +57,22 @@ core_comm *Group::create(c10::DeviceIndex index)
 {
     core_device *device = device_at(index);
     core_comm_options options = {};
+    std::string store;
+    size_t number;
     core_comm *comm;
 
+    {
+        std::lock_guard<std::mutex> guard(lock_);
+
+        number = created_++;
+    }
     options.struct_size = sizeof options;
     options.engine =
         meeting_.engine.empty() ? engine_of(device) : meeting_.engine.c_str();
-    options.store = meeting_.store.c_str();
+    /* MPI's launcher connects its processes. */
+    if (std::strcmp(options.engine, "mpi") != 0)
+        store = meet(meeting_, number, rank_ == 0, timeout_);
+    options.store = store.c_str();
     options.rank = static_cast<uint32_t>(rank_);
     options.size = static_cast<uint32_t>(size_);
     options.timeout = std::chrono::duration<double>(timeout_).count();
@@ -64,23 +80,44 @@ core_comm *Group::create(c10::DeviceIndex index)
     return comm;
 }
 
-/* A communicator is created without the lock, so that abort() does not wait. */
-core_comm *Group::comm_of(c10::DeviceIndex index)
+void Group::check_open() const
+{
+    TORCH_CHECK_WITH(DistBackendError, !aborted_,
+                     "libcore: the process group was aborted");
+    TORCH_CHECK_WITH(DistBackendError, !closed_,
+                     "libcore: the process group was shut down");
+}
+
+/* A communicator is created without the lock, so that abort() does not wait; and
+ * the group may have been aborted or shut down meanwhile. */
+Shared Group::comm_of(c10::DeviceIndex index)
 {
     {
         std::lock_guard<std::mutex> guard(lock_);
         auto known = comms_.find(index);
 
-        TORCH_CHECK_WITH(DistBackendError, !aborted_,
-                         "libcore: the process group was aborted");
+        check_open();
         if (known != comms_.end())
             return known->second;
     }
-    core_comm *comm = create(index);
+    Shared comm = std::make_shared<Communicator>(create(index));
     std::lock_guard<std::mutex> guard(lock_);
 
+    if (aborted_ || closed_)
+        core_comm_abort(comm->get());
+    check_open();
     comms_[index] = comm;
     return comm;
+}
+
+std::vector<Shared> Group::comms()
+{
+    std::lock_guard<std::mutex> guard(lock_);
+    std::vector<Shared> result;
+
+    for (auto &entry : comms_)
+        result.push_back(entry.second);
+    return result;
 }
 
 void Group::setTimeout(std::chrono::milliseconds timeout)
@@ -100,40 +137,60 @@ void Group::setSequenceNumberForGroup()
 
 uint64_t Group::getSequenceNumberForGroup()
 {
-    std::lock_guard<std::mutex> guard(lock_);
     uint64_t sum = 0;
 
-    for (auto &entry : comms_)
-        sum += core_comm_sequence(entry.second);
+    for (const Shared &comm : comms())
+        sum += core_comm_sequence(comm->get());
     return sum;
 }
 
 c10d::ErrorType Group::getError()
 {
-    std::lock_guard<std::mutex> guard(lock_);
-
-    for (auto &entry : comms_)
-        if (core_comm_error(entry.second) != CORE_OK)
+    for (const Shared &comm : comms())
+        if (comm->failed())
             return c10d::ErrorType::COMM_ERROR;
     return c10d::ErrorType::SUCCESS;
 }
 
 void Group::abort()
 {
-    std::lock_guard<std::mutex> guard(lock_);
+    {
+        std::lock_guard<std::mutex> guard(lock_);
 
-    aborted_ = true;
-    for (auto &entry : comms_)
-        check(core_comm_abort(entry.second));
+        aborted_ = true;
+    }
+    for (const Shared &comm : comms()) {
+        check(core_comm_abort(comm->get()));
+        comm->tell();
+    }
 }
 
+/* The communicators stay where abort() finds them until they are complete.  An
+ * error that nobody has seen is thrown after all have ended. */
 void Group::shutdown()
 {
-    std::lock_guard<std::mutex> guard(lock_);
+    std::map<c10::DeviceIndex, Shared> ended;
+    std::exception_ptr error;
 
-    for (auto &entry : comms_)
-        core_comm_release(entry.second);
-    comms_.clear();
+    {
+        std::lock_guard<std::mutex> guard(lock_);
+
+        closed_ = true;
+    }
+    for (const Shared &comm : comms())
+        try {
+            comm->finish();
+        } catch (...) {
+            error = std::current_exception();
+        }
+    {
+        std::lock_guard<std::mutex> guard(lock_);
+
+        ended.swap(comms_);
+    }
+    ended.clear();
+    if (error)
+        std::rethrow_exception(error);
 }
 
 /* Autograd is torch's. */
@@ -161,9 +218,14 @@ WorkPointer Group::run(c10d::OpType type, const at::Tensor &sample,
     at::NoGradGuard no_grad;
     Inference inference;
     std::lock_guard<std::mutex> turn(calls_);
-    core_comm *comm = comm_of(sample.device().index());
+    Shared comm = comm_of(sample.device().index());
 
-    return new_work(comm, sample.device(), type, call(comm));
+    try {
+        return new_work(comm, sample.device(), type, call(comm->get()));
+    } catch (...) {
+        comm->tell();
+        throw;
+    }
 }
 
 /* ------------------------------------------------------ point to point -- */
@@ -183,8 +245,21 @@ void Group::move(core_comm *comm, const Transfer &transfer) const
         transfer.tensor.copy_(elements);
 }
 
-WorkPointer Group::transfer(c10d::OpType type, const Tensors &tensors, int from,
-                            int to, int tag)
+/* Adds a transfer, or an error, to the batch; false if there is none. */
+bool Group::collect(const Transfer *transfer, std::exception_ptr error)
+{
+    std::lock_guard<std::mutex> guard(lock_);
+
+    if (!batch_)
+        return false;
+    if (transfer)
+        batch_->transfers.push_back(*transfer);
+    else if (!batch_->error)
+        batch_->error = error;
+    return true;
+}
+
+static void check_transfer(const Tensors &tensors, int tag)
 {
     TORCH_CHECK_VALUE(tensors.size() == 1,
                       "libcore: a send or receive has one "
@@ -192,16 +267,22 @@ WorkPointer Group::transfer(c10d::OpType type, const Tensors &tensors, int from,
                       tensors.size());
     TORCH_CHECK_NOT_IMPLEMENTED(
         tag == 0, "libcore: sends and receives have no tags, found ", tag);
+}
+
+WorkPointer Group::transfer(c10d::OpType type, const Tensors &tensors, int from,
+                            int to, int tag)
+{
+    try {
+        check_transfer(tensors, tag);
+    } catch (...) {
+        if (collect(nullptr, std::current_exception()))
+            return nullptr;
+        throw;
+    }
     Transfer one{tensors[0], from, to};
 
-    {
-        std::lock_guard<std::mutex> guard(lock_);
-
-        if (batch_) {
-            batch_->push_back(one);
-            return nullptr;
-        }
-    }
+    if (collect(&one, nullptr))
+        return nullptr;
     return run(type, one.tensor, c10d::kUnsetTimeout, [&](core_comm *comm) {
         move(comm, one);
         return tensors;
@@ -218,17 +299,42 @@ WorkPointer Group::recv(Tensors &tensors, int from, int tag)
     return transfer(c10d::OpType::RECV, tensors, from, rank_, tag);
 }
 
+WorkPointer Group::recvAnysource(Tensors &tensors, int tag)
+{
+    try {
+        return c10d::Backend::recvAnysource(tensors, tag);
+    } catch (...) {
+        if (collect(nullptr, std::current_exception()))
+            return nullptr;
+        throw;
+    }
+}
+
 bool Group::supportsCoalescing() const
 {
     return true;
 }
 
+/* A batch that has not ended was left by an exception between its calls. */
 void Group::startCoalescing()
 {
     std::lock_guard<std::mutex> guard(lock_);
 
-    TORCH_CHECK(!batch_, "libcore: a batch of sends and receives has begun");
     batch_.emplace();
+}
+
+/* A batch without transfers: its collectives were made when they were called. */
+WorkPointer Group::nothing()
+{
+    c10::Device device(device_type, device_of(c10d::BarrierOptions()));
+    c10::DeviceGuard current(device);
+    Shared comm;
+    std::lock_guard<std::mutex> guard(lock_);
+    auto known = comms_.find(device.index());
+
+    if (known != comms_.end())
+        comm = known->second;
+    return new_work(comm, device, c10d::OpType::COALESCED, Tensors());
 }
 
 /* Transfers are made in the order of their pairs of ranks.  All ranks use that
@@ -237,16 +343,20 @@ void Group::startCoalescing()
 WorkPointer Group::endCoalescing()
 {
     std::vector<Transfer> batch;
+    std::exception_ptr error;
 
     {
         std::lock_guard<std::mutex> guard(lock_);
 
         TORCH_CHECK(batch_, "libcore: no batch has begun");
-        batch = std::move(*batch_);
+        batch = std::move(batch_->transfers);
+        error = batch_->error;
         batch_.reset();
     }
+    if (error)
+        std::rethrow_exception(error);
     if (batch.empty())
-        return nullptr;
+        return nothing();
     std::stable_sort(
         batch.begin(), batch.end(), [](const Transfer &a, const Transfer &b) {
             return std::minmax(a.from, a.to) == std::minmax(b.from, b.to)

@@ -8,12 +8,16 @@
 
 #include <Python.h>
 
+#include "communicator.h"
 #include "owned.h"
 #include "shim.h"
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <exception>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -25,15 +29,23 @@ using Tensors = std::vector<at::Tensor>;
 using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 
 /* What a collective returns: its end is an event on the current stream of the
- * calling thread.  Keeps the communicator. */
-WorkPointer new_work(core_comm *comm, c10::Device device, c10d::OpType type,
+ * calling thread.  comm: empty if nothing was to be done. */
+WorkPointer new_work(Shared comm, c10::Device device, c10d::OpType type,
                      Tensors outputs);
 
-/* How the ranks of a group find each other: core_comm_options. */
+/* How the ranks of a group find each other. */
 struct Meeting {
     std::string engine; /* "": that of the device's plugin, or "mpi" */
-    std::string store;
+    std::string store;  /* core_comm_options; "": rank 0 chooses an address */
+    std::string host;   /* of that address, on rank 0 */
+    /* Through it rank 0 tells the others the address. */
+    c10::intrusive_ptr<c10d::Store> board;
 };
+
+/* The store of core_comm_options for a communicator of a group; number: how many
+ * the group had before. */
+std::string meet(const Meeting &meeting, size_t number, bool first,
+                 std::chrono::milliseconds timeout);
 
 /* A process group.  The communicator of a device is created by the first
  * collective with a tensor on it, which all ranks call.  Threads take turns. */
@@ -93,6 +105,7 @@ class Group final : public c10d::Backend
                          const c10d::AllToAllOptions &options) override;
     WorkPointer send(Tensors &tensors, int to, int tag) override;
     WorkPointer recv(Tensors &tensors, int from, int tag) override;
+    WorkPointer recvAnysource(Tensors &tensors, int tag) override;
     WorkPointer barrier(const c10d::BarrierOptions &options) override;
 
     /* Sends and receives of a batch, in an order in which ranks do not wait for
@@ -106,28 +119,40 @@ class Group final : public c10d::Backend
         at::Tensor tensor;
         int from, to;
     };
+    /* What a batch has collected, up to its first error, which its end throws:
+     * torch does not end a batch in which something was thrown. */
+    struct Batch {
+        std::vector<Transfer> transfers;
+        std::exception_ptr error;
+    };
     using Call = std::function<Tensors(core_comm *)>;
 
-    core_comm *comm_of(c10::DeviceIndex index);
+    void check_open() const;
+    Shared comm_of(c10::DeviceIndex index);
     core_comm *create(c10::DeviceIndex index);
+    std::vector<Shared> comms();
     WorkPointer run(c10d::OpType type, const at::Tensor &sample,
                     std::chrono::milliseconds timeout, const Call &call);
+    bool collect(const Transfer *transfer, std::exception_ptr error);
     WorkPointer transfer(c10d::OpType type, const Tensors &tensors, int from,
                          int to, int tag);
     void move(core_comm *comm, const Transfer &transfer) const;
+    WorkPointer nothing();
     c10::DeviceIndex device_of(const c10d::BarrierOptions &options);
 
     std::chrono::milliseconds timeout_;
     Meeting meeting_;
     std::mutex calls_; /* held during a call */
-    std::mutex lock_;  /* of what follows */
-    std::map<c10::DeviceIndex, core_comm *> comms_;
-    std::optional<std::vector<Transfer>> batch_;
+    std::mutex lock_;  /* of what follows; nobody waits with it */
+    std::map<c10::DeviceIndex, Shared> comms_;
+    size_t created_ = 0; /* communicators, also those that failed */
+    std::optional<Batch> batch_;
     bool aborted_ = false;
+    bool closed_ = false;
 };
 
-/* process_group(rank, size, timeout, engine, store): a c10d.Backend.  The
- * timeout is in seconds. */
+/* process_group(rank, size, timeout, engine, store, host, board): a
+ * c10d.Backend.  The timeout is in seconds; the others are those of Meeting. */
 PyObject *process_group(PyObject *self, PyObject *arguments);
 /* share_text(text, engine): the text of rank 0 of the engine's launcher. */
 PyObject *share_text(PyObject *self, PyObject *arguments);

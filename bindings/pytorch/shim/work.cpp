@@ -15,18 +15,14 @@ namespace libcore_torch
 {
 
 struct Done final : c10d::Work {
-    Done(core_comm *comm, c10::Device device, c10d::OpType type,
-         Tensors outputs)
-        : c10d::Work(static_cast<int>(core_comm_rank(comm)), type),
-          comm_(core_comm_retain(comm)), device_(device), event_(device_type),
-          outputs_(std::move(outputs)), sequence_(core_comm_sequence(comm))
+    Done(Shared comm, c10::Device device, c10d::OpType type, Tensors outputs)
+        : c10d::Work(comm ? static_cast<int>(core_comm_rank(comm->get())) : -1,
+                     type),
+          comm_(std::move(comm)), device_(device), event_(device_type),
+          outputs_(std::move(outputs)),
+          sequence_(comm_ ? core_comm_sequence(comm_->get()) : 0)
     {
         event_.record(current());
-    }
-
-    ~Done() override
-    {
-        core_comm_release(comm_);
     }
 
     bool isCompleted() override
@@ -36,13 +32,13 @@ struct Done final : c10d::Work {
 
     bool isSuccess() const override
     {
-        return core_comm_error(comm_) == CORE_OK;
+        return !comm_ || !comm_->failed();
     }
 
     std::exception_ptr exception() const override
     {
         try {
-            check(core_comm_error(comm_));
+            check_error();
         } catch (...) {
             return std::current_exception();
         }
@@ -73,17 +69,19 @@ struct Done final : c10d::Work {
         else if (opType_ == c10d::OpType::BARRIER)
             event_.synchronize();
         synchronize();
-        check(core_comm_error(comm_));
+        check_error();
         return true;
     }
 
     void abort() override
     {
-        check(core_comm_abort(comm_));
+        if (comm_)
+            check(core_comm_abort(comm_->get()));
     }
 
     /* Complete from the start: whoever waits for it waits for the events that
-     * it records, as with the other devices of torch. */
+     * it records, as with the other devices of torch.  With the error that the
+     * communicator already has. */
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override
     {
         auto future = c10::make_intrusive<c10::ivalue::Future>(
@@ -92,11 +90,20 @@ struct Done final : c10d::Work {
         c10::DeviceGuard guard(device_);
 
         synchronize();
-        future->markCompleted(c10::IValue(outputs_));
+        if (std::exception_ptr error = exception())
+            future->setError(error);
+        else
+            future->markCompleted(c10::IValue(outputs_));
         return future;
     }
 
   private:
+    void check_error() const
+    {
+        if (comm_)
+            comm_->check_error();
+    }
+
     c10::Stream current() const
     {
         return c10::impl::VirtualGuardImpl(device_type).getStream(device_);
@@ -114,17 +121,18 @@ struct Done final : c10d::Work {
         }
     }
 
-    core_comm *comm_;
+    Shared comm_;
     c10::Device device_;
     c10::Event event_;
     Tensors outputs_;
     uint64_t sequence_;
 };
 
-WorkPointer new_work(core_comm *comm, c10::Device device, c10d::OpType type,
+WorkPointer new_work(Shared comm, c10::Device device, c10d::OpType type,
                      Tensors outputs)
 {
-    return c10::make_intrusive<Done>(comm, device, type, std::move(outputs));
+    return c10::make_intrusive<Done>(std::move(comm), device, type,
+                                     std::move(outputs));
 }
 
 } // namespace libcore_torch

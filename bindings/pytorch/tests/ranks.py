@@ -13,6 +13,7 @@ import datetime
 import json
 import os
 import sys
+import threading
 
 import torch
 import torch.distributed as dist
@@ -127,8 +128,54 @@ def collectives(device):
     check(x, sum(every))
     x = dist.all_reduce(full(2, 3), async_op=True).get_future().wait()[0]
     check(x, 2 * size)
+    x = full(rank + 1, 3)
+    with dist.distributed_c10d._coalescing_manager(device=device,
+                                                   async_ops=True) as batch:
+        dist.all_reduce(x)
+    batch.wait()
+    check(x, total)
     dist.barrier()
     return {"fallbacks": libcore_torch.fallbacks()}
+
+
+def error_of(call):
+    """The first line of the error of a call."""
+    try:
+        call()
+    except (RuntimeError, ValueError, NotImplementedError) as error:
+        return str(error).splitlines()[0]
+    return None
+
+
+def exchange(device, tag=0):
+    """What a batch of a transfer to and from the other rank receives."""
+    other, x = 1 - dist.get_rank(), torch.zeros(2, device=device)
+    for work in dist.batch_isend_irecv(
+            [dist.P2POp(dist.isend, torch.full_like(x, other + 1), other,
+                        tag=tag), dist.P2POp(dist.irecv, x, other, tag=tag)]):
+        work.wait()
+    return x.tolist()
+
+
+def ended(device):
+    """Groups after their end, and errors that nobody has asked for."""
+    x = torch.ones(3, device=device)
+    group = dist.new_group([0, 1])
+    dist.all_reduce(x, group=group)
+    backend = group._get_backend(device)
+    backend.shutdown()
+    seen = [error_of(lambda: dist.all_reduce(x, group=group))]
+    group = dist.new_group([0, 1])
+    other = torch.ones(3 + dist.get_rank(), device=device)
+    if device.index != 0:  # which has streams
+        work = dist.all_reduce(other, group=group, async_op=True)
+        torch.accelerator.synchronize(device)
+        seen.append(error_of(lambda: work.get_future().wait()))
+        group = dist.new_group([0, 1])
+        dist.all_reduce(other, group=group, async_op=True)
+        seen.append(error_of(lambda: dist.destroy_process_group(group)))
+        dist.destroy_process_group(group)  # which has been told
+    return seen
 
 
 def errors(device):
@@ -141,37 +188,42 @@ def errors(device):
                   lambda: dist.recv(x),
                   lambda: dist.all_reduce(torch.ones(3)),
                   lambda: dist.all_gather_into_tensor(x, x),
-                  lambda: dist.all_to_all_single(x, x, [1, 1], [2, 1])):
-        try:
-            wrong()
-        except (RuntimeError, ValueError, NotImplementedError) as error:
-            seen.append(str(error).splitlines()[0])
-        else:
-            seen.append(None)
-    try:  # the ranks make different calls
+                  lambda: dist.all_to_all_single(x, x, [1, 1], [2, 1]),
+                  lambda: exchange(device, tag=3),
+                  lambda: dist.all_to_all_single(
+                      torch.ones(2, 4, device=device),
+                      torch.ones(2, 1, device=device)),
+                  lambda: dist.all_gather([x.repeat(2), x.clone()], x[:1])):
+        seen.append(error_of(wrong))
+    assert exchange(device) == [dist.get_rank() + 1] * 2
+
+    def differ():  # the ranks make different calls
         dist.all_reduce(torch.ones(3 + dist.get_rank(), device=device))
         torch.accelerator.synchronize(device)
         dist.barrier()
-    except RuntimeError as error:
-        seen.append(str(error).splitlines()[0])
-    return seen
+
+    return seen + [error_of(differ)]
 
 
-def failures(device):
-    """A rank that does not come within the timeout, and a group that was
-    aborted."""
+def failures(device, engine="sockets"):
+    """Ranks that stay away from a collective of a group that has worked, within
+    the timeout and until another thread aborts the group."""
     store, seen = dist.distributed_c10d._get_default_store(), []
+    x = torch.ones(3, device=device)
+    group = dist.new_group([0, 1], pg_options=ProcessGroupOptions(engine))
+    dist.all_reduce(x, group=group)
     dist.group.WORLD.set_timeout(datetime.timedelta(seconds=2))
+    dist.all_reduce(x)
     if dist.get_rank() == 1:
         store.wait(["seen"])
         store.set("left", "")
         os._exit(0)
-    for _ in range(2):
-        try:
-            dist.all_reduce(torch.ones(3, device=device))
-        except RuntimeError as error:
-            seen.append(str(error).splitlines()[0])
-        dist.group.WORLD.abort()
+    seen.append(error_of(lambda: dist.all_reduce(x)))
+    aborting = threading.Thread(target=group.abort)
+    aborting.start()
+    seen.append(error_of(lambda: dist.all_reduce(x, group=group)))
+    aborting.join()
+    seen.append(error_of(lambda: dist.all_reduce(x, group=group)))
     report(seen)
     store.set("seen", "")
     store.wait(["left"])  # rank 0 serves the store

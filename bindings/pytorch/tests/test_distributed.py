@@ -13,10 +13,12 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 import torch
 
 import libcore_torch
+from libcore_torch import _distributed
 
 BUILD = os.environ.get("LIBCORE_BUILD", "")
 RANKS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ranks.py")
@@ -39,20 +41,30 @@ def lines(text):
 
 
 def finish(processes):
-    """The outputs of processes, all of which must succeed."""
-    outputs = []
-    for process in processes:
-        out, err = process.communicate(timeout=600)
+    """The outputs of processes, all of which must succeed; none is left."""
+    try:
+        outputs = [process.communicate(timeout=600)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    for process, out in zip(processes, outputs):
+        with process.errors as file:
+            file.seek(0)
+            err = file.read()
         if process.returncode != 0:
             raise AssertionError(f"status {process.returncode}: {out}{err}")
-        outputs.append(out)
     return lines("".join(outputs))
 
 
 def start(command, **environment):
-    return subprocess.Popen(command, stdin=subprocess.PIPE,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            text=True, **environment)
+    """Errors go to a file, as a pipe may fill up while another is read."""
+    errors = tempfile.TemporaryFile("w+")
+    process = subprocess.Popen(command, stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, stderr=errors,
+                               text=True, **environment)
+    process.errors = errors
+    return process
 
 
 def mpirun(mpi, *arguments):
@@ -125,9 +137,20 @@ class Distributed(unittest.TestCase):
 
     @needs_fixture
     def test_timeouts_and_aborted_groups_are_errors(self):
-        (late, aborted), = torchrun("cpu", "sockets", "failures")
+        (late, waiting, after), = torchrun("cpu", "sockets", "failures")
         self.assertRegex(late, "the timeout passed")
-        self.assertIn("the process group was aborted", aborted)
+        self.assertRegex(waiting, "abort")
+        self.assertIn("the process group was aborted", after)
+
+    def test_ended_groups_are_refused_and_no_error_is_lost(self):
+        for device in ("cpu", "sim"):
+            if device not in NAMES:
+                continue
+            seen, = mpirun("mpich", device, "-", "ended")
+            self.assertIn("the process group was shut down", seen[0] or "")
+            self.assertEqual(len(seen), 3 if device == "sim" else 1)
+            for message in seen[1:]:
+                self.assertIn("the ranks make different calls", message or "")
 
     def test_errors_say_what_is_wrong(self):
         for device in ("cpu", "sim"):
@@ -139,9 +162,40 @@ class Distributed(unittest.TestCase):
                     "have no tags", "does not support recvAnysource",
                     "No backend type", "does not consist of 2 tensors",
                     r"\[2, 1\] do not divide|do not divide 3 rows",
+                    "have no tags", "are not like those of an input",
+                    "does not consist of 1 tensors",
                     "the ranks make different calls")):
                 self.assertRegex(message or "no error", expected)
-            self.assertEqual(len(seen), 8)
+            self.assertEqual(len(seen), 11)
+
+
+class Meeting(unittest.TestCase):
+    def own_address(self, master, sources):
+        with mock.patch.dict(os.environ, MASTER_ADDR=master), \
+                mock.patch.object(_distributed, "_source", sources.get):
+            return _distributed._own_address()
+
+    def test_the_announced_address_is_reached_from_other_machines(self):
+        route = {"192.0.2.1": "10.1.2.3", "here": "127.0.1.1",
+                 "there": "10.9.9.9"}
+        for master, expected in (("", "10.1.2.3"), ("here", "10.1.2.3"),
+                                 ("there", "10.9.9.9"),
+                                 ("localhost", "127.0.0.1")):
+            self.assertEqual(self.own_address(master, route), expected)
+        self.assertEqual(self.own_address("", {}), "127.0.0.1")
+
+    def test_torch_keeps_env_where_it_says_rank_or_size(self):
+        handler = _distributed._extend(lambda url: "torch's")
+        with mock.patch.dict(os.environ, OMPI_COMM_WORLD_RANK="0",
+                             OMPI_COMM_WORLD_SIZE="1"), \
+                mock.patch.object(_distributed, "_rendezvous",
+                                  lambda url: "mpirun's"):
+            for name in ("RANK", "WORLD_SIZE"):
+                os.environ.pop(name, None)
+            self.assertEqual(handler("env://"), "mpirun's")
+            self.assertEqual(handler("env://?rank=0&world_size=1"), "torch's")
+            os.environ["WORLD_SIZE"] = "1"
+            self.assertEqual(handler("env://"), "torch's")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ import tempfile
 import unittest
 import zipfile
 
+import torch
+
 BUILD = os.environ.get("LIBCORE_BUILD", "")
 OTHERS = list(filter(None, os.environ.get("LIBCORE_TORCH_PYTHONS",
                                           "").split(":")))
@@ -57,6 +59,11 @@ class Wheel(unittest.TestCase):
         cls.addClassCleanup(holder.cleanup)
         cls.folder = os.path.realpath(holder.name)
         others = [part for python in OTHERS for part in ("--python", python)]
+        # One that no source has made any more.
+        stale = (f"{BUILD}/bindings/pytorch/libcore_torch/"
+                 "shim-2.9-cpython-311.so")
+        with open(stale, "wb"):
+            cls.addClassCleanup(os.remove, stale)
         run(sys.executable, PACK, BUILD, cls.folder, *others)
         cls.wheel, = glob.glob(cls.folder + "/*.whl")
 
@@ -73,6 +80,22 @@ class Wheel(unittest.TestCase):
                         hashlib.sha256(data).digest()).decode().rstrip("=")
                     self.assertEqual(digest, "sha256=" + expected)
                     self.assertEqual(int(size), len(data))
+
+    def test_it_says_what_it_is_for_and_under_which_license(self):
+        minor = ".".join(torch.__version__.split(".")[:2])
+        with zipfile.ZipFile(self.wheel) as wheel:
+            names = wheel.namelist()
+            text, = [wheel.read(name).decode() for name in names
+                     if name.endswith("/METADATA")]
+            self.assertEqual(len([name for name in names
+                                  if name.endswith("/LICENSE")]), 1)
+            shims = [name for name in names if "/shim-" in name]
+        self.assertEqual(len(shims), 1 + len(OTHERS))
+        self.assertFalse([name for name in shims if "shim-2.9-" in name])
+        if not OTHERS:
+            major, number = minor.split(".")
+            self.assertIn(f"Requires-Dist: torch>={minor},<{major}."
+                          f"{int(number) + 1}\n", text)
 
     def test_it_works_where_pip_installs_it(self):
         for number, python in enumerate([sys.executable] + OTHERS):
