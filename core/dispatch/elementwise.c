@@ -313,6 +313,25 @@ static bool follows_strides(const elementwise *e)
     return false;
 }
 
+/* Adds an input to the loop that orders the strides of an output.  One that is
+ * converted has the strides of the conversion; on meta, where nothing is
+ * converted, it still has its own. */
+static void add_ordered(const elementwise *e, core__loop_builder *builder,
+                        uint32_t k)
+{
+    const core_tensor *input = e->inputs[k];
+    bool kept = !e->compute || e->op->data->keep_dtype >> k & 1;
+    int64_t strides[CORE_MAX_NDIM];
+
+    if (kept || input->dtype == e->compute ||
+        input->flags & CORE__TENSOR_DENSE) {
+        core__loop_add(builder, input, 0);
+        return;
+    }
+    core__layout_like(input, strides);
+    core__loop_add_converted(builder, input, strides);
+}
+
 /* Creates an output in the stride order of the inputs. */
 static core_status make_output(elementwise *e, core_tensor **out_output)
 {
@@ -327,7 +346,7 @@ static core_status make_output(elementwise *e, core_tensor **out_output)
     core__loop_begin(&builder, e->ndim, e->sizes);
     for (uint32_t k = 0; k < e->ninputs; k++)
         if (e->inputs[k])
-            core__loop_add(&builder, e->inputs[k], 0);
+            add_ordered(e, &builder, k);
     core__loop_order(&builder, permutation);
     for (uint32_t i = 0; i < e->ndim; i++) {
         strides[permutation[i]] = stride;

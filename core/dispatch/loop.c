@@ -30,8 +30,8 @@ static core_operand *next(core__loop_builder *builder, core_dtype dtype,
     return operand;
 }
 
-void core__loop_add(core__loop_builder *builder, const core_tensor *tensor,
-                    uint32_t flags)
+static inline void add(core__loop_builder *builder, const core_tensor *tensor,
+                       const int64_t *from, uint32_t flags)
 {
     int64_t *strides = builder->strides[builder->noperands];
     int64_t item = core__dtype_size(tensor->dtype);
@@ -39,11 +39,22 @@ void core__loop_add(core__loop_builder *builder, const core_tensor *tensor,
     for (uint32_t i = 0; i < builder->ndim; i++) {
         uint32_t d = tensor->ndim - 1 - i;
 
-        strides[i] = i < tensor->ndim && tensor->sizes[d] != 1
-                         ? tensor->strides[d] * item
-                         : 0;
+        strides[i] =
+            i < tensor->ndim && tensor->sizes[d] != 1 ? from[d] * item : 0;
     }
     next(builder, tensor->dtype, flags)->memory = core__tensor_memory(tensor);
+}
+
+void core__loop_add(core__loop_builder *builder, const core_tensor *tensor,
+                    uint32_t flags)
+{
+    add(builder, tensor, tensor->strides, flags);
+}
+
+void core__loop_add_converted(core__loop_builder *builder,
+                              const core_tensor *tensor, const int64_t *strides)
+{
+    add(builder, tensor, strides, 0);
 }
 
 void core__loop_add_strided(core__loop_builder *builder,

@@ -26,6 +26,10 @@ void core__loop_begin(core__loop_builder *builder, uint32_t ndim,
  * loop's. */
 void core__loop_add(core__loop_builder *builder, const core_tensor *tensor,
                     uint32_t flags);
+/* The same with the strides, in elements, that a conversion of it has. */
+void core__loop_add_converted(core__loop_builder *builder,
+                              const core_tensor *tensor,
+                              const int64_t *strides);
 /* Adds an operand with given strides (in elements, outermost first, one per
  * dimension of the loop). */
 void core__loop_add_strided(core__loop_builder *builder,

@@ -126,10 +126,45 @@ bool core__layout_is_channels_last(const core_tensor *tensor)
     return true;
 }
 
+/* Whether dimension a belongs inside b: < 0 yes, > 0 no, 0 unknown.  Elements
+ * that share memory (a stride of 0) say nothing about the order. */
+static int compare_dims(const core_tensor *tensor, uint32_t a, uint32_t b)
+{
+    int64_t stride_a = tensor->strides[a], stride_b = tensor->strides[b];
+
+    if (stride_a == 0 || stride_b == 0)
+        return 0;
+    if (stride_a != stride_b)
+        return stride_a < stride_b ? -1 : 1;
+    return tensor->sizes[a] > tensor->sizes[b] ? 1 : 0;
+}
+
+/* Dimensions, innermost first, as ATen orders those of a result. */
+static void order_dims(const core_tensor *tensor, uint8_t *order)
+{
+    for (uint32_t i = 0; i < tensor->ndim; i++)
+        order[i] = (uint8_t)(tensor->ndim - 1 - i);
+    /* Insertion sort that skips dimensions whose order is unknown. */
+    for (uint32_t i = 1; i < tensor->ndim; i++) {
+        uint32_t at = i;
+        int inside = 0;
+
+        for (uint32_t other = i; other-- > 0 && inside >= 0;) {
+            uint8_t moved = order[other];
+
+            inside = compare_dims(tensor, moved, order[at]);
+            if (inside <= 0)
+                continue;
+            order[other] = order[at];
+            order[at] = moved;
+            at = other;
+        }
+    }
+}
+
 void core__layout_like(const core_tensor *tensor, int64_t *out_strides)
 {
     uint8_t order[CORE_MAX_NDIM];
-    uint32_t count;
     int64_t stride = 1;
 
     if (tensor->flags & CORE__TENSOR_CONTIGUOUS) {
@@ -141,11 +176,10 @@ void core__layout_like(const core_tensor *tensor, int64_t *out_strides)
             out_strides[i] = tensor->strides[i];
         return;
     }
-    count = sort_dims(tensor->ndim, tensor->sizes, tensor->strides, order);
-    core__layout_contiguous(tensor->ndim, tensor->sizes, out_strides);
-    for (uint32_t i = 0; i < count; i++) {
+    order_dims(tensor, order);
+    for (uint32_t i = 0; i < tensor->ndim; i++) {
         out_strides[order[i]] = stride;
-        stride *= tensor->sizes[order[i]];
+        stride *= tensor->sizes[order[i]] > 1 ? tensor->sizes[order[i]] : 1;
     }
 }
 

@@ -25,7 +25,8 @@ void core__layout_channels_last(uint32_t ndim, const int64_t *sizes,
  * convolution follow their input. */
 bool core__layout_is_channels_last(const core_tensor *tensor);
 /* Dense strides in the stride order of `tensor`, for a result of the same
- * sizes (ties: the later dimension is the inner one). */
+ * sizes.  Where strides are equal or 0, the later dimension is the inner one, as
+ * in ATen. */
 void core__layout_like(const core_tensor *tensor, int64_t *out_strides);
 
 /* Strides by which a tensor of `sizes` can be viewed as `to` without a copy;

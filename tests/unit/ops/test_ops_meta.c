@@ -54,6 +54,47 @@ static void same(const check *c, const core_value *real, const core_value *said)
                   "%s(%s): meta and CPU differ", c->op, c->words);
 }
 
+/* A conversion has the stride order of its operand, in which a stride of 0 has no
+ * place; on meta nothing is converted, but results have the same strides. */
+static const struct converted {
+    int64_t sizes[3], integers[3], floats[3];
+    int64_t sum[3]; /* of integers and floats, as in PyTorch 2.15 */
+} converted[] = {
+    {{2, 1, 4}, {0, 4, 1}, {4, 4, 1}, {4, 4, 1}},
+    {{1, 2, 3}, {0, 0, 1}, {6, 1, 2}, {6, 3, 1}},
+    {{4, 3, 2}, {1, 0, 12}, {6, 2, 1}, {1, 4, 12}},
+    {{3, 5, 4}, {1, 0, 3}, {20, 4, 1}, {1, 3, 15}},
+    {{2, 2, 3}, {1, 30, 4}, {1, 2, 4}, {1, 6, 2}},
+};
+
+static void sum_has_strides(const struct converted *c, core_device *device)
+{
+    const int64_t numel = 64;
+    core_tensor *integers, *floats, *a, *b, *sum;
+
+    OK(core_zeros(&numel, 1, CORE_U8, device, &integers));
+    OK(core_zeros(&numel, 1, CORE_F32, device, &floats));
+    OK(core_as_strided(integers, c->sizes, 3, c->integers, 3, NULL, &a));
+    OK(core_as_strided(floats, c->sizes, 3, c->floats, 3, NULL, &b));
+    OK(core_add(a, b, core_int(1), &sum));
+    ck_assert_mem_eq(core_tensor_strides(sum), c->sum, sizeof c->sum);
+    core_tensor_release(sum);
+    core_tensor_release(b);
+    core_tensor_release(a);
+    core_tensor_release(floats);
+    core_tensor_release(integers);
+}
+
+START_TEST(converted_operands_decide_the_strides_of_results)
+{
+    OK(core_device_find("meta", &meta));
+    for (size_t i = 0; i < sizeof converted / sizeof *converted; i++) {
+        sum_has_strides(&converted[i], NULL);
+        sum_has_strides(&converted[i], meta);
+    }
+}
+END_TEST
+
 static const check checks[] = {
     {"add.Tensor", "p:3,1 p:4", 0, 1},
     {"add.Scalar", "x:3/2 f:.5", 0, 1},
@@ -298,6 +339,7 @@ START_TEST(wrong_arguments_are_refused_with_reason)
 END_TEST
 
 SUITE("ops/ops_meta", meta_results_match_cpu_results,
+      converted_operands_decide_the_strides_of_results,
       meta_says_what_the_cpu_does_for_every_sample,
       data_dependent_shape_is_refused_on_meta,
       wrong_arguments_are_refused_with_reason)

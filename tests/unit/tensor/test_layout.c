@@ -133,7 +133,10 @@ START_TEST(results_keep_the_order_of_strides)
     like(2, DIMS(2, 3), DIMS(3, 1), DIMS(3, 1));
     like(2, DIMS(2, 3), DIMS(1, 2), DIMS(1, 2));
     like(2, DIMS(2, 3), DIMS(1, 10), DIMS(1, 2));
-    like(2, DIMS(2, 3), DIMS(0, 1), DIMS(1, 2));
+    like(2, DIMS(2, 3), DIMS(0, 1), DIMS(3, 1));
+    like(3, DIMS(2, 1, 4), DIMS(0, 4, 1), DIMS(4, 4, 1));
+    like(3, DIMS(3, 5, 4), DIMS(1, 0, 3), DIMS(1, 3, 15));
+    like(3, DIMS(2, 3, 1), DIMS(24, 4, 1), DIMS(3, 1, 1));
     like(2, DIMS(2, 3), DIMS(0, 0), DIMS(3, 1));
     like(3, DIMS(2, 3, 4), DIMS(100, 1, 5), DIMS(12, 1, 3));
     like(4, DIMS(2, 3, 4, 5), DIMS(120, 1, 30, 6), DIMS(60, 1, 15, 3));
