@@ -7,10 +7,10 @@
 
 #include <dlfcn.h>
 #include <limits.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/once.h"
 #include "view.h"
 
 /* -------------------------------------------------------------- library -- */
@@ -28,13 +28,13 @@ enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111, TRANSPOSE = 112 };
 CPU_COMPUTE_FLOATS(BLAS_TYPES)
 
 static struct {
-    pthread_once_t once;
+    cpu_once_state once;
     gemm_f32 gemm_f32;
     gemm_f64 gemm_f64;
     gemv_f32 gemv_f32;
     gemv_f64 gemv_f64;
     char information[192];
-} blas = {.once = PTHREAD_ONCE_INIT};
+} blas;
 
 /* A function pointer from a data pointer, as POSIX allows. */
 static bool find(void *library, const char *name, void *out_function)
@@ -49,13 +49,11 @@ static void open_library(void)
 {
     void (*set_threads)(int) = NULL;
     char *(*configuration)(void) = NULL;
-    void *library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
     const char *reason = "";
+    void *library = cpu_once_open("libopenblas.so.0", &reason);
 
-    if (!library) {
-        reason = dlerror();
+    if (!library)
         goto none;
-    }
     if (!find(library, "openblas_set_num_threads", &set_threads) ||
         !find(library, "cblas_sgemm", &blas.gemm_f32) ||
         !find(library, "cblas_dgemm", &blas.gemm_f64) ||
@@ -82,7 +80,7 @@ none:
 
 const char *cpu_blas_information(void)
 {
-    pthread_once(&blas.once, open_library);
+    cpu_once(&blas.once, open_library);
     return blas.information;
 }
 
@@ -180,7 +178,7 @@ static bool fits_int(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb,
                             ldc);                                              \
             return;                                                            \
         }                                                                      \
-        pthread_once(&blas.once, open_library);                                \
+        cpu_once(&blas.once, open_library);                                    \
         if (!blas.gemm_##NAME || !fits_int(m, n, k, lda, ldb, ldc))            \
             built_in_##NAME(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c,   \
                             ldc);                                              \

@@ -7,18 +7,18 @@
 
 #include <dlfcn.h>
 #include <limits.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "gemm/blas.h"
+#include "runtime/once.h"
 #include "view.h"
 
 static struct {
-    pthread_once_t once;
+    cpu_once_state once;
     cpu_lapack functions;
     bool complete;
-} lapack = {.once = PTHREAD_ONCE_INIT};
+} lapack;
 
 /* A function pointer from a data pointer, as POSIX allows. */
 static bool find(void *library, const char *name, void *out_function)
@@ -32,10 +32,9 @@ static bool find(void *library, const char *name, void *out_function)
 static void open_library(void)
 {
     cpu_lapack *f = &lapack.functions;
-    void *library;
+    const char *reason;
+    void *library = cpu_once_open("libopenblas.so.0", &reason);
 
-    cpu_blas_information(); /* sets the library's number of threads */
-    library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
     lapack.complete = library && find(library, "dgetrf_", &f->getrf) &&
                       find(library, "dgetrs_", &f->getrs) &&
                       find(library, "dgeqrf_", &f->geqrf) &&
@@ -53,7 +52,8 @@ core_status cpu_lapack_open(const core_call *call, int64_t m, int64_t n,
     core_string name = cpu_operator(call);
 
     *out_lapack = NULL;
-    pthread_once(&lapack.once, open_library);
+    cpu_blas_information(); /* sets the library's number of threads */
+    cpu_once(&lapack.once, open_library);
     if (!lapack.complete)
         return cpu_error(
             CORE_ERROR_UNSUPPORTED,

@@ -17,9 +17,9 @@
 #include "math/sample_gradients.h"
 
 #include <math.h>
-#include <pthread.h>
 
 #include "math/special.h"
+#include "runtime/once.h"
 
 /* A node between 0 and 1. */
 typedef struct node {
@@ -50,7 +50,7 @@ static const double pi = 0x1.921fb54442d18p+1;
 
 static nodes tables[3]; /* 16, 32 and 64 nodes per unit */
 static far_node far_nodes[FAR];
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static cpu_once_state once;
 
 /* u = 1 / (1 + exp(-pi sinh y)) */
 static void fill(nodes *to, int density)
@@ -58,6 +58,7 @@ static void fill(nodes *to, int density)
     int count = density * 11 / 2;
     double step = 1. / density;
 
+    to->count = 0;
     for (int k = -count; k <= count; k++) {
         double y = k * step, e = exp(-pi * sinh(y));
         double u = 1 / (1 + e), v = e / (1 + e);
@@ -87,7 +88,7 @@ static double integral(integrand f, const point *p, double parameters)
     const nodes *at = &tables[parameters > 1e6 ? 2 : parameters > 1e3];
     double sum = 0;
 
-    pthread_once(&once, fill_once);
+    cpu_once(&once, fill_once);
     for (int k = 0; k < at->count; k++)
         sum += at->list[k].weight * f(p, &at->list[k]);
     return sum;
@@ -128,7 +129,7 @@ static double gamma_above(const point *p)
     double width = 1 / (1 - fmin(above / p->x, 1) + sqrt(above) / p->x);
     double sum = 0;
 
-    pthread_once(&once, fill_once);
+    cpu_once(&once, fill_once);
     for (int k = 0; k < FAR; k++) {
         double s = width * far_nodes[k].s;
         double log_t = log1p(s / p->x);

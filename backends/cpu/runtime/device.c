@@ -3,7 +3,6 @@
 
 #include "device.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -17,6 +16,7 @@
 #include "codegen/native.h"
 #include "cpu.h"
 #include "isa.h"
+#include "runtime/once.h"
 #include "runtime/thread_pool.h"
 
 /* Strings of the device's information, which must stay valid as long as
@@ -26,7 +26,7 @@ static struct {
     char driver[128];
     char features[128];
 } texts;
-static pthread_once_t texts_once = PTHREAD_ONCE_INIT;
+static cpu_once_state texts_once;
 
 #if defined(__x86_64__)
 
@@ -124,7 +124,7 @@ void cpu_device_close(void *backend, void *device)
 core_status cpu_device_information(void *device, core_device_information *out)
 {
     (void)device;
-    pthread_once(&texts_once, write_texts);
+    cpu_once(&texts_once, write_texts);
     out->name = core_sdk_string(texts.name);
     out->stable_id = core_sdk_string("");
     out->driver = core_sdk_string(texts.driver);
