@@ -238,8 +238,9 @@ END_TEST
 /* Returns the loss, whose backward has run. */
 COMPILED_FUNCTION(returns_its_loss)
 {
-    core_gradient_destination to = {
-        .struct_size = sizeof to, .input = w->hidden[0], .buffer = w->hidden[1]};
+    core_gradient_destination to = {.struct_size = sizeof to,
+                                    .input = w->hidden[0],
+                                    .buffer = w->hidden[1]};
     core_tensor *y;
     core_status status;
 
