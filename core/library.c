@@ -185,6 +185,7 @@ const struct core__tensor_upcalls core__tensor_upcalls = {
     .destroy_recorded = core__autograd_destroy,
     .autograd_relayout = core__autograd_sizes_changed,
     .alias_traced = core__lazy_note,
+    .traced_origin = core__traced_origin,
     .history_drop = core__history_clear,
 };
 

@@ -716,18 +716,35 @@ core_status core__tensor_resize(core_tensor *tensor, uint32_t ndim,
     return CORE_OK;
 }
 
+static core_status __attribute__((cold))
+without_content(const char *name, const core_tensor *tensor, bool only_lost)
+{
+    bool lost;
+    const char *origin = core__tensor_upcalls.traced_origin(tensor, &lost);
+
+    return only_lost && !lost
+               ? CORE_OK
+               : core__error(CORE_ERROR_UNSUPPORTED,
+                             "%s: the tensor has no content: it stands for a "
+                             "value of %s",
+                             name, origin);
+}
+
 core_status core__tensor_check_untraced(const char *name,
                                         const core_tensor *tensor)
 {
     CORE_TRY(core__thread_cut(name));
     if (tensor && tensor->flags & CORE__TENSOR_TRACED)
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "%s: the tensor has no content: it stands for a "
-                           "value of a program that is being recorded, or of "
-                           "a lazy region that failed or belongs to another "
-                           "thread",
-                           name);
+        return without_content(name, tensor, false);
     return core__thread_check_unrecorded(name);
+}
+
+core_status core__tensor_check_not_lost(const char *name,
+                                        const core_tensor *tensor)
+{
+    return tensor->flags & CORE__TENSOR_TRACED
+               ? without_content(name, tensor, true)
+               : CORE_OK;
 }
 
 core_memory core__tensor_memory(const core_tensor *tensor)

@@ -271,6 +271,10 @@ static inline bool core__tensor_is_meta(const core_tensor *tensor)
  * may be NULL. */
 core_status core__tensor_check_untraced(const char *name,
                                         const core_tensor *tensor);
+/* UNSUPPORTED, if the tensor is of a recording that has ended, so that it never
+ * has content. */
+core_status core__tensor_check_not_lost(const char *name,
+                                        const core_tensor *tensor);
 
 /* Memory of the element at (0, …). */
 core_memory core__tensor_memory(const core_tensor *tensor);

@@ -19,6 +19,8 @@ struct core__tensor_upcalls {
     /* Called for a new tensor on the storage of a traced one, which may be of a
      * lazy region. */
     void (*alias_traced)(core_tensor *tensor);
+    /* What a traced tensor stands for.  *out_lost: it never has content. */
+    const char *(*traced_origin)(const core_tensor *tensor, bool *out_lost);
     /* Drops the tensor's history. */
     void (*history_drop)(core_tensor *tensor);
 };

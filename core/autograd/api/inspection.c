@@ -101,7 +101,7 @@ static core_status check_grad(const core_tensor *tensor,
             core__sizes_text(grad->ndim, grad->sizes, given, sizeof given),
             core__sizes_text(tensor->ndim, tensor->sizes, expected,
                              sizeof expected));
-    return CORE_OK;
+    return core__tensor_check_not_lost("core_tensor_set_grad", grad);
 }
 
 core_status core_tensor_set_grad(core_tensor *tensor, core_tensor *grad)

@@ -129,6 +129,7 @@ static void write_options(const core_compiled *compiled, core__json *json)
                     options->flags & CORE_COMPILE_LIMIT_ERROR ? "error"
                                                               : "eager");
     core__json_unsigned(json, "key_size", options->key_size);
+    core__json_unsigned(json, "recompute_budget", options->recompute_budget);
     core__json_end(json);
 }
 

@@ -14,6 +14,7 @@
 #include "device/stream.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/registry.h"
+#include "ops_ids.h"
 #include "tensor/dtype.h"
 
 #include <libcore/tensor.h>
@@ -132,6 +133,27 @@ static bool reads_nothing(const freezing *f, const core__program_node *node)
     return r.count == 0;
 }
 
+/* The content of its result is whatever the memory contains. */
+static bool is_without_content(const core__program_node *node)
+{
+    switch (node->op->id) {
+    case CORE_OP_EMPTY:
+    case CORE_OP_EMPTY_LIKE:
+    case CORE_OP_EMPTY_STRIDED:
+    case CORE_OP_NEW_EMPTY:
+    case CORE_OP_NEW_EMPTY_STRIDED:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* A node that runs can call, though what it reads is known. */
+static bool is_cheap(const freezing *f, const core__program_node *node)
+{
+    return is_view(node) || reads_nothing(f, node) || is_without_content(node);
+}
+
 /* Which nodes are computed now, and which of their values runs need. */
 static void select_nodes(freezing *f)
 {
@@ -145,7 +167,7 @@ static void select_nodes(freezing *f)
         for (uint32_t k = 0; k < node->nvalues; k++)
             needed |= f->needed[node->first + k];
         if (known && needed & IN_RUNS)
-            stays = is_view(node) || reads_nothing(f, node);
+            stays = is_cheap(f, node);
         f->early[i] = known && (needed & BEFORE || (needed && !stays));
         if (f->early[i])
             need_arguments(f, node, BEFORE);

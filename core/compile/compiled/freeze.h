@@ -8,8 +8,9 @@
  * the cast of a weight, its transposed copy, a product of two weights.  Random
  * operators, operators of programs and plugins, and those for which a function
  * is registered, are not computed before.  Nor are views, tensors that are made
- * without reading any, and results that are much larger than what they are
- * computed from, unless only such a constant needs them.
+ * without reading any or without content (empty_like), and results that are much
+ * larger than what they are computed from, unless only such a constant needs
+ * them.
  *
  * The program is right as long as the content of these inputs is what it was,
  * and no function was registered for what was computed: its entry compares

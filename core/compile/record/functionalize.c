@@ -336,7 +336,7 @@ core_status core__functionalize_layer(core_call *call, const core_value *args,
         return core__redispatch(
             op, core__keys_below(call->keys, CORE__FUNCTIONALITY_FUNCTIONALIZE),
             args, nargs, results, nresults);
-    CORE_TRY(core__trace_enter(op, &trace));
+    CORE_TRY(core__trace_enter(op, args, nargs, &trace));
     changes = trace->changes;
     status = !view ? write(trace, call, args, nargs, written, results, nresults)
              : op->variant == CORE__VARIANT_INPLACE

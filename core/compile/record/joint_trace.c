@@ -6,6 +6,7 @@
 #include "compile/record/joint_trace.h"
 
 #include "autograd/api/partial_gradients.h"
+#include "autograd/graph/node.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "dispatch/dispatch.h"
@@ -298,6 +299,12 @@ static core_status __attribute__((cold)) cannot_record(core_status status)
 
     if (status == CORE_ERROR_OUT_OF_MEMORY || status == CORE_ERROR_UNSUPPORTED)
         return status;
+    if (strstr(core_error_message(), CORE__RAN_ALREADY))
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "the function has run the backward of a result that requires grad; "
+            "return core_detach of the result, or pass CORE_RETAIN_GRAPH if "
+            "its backward runs again after the call");
     core__format(message, sizeof message, "%s", core_error_message());
     return core__error(CORE_ERROR_UNSUPPORTED,
                        "the backward of the results cannot be recorded: %s",

@@ -176,26 +176,6 @@ static void take_reason(const core_operator *op, char *reason, size_t size)
     core__format(reason, size, "%s", message);
 }
 
-/* After a cut only tensors of a segment that failed have no content, and those
- * of other threads. */
-static core_status check_content(const core_operator *op,
-                                 const core_value *args, uint32_t nargs)
-{
-    for (uint32_t i = 0; i < nargs; i++) {
-        core_tensor *const *tensors;
-        uint32_t count = core__tensors_of(&args[i], &tensors);
-
-        for (uint32_t k = 0; k < count; k++)
-            if (tensors[k] && tensors[k]->flags & CORE__TENSOR_TRACED)
-                return core__error(CORE_ERROR_UNSUPPORTED,
-                                   "%s: a tensor has no content: it belongs to "
-                                   "a segment of a lazy region that failed, or "
-                                   "to another thread's region",
-                                   core__operator_name(op));
-    }
-    return CORE_OK;
-}
-
 core_status core__lazy_call(core_call *call, const core_value *args,
                             uint32_t nargs, core_value *results,
                             uint32_t nresults)
@@ -208,7 +188,9 @@ core_status core__lazy_call(core_call *call, const core_value *args,
     take_reason(call->op, reason, sizeof reason);
     core_error_clear();
     CORE_TRY(cut(self, lazy, core__operator_name(call->op), reason));
-    CORE_TRY(check_content(call->op, args, nargs));
+    /* After a cut only tensors of a segment that failed have no content, and
+     * those of other threads. */
+    CORE_TRY(core__trace_check_content(call->op, args, nargs));
     core__segments_note_call();
     stop(self);
     status = core__redispatch(

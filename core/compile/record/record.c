@@ -17,19 +17,36 @@
 
 #include <string.h>
 
-core_status core__trace_enter(const core_operator *op, core__trace **out_trace)
+core_status core__trace_check_content(const core_operator *op,
+                                      const core_value *args, uint32_t nargs)
+{
+    for (uint32_t i = 0; i < nargs; i++) {
+        core_tensor *const *tensors;
+        uint32_t count = core__tensors_of(&args[i], &tensors);
+
+        for (uint32_t k = 0; k < count; k++)
+            if (tensors[k] && tensors[k]->flags & CORE__TENSOR_TRACED)
+                return core__error(CORE_ERROR_UNSUPPORTED,
+                                   "%s: a tensor has no content: it stands for "
+                                   "a value of %s",
+                                   core__operator_name(op),
+                                   core__traced_origin(tensors[k], &(bool){0}));
+    }
+    return CORE_OK;
+}
+
+core_status core__trace_enter(const core_operator *op, const core_value *args,
+                              uint32_t nargs, core__trace **out_trace)
 {
     core__trace *trace = core__thread_self()->trace;
 
     *out_trace = trace;
-    if (!trace)
-        return core__error(
-            CORE_ERROR_UNSUPPORTED,
-            "%s: a tensor has no content: it stands for a value of a program "
-            "that another thread records or that was recorded, or of a lazy "
-            "region that failed or belongs to another thread (core_lazy_sync "
-            "there)",
-            core__operator_name(op));
+    if (!trace) {
+        CORE_TRY(core__trace_check_content(op, args, nargs));
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "%s: a tensor has no content",
+                           core__operator_name(op));
+    }
     if (trace->lazy)
         CORE_TRY(core__lazy_enter(trace->lazy));
     pthread_mutex_lock(&trace->lock);
@@ -595,7 +612,7 @@ core_status core__record_layer(core_call *call, const core_value *args,
         return core__redispatch(
             call->op, core__keys_below(call->keys, CORE__FUNCTIONALITY_RECORD),
             args, nargs, results, nresults);
-    CORE_TRY(core__trace_enter(call->op, &trace));
+    CORE_TRY(core__trace_enter(call->op, args, nargs, &trace));
     changes = trace->changes;
     status = core__trace_record(
         trace, call->op, args, nargs,

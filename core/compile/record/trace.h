@@ -100,8 +100,12 @@ struct core__trace {
     uint32_t changes; /* writes so far */
 };
 
+/* UNSUPPORTED if an argument is a traced tensor. */
+core_status core__trace_check_content(const core_operator *op,
+                                      const core_value *args, uint32_t nargs);
 /* The trace of this thread, locked; an error that names op if there is none. */
-core_status core__trace_enter(const core_operator *op, core__trace **out_trace);
+core_status core__trace_enter(const core_operator *op, const core_value *args,
+                              uint32_t nargs, core__trace **out_trace);
 void core__trace_leave(core__trace *trace);
 /* Leaves the trace after a layer has recorded a call, or failed to: a lazy
  * region then makes the call, unless something has been changed.  changes: of
@@ -123,6 +127,9 @@ bool core__traced_is_part(const core_tensor *part, const core_tensor *whole);
 core_storage *core__traced_detach(core__traced_storage *traced);
 /* True for the storage of a traced tensor, which has no memory yet. */
 bool core__traced_is_pending(const core_storage *storage);
+/* What a traced tensor, of any thread, stands for: "a value of …".  *out_lost:
+ * its recording has ended, so it never has content. */
+const char *core__traced_origin(const core_tensor *tensor, bool *out_lost);
 /* Creates the stand-in of an input, and its value. */
 core_status core__traced_input(core__trace *trace, core_tensor *input,
                                uint32_t index, core_tensor **out_tensor);

@@ -59,6 +59,43 @@ bool core__traced_is_pending(const core_storage *storage)
     return storage->release == storage_released;
 }
 
+/* True for a trace of this thread. */
+static bool is_own(const core__trace *trace)
+{
+    const core__trace *own = core__thread_self()->trace;
+
+    while (own && own != trace)
+        own = own->outer;
+    return own;
+}
+
+/* With the lock. */
+static const char *origin_of(const core__traced_storage *traced)
+{
+    if (traced && !traced->trace)
+        return traced->failed ? "a segment of a lazy region that failed"
+                              : "a program whose recording has ended";
+    if (!traced || traced->trace->lazy)
+        return "another thread's lazy region, which core_lazy_sync runs there";
+    return is_own(traced->trace) ? "a program that is being recorded"
+                                 : "a program that another thread records";
+}
+
+const char *core__traced_origin(const core_tensor *tensor, bool *out_lost)
+{
+    const core__traced_storage *traced;
+    const char *origin;
+
+    pthread_mutex_lock(&lock);
+    /* Another thread may give it content now. */
+    traced = core__traced_is_pending(tensor->storage) ? tensor->storage->context
+                                                      : NULL;
+    *out_lost = traced && !traced->trace;
+    origin = origin_of(traced);
+    pthread_mutex_unlock(&lock);
+    return origin;
+}
+
 core_storage *core__traced_detach(core__traced_storage *traced)
 {
     core_storage *storage;

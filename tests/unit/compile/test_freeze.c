@@ -305,6 +305,52 @@ START_TEST(what_is_written_or_drawn_is_not_frozen)
 }
 END_TEST
 
+/* Draws a mask into memory without content, of the sizes of what is frozen. */
+COMPILED_FUNCTION(drops)
+{
+    core_tensor *sum = NULL, *dropped = NULL;
+    core_status status =
+        core_add(w->hidden[0], w->hidden[1], core_int(1), &sum);
+
+    if (status == CORE_OK)
+        status = core_dropout(sum, 0.5, true, &dropped);
+    if (status == CORE_OK)
+        status = core_linear(x[0], dropped, NULL, &out[0]);
+    core_tensor_release(sum);
+    core_tensor_release(dropped);
+    *noutputs = 1;
+    return status;
+}
+
+/* Memory of this many bytes has this content when it is allocated next. */
+static void fill_memory(int64_t bytes, bool content)
+{
+    core_tensor *tensors[4];
+
+    for (int i = 0; i < 4; i++)
+        OK(core_full(&bytes, 1, core_bool(content), CORE_BOOL, program_device,
+                     &tensors[i]));
+    release_tensors(tensors, 4);
+}
+
+START_TEST(memory_without_content_is_not_a_constant)
+{
+    world w = made();
+    core_compiled *compiled = compile(drops, &w, 0);
+    core_tensor *out[1];
+
+    OK(core_setting_set("LIBCORE_COMPILE_CHECK", "1"));
+    for (int i = 0; i < 4; i++) {
+        fill_memory(30, i % 2);
+        OK(core_compiled_call(compiled, w.inputs, 1, out, 1));
+        core_tensor_release(out[0]);
+    }
+    OK(core_setting_set("LIBCORE_COMPILE_CHECK", NULL));
+    EXPLAINS(compiled, "\"folded_operators\": 1");
+    core_compiled_release(compiled);
+}
+END_TEST
+
 /* The product is 900 times as large as what it is computed from. */
 COMPILED_FUNCTION(expands)
 {
@@ -441,6 +487,7 @@ SUITE_ON_CPU_AND_SIM(
     tensors_after_running_statistics_are_frozen,
     results_can_be_changed_by_the_caller,
     what_is_written_or_drawn_is_not_frozen,
+    memory_without_content_is_not_a_constant,
     tensors_of_inference_mode_are_not_frozen,
     large_results_are_computed_in_each_call,
     casts_of_weights_are_folded_under_autocast, calls_that_train_are_not_frozen,

@@ -6,6 +6,7 @@
 
 #include "support/compiled.h"
 
+#include <libcore/destination.h>
 #include <libcore/device.h>
 #include <libcore/dispatch.h>
 #include <libcore/expressions.h>
@@ -232,7 +233,44 @@ START_TEST(what_is_found_later_says_so)
 }
 END_TEST
 
+/* ---------------------------------------------------------- training step -- */
+
+/* Returns the loss, whose backward has run. */
+COMPILED_FUNCTION(returns_its_loss)
+{
+    core_gradient_destination to = {.struct_size = sizeof to,
+                                    .input = w->hidden[0],
+                                    .buffer = w->hidden[1]};
+    core_tensor *y;
+    core_status status;
+
+    *noutputs = 1;
+    CORE_TRY(core_mul(x[0], w->hidden[0], &y));
+    status = core_mean(y, CORE_DTYPE_NONE, &out[0]);
+    core_tensor_release(y);
+    if (status == CORE_OK)
+        status = core_backward_into(out, 1, NULL, 0, &to, 1);
+    return status;
+}
+
+START_TEST(a_loss_whose_backward_has_run_is_to_be_detached)
+{
+    world w = one();
+    core_compiled *full = compile_fully(returns_its_loss, &w);
+    core_tensor *out;
+
+    w.hidden[0] = leaf(NUMBERS(&w, 50, 3, 4));
+    w.hidden[1] = NUMBERS(&w, 90, 3, 4);
+    FAILS(core_compiled_call(full, w.inputs, 1, &out, 1),
+          CORE_ERROR_UNSUPPORTED,
+          "the function has run the backward of a result that requires grad",
+          "return core_detach of the result");
+    core_compiled_release(full);
+}
+END_TEST
+
 SUITE_ON_CPU_AND_SIM("compile/graph_breaks",
                      a_custom_operator_without_a_shape_function_is_a_break,
                      the_place_of_a_break_is_what_was_recorded_before,
-                     a_call_in_a_scope_has_a_line, what_is_found_later_says_so)
+                     a_call_in_a_scope_has_a_line, what_is_found_later_says_so,
+                     a_loss_whose_backward_has_run_is_to_be_detached)

@@ -563,7 +563,8 @@ START_TEST(an_error_of_a_segment_is_reported_by_the_cut)
     FAILS(core_lazy_sync(), CORE_ERROR_INDEX, "core_lazy_sync", "gather");
     FAILS(core_neg(y, &y), CORE_ERROR_UNSUPPORTED, "failed");
     FAILS(core_tensor_read(other, &(float[SIZE]){0}, SIZE * sizeof(float)),
-          CORE_ERROR_UNSUPPORTED, "no content");
+          CORE_ERROR_UNSUPPORTED, "no content: it stands for a value of",
+          " a segment of a lazy region that failed");
     same_bits("result", 0, expected, chain(x));
     gather_beyond(x);
     FAILS(core_lazy_end(), CORE_ERROR_INDEX, "core_lazy_end");
@@ -740,6 +741,16 @@ static void *use_elsewhere(void *context)
     return (void *)(intptr_t)status;
 }
 
+static void *read_elsewhere(void *context)
+{
+    core_status status =
+        core_tensor_read(context, (float[SIZE]){0}, SIZE * sizeof(float));
+
+    if (status != CORE_OK)
+        FAILS(status, CORE_ERROR_UNSUPPORTED, "another thread's lazy region");
+    return (void *)(intptr_t)status;
+}
+
 static core_status in_thread(void *(*function)(void *), void *context)
 {
     pthread_t thread;
@@ -757,7 +768,9 @@ START_TEST(other_threads_use_tensors_after_a_cut)
     begin();
     y = chain(some(1));
     ck_assert_int_eq(in_thread(use_elsewhere, y), CORE_ERROR_UNSUPPORTED);
+    ck_assert_int_eq(in_thread(read_elsewhere, y), CORE_ERROR_UNSUPPORTED);
     OK(core_lazy_sync());
+    ck_assert_int_eq(in_thread(read_elsewhere, y), CORE_OK);
     ck_assert_int_eq(in_thread(use_elsewhere, y), CORE_OK);
     end();
 }

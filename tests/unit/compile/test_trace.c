@@ -837,8 +837,13 @@ START_TEST(a_tensor_that_is_kept_is_refused)
     FAILS(core_program_trace(keeps_a_tensor, &w, w.inputs, 1, 1, &program),
           CORE_ERROR_UNSUPPORTED, "keeps 1 tensors");
     FAILS(core_exp(kept, &out), CORE_ERROR_UNSUPPORTED, "exp");
+    FAILS(core_exp(kept, &out), CORE_ERROR_UNSUPPORTED,
+          " a program whose recording has ended");
     FAILS(core_tensor_read(kept, (float[12]){0}, 48), CORE_ERROR_UNSUPPORTED,
-          "core_tensor_read");
+          "core_tensor_read", " a program whose recording has ended");
+    FAILS(core_tensor_set_grad(w.inputs[0], kept), CORE_ERROR_UNSUPPORTED,
+          "core_tensor_set_grad", " a program whose recording has ended");
+    ck_assert_ptr_null(core_tensor_grad(w.inputs[0]));
     core_tensor_release(kept);
 }
 END_TEST

@@ -504,6 +504,7 @@ START_TEST(nothing_is_computed_again_within_the_budget)
 
     OK(core_compile(chain, &traced, &options, &compiled));
     same_training(chain, &eager, compiled, &traced);
+    ck_assert_uint_eq(member(compiled, "recompute_budget"), 1 << 30);
     ck_assert_uint_eq(member(compiled, "recomputed_operators"), 0);
     ck_assert_uint_eq(member(compiled, "saved_bytes"),
                       member(compiled, "saved_bytes_without_recomputation"));
