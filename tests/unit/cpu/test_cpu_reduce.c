@@ -178,8 +178,10 @@ START_TEST(dimensions_of_size_1_make_no_difference)
     const core_value numbers[3] = {{0}, {0}, {CORE_VALUE_INT, 0, {.i = 1}}};
     float *in = random_floats(96 * 40);
 
-    if (!cpu_open_isa(cpu_isas[_i]))
+    if (!cpu_open_isa(cpu_isas[_i])) {
+        free(in);
         return;
+    }
     for (size_t i = 0; i < sizeof loops / sizeof *loops; i++)
         for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
             float got[96] = {0}, want[96] = {0};
@@ -195,6 +197,7 @@ START_TEST(dimensions_of_size_1_make_no_difference)
             ck_assert_msg(memcmp(got, want, sizeof got) == 0, "%s, loop %zu",
                           names[k], i);
         }
+    cpu_close();
     free(in);
 }
 END_TEST
@@ -239,6 +242,7 @@ START_TEST(short_rows_have_their_largest_element_anywhere)
                           got[r], want);
         }
     }
+    cpu_close();
     free(in);
 }
 END_TEST
@@ -253,8 +257,10 @@ START_TEST(short_rows_have_the_bits_of_single_ones)
     float *in = random_floats(ROWS * WIDEST);
     uint16_t half[ROWS * WIDEST];
 
-    if (!cpu_open_isa(cpu_isas[_i]))
+    if (!cpu_open_isa(cpu_isas[_i])) {
+        free(in);
         return;
+    }
     in[40] = NAN;
     for (int k = 0; k < ROWS * WIDEST; k++)
         memcpy(&half[k], (char *)&in[k] + 2, 2); /* the upper bits */
@@ -282,6 +288,7 @@ START_TEST(short_rows_have_the_bits_of_single_ones)
                 ck_assert_uint_eq(got_half[r], want_half);
             }
         }
+    cpu_close();
     free(in);
 }
 END_TEST
