@@ -67,7 +67,9 @@ static void put(const char *name, double value, const char *unit, double limit)
 
     bench_compare_add(name, value, unit);
     if (!bench.json) {
-        printf("%-44s %12.3f %s", name, value, unit);
+        /* On a busy machine a rate may be far below 0.001. */
+        printf(value > 0 && value < .01 ? "%-44s %12.3g %s" : "%-44s %12.3f %s",
+               name, value, unit);
         if (limit > 0)
             printf("  %.0f %% of the limit", 100 * value / limit);
         printf("\n");
