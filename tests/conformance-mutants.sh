@@ -249,7 +249,7 @@ passed ops/rules/draws-are-distributed ', of flushed draws'
 # The order of a sum is the kernel's.
 LIBCORE_MUTANT_RULE=rows-are-added-in-order
 passed ops/rules/variances-of-large-numbers ', of sums in order'
-# So are blocks for which there is no room, and queues that are full.
+# A device may lack memory for the blocks, and its queue may be full.
 LIBCORE_MUTANT_RULE=granularity-of-256-kib
 LIBCORE_SIM_BYTES=268435456
 export LIBCORE_SIM_BYTES

@@ -127,7 +127,8 @@ static core_status check(const recurrent *r)
     return r->cell ? check_cell(r) : CORE_OK;
 }
 
-/* The byte was reserved before: it is no bool if a program left it unset. */
+/* The byte was reserved before: a program that did not set it may pass any
+ * value. */
 static core_status check_kind_of_module(const recurrent *r)
 {
     unsigned char cell;

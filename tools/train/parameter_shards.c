@@ -27,11 +27,15 @@ static core_status take_sizes(train_whole *to, const char *name,
     to->name = strdup(name);
     to->ndim = core_tensor_ndim(parameter);
     to->numel = core_tensor_numel(parameter);
-    if (to->ndim > 2 || !to->name)
-        return train_error(CORE_ERROR_UNSUPPORTED,
-                           "--shard=parameters: the parameter %s has more than "
-                           "two dimensions, or there is no memory",
+    if (!to->name)
+        return train_error(CORE_ERROR_OUT_OF_MEMORY,
+                           "--shard=parameters: no memory for the name of %s",
                            name);
+    if (to->ndim > 2)
+        return train_error(CORE_ERROR_UNSUPPORTED,
+                           "--shard=parameters: the parameter %s has %u "
+                           "dimensions; at most 2 are supported",
+                           name, to->ndim);
     memcpy(to->sizes, core_tensor_sizes(parameter),
            to->ndim * sizeof *to->sizes);
     return CORE_OK;

@@ -106,7 +106,8 @@ def _rendezvous(url, timeout=default_pg_timeout, **unused):
         host, port = _shim.share_text("", "mpi").split()
         store = dist.TCPStore(host, int(port), size, False, timeout)
     yield store, rank, size
-    raise RuntimeError("libcore: there is no second rendezvous")
+    raise RuntimeError("libcore: a second rendezvous of the same URL is not "
+                       "supported")
 
 
 def _says_nothing(url):

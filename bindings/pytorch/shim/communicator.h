@@ -38,7 +38,7 @@ class Communicator
     void check_error();
     /* An exception of a call, which may be that error, reaches the caller. */
     void tell();
-    /* Waits, and throws the error if nobody has been told of it. */
+    /* Waits, and throws the error if it has not been thrown before. */
     void finish();
 
   private:

@@ -143,7 +143,7 @@ class Group final : public c10d::Backend
     std::chrono::milliseconds timeout_;
     Meeting meeting_;
     std::mutex calls_; /* held during a call */
-    std::mutex lock_;  /* of what follows; nobody waits with it */
+    std::mutex lock_;  /* guards the rest; never held while waiting */
     std::map<c10::DeviceIndex, Shared> comms_;
     size_t created_ = 0; /* communicators, also those that failed */
     std::optional<Batch> batch_;

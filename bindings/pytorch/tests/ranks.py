@@ -158,7 +158,7 @@ def exchange(device, tag=0):
 
 
 def ended(device):
-    """Groups after their end, and errors that nobody has asked for."""
+    """Groups after their end, and errors that were not reported before."""
     x = torch.ones(3, device=device)
     group = dist.new_group([0, 1])
     dist.all_reduce(x, group=group)

@@ -499,7 +499,7 @@ START_TEST(texts_belong_to_the_scope)
     core_x_relu(NULL);
     ck_assert_ptr_null(core_x_text("x"));
     core_scope_end(scope);
-    ck_assert_ptr_null(core_x_text("x")); /* there is no scope */
+    ck_assert_ptr_null(core_x_text("x")); /* outside a scope */
 }
 END_TEST
 
