@@ -25,6 +25,13 @@ section_torch() {
     export LIBCORE_BUILD="$tree"
     try "torch: an engine for collectives" \
         make -C "$tree" tests/fixtures/core_sockets.la
+    # Tests leave out devices that cannot be opened.
+    for device in cpu sim opencl; do
+        LIBCORE_TORCH_DEVICE=$device "$python" -c 'import os, libcore_torch
+libcore_torch.device(os.environ["LIBCORE_TORCH_DEVICE"])' \
+            >"$logs/torch-$device.txt" 2>&1 ||
+            skip "torch on $device" "$(tail -n 1 "$logs/torch-$device.txt")"
+    done
     for test in judges smoke exchange features tools examples distributed \
         wheel leaks module_db; do
         try "torch: $test" "$python" \

@@ -63,9 +63,9 @@ static core_status divide(train_pieces *all, const train_model *model)
     for (size_t i = 0; i < model->count; i++) {
         train_unit *unit = all->nunits ? &all->units[all->nunits - 1] : NULL;
 
+        all->count++; /* whose names are freed */
         CORE_TRY(take_sizes(&all->parameters[i], model->names[i],
                             model->parameters[i]));
-        all->count++;
         if (!unit || unit->count == TRAIN_UNIT ||
             !same_unit(model->names[unit->first], model->names[i])) {
             unit = &all->units[all->nunits++];
@@ -210,6 +210,10 @@ core_status train_pieces_join(const train_pieces *all, core_tensor *piece,
     }
     if (status == CORE_OK)
         status = core_comm_error(all->comm);
+    if (status != CORE_OK) {
+        free(*out_numbers);
+        *out_numbers = NULL;
+    }
     core_tensor_release(flat);
     core_grad_mode_set(grads);
     return status;

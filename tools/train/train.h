@@ -543,8 +543,9 @@ core_status train_fp8_load(const train_fp8 *fp8, const char *path,
 
 /* --------------------------------------------------------- checkpoints -- */
 
-/* The ranks of --tensor-parallel that have parts of the model call it; path NULL:
- * another one of them writes the file. */
+/* The ranks of --tensor-parallel that have parts of the model call it, and all
+ * ranks with --shard=parameters; path NULL: another one of them writes the
+ * file. */
 core_status checkpoint_save(const trainer *t, const char *path);
 /* Before the model is built: adopts the options of the checkpoint, or refuses
  * those that contradict it. */

@@ -20,11 +20,13 @@ typedef struct cpu_once_state {
     _Atomic bool done; /* initially false */
 } cpu_once_state;
 
+/* The part of cpu_once that may wait. */
 void cpu_once_prepare(cpu_once_state *once, void (*prepare)(void));
 
 /* Calls prepare unless it was called.  When this returns, it has returned.
- * prepare must not call this itself, and may be called again in a child, where
- * it finds its data half-written. */
+ * prepare must not call this, with any state, because there is one lock; it may
+ * be called again in a child, where it finds its data half-written.
+ * Thread-safe. */
 static inline void cpu_once(cpu_once_state *once, void (*prepare)(void))
 {
     if (__builtin_expect(
