@@ -290,7 +290,7 @@ static void shorten_timeout(rank *self, const collective_test *test)
     core_comm *first = self->comm;
 
     rank_meet(self);
-    connect(self, test->flags, self->setup->short_timeout, "-short");
+    connect(self, test->flags, self->setup->short_timeout, RANK_SHORT_STORE);
     core_comm_release(first);
 }
 

@@ -25,6 +25,10 @@ enum {
     RANK_UNUSABLE /* the engine or the device cannot be used here */
 };
 
+/* What the name of the store of a second communicator, with a short timeout, ends
+ * in. */
+#define RANK_SHORT_STORE "-short"
+
 /* What a rank has found; each writes its own. */
 typedef struct rank_report {
     _Atomic int verdict;  /* RANK_… */

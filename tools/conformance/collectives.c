@@ -161,6 +161,16 @@ static bool report(const collective_test *test, size_t number,
     return true;
 }
 
+/* The next test's ranks would read the id of a communicator that has ended. */
+static void remove_stores(const char *path)
+{
+    char second[PATH_MAX + 32];
+
+    unlink(path);
+    snprintf(second, sizeof second, "%s" RANK_SHORT_STORE, path);
+    unlink(second);
+}
+
 /* Returns EXIT_SUCCESS, EXIT_FAILURE, or EXIT_USAGE if nothing can be tested. */
 static int run_test(const options *chosen, const collective_test *test,
                     size_t number, rank_shared *shared)
@@ -176,7 +186,7 @@ static int run_test(const options *chosen, const collective_test *test,
         return print_error("a process of a rank: ", strerror(error));
     if (rank_processes_signal())
         return EXIT_USAGE;
-    unlink(chosen->setup.store + strlen("file:"));
+    remove_stores(chosen->setup.store + strlen("file:"));
     unusable = find_verdict(shared, chosen->ranks, RANK_UNUSABLE);
     if (unusable < chosen->ranks)
         return print_error("", shared->reports[unusable].detail);
