@@ -8,7 +8,6 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "runtime/once.h"
 #include "view.h"
@@ -36,15 +35,6 @@ static struct {
     char information[192];
 } blas;
 
-/* A function pointer from a data pointer, as POSIX allows. */
-static bool find(void *library, const char *name, void *out_function)
-{
-    void *symbol = dlsym(library, name);
-
-    memcpy(out_function, &symbol, sizeof symbol);
-    return symbol != NULL;
-}
-
 static void open_library(void)
 {
     void (*set_threads)(int) = NULL;
@@ -54,16 +44,16 @@ static void open_library(void)
 
     if (!library)
         goto none;
-    if (!find(library, "openblas_set_num_threads", &set_threads) ||
-        !find(library, "cblas_sgemm", &blas.gemm_f32) ||
-        !find(library, "cblas_dgemm", &blas.gemm_f64) ||
-        !find(library, "cblas_sgemv", &blas.gemv_f32) ||
-        !find(library, "cblas_dgemv", &blas.gemv_f64)) {
+    if (!cpu_once_find(library, "openblas_set_num_threads", &set_threads) ||
+        !cpu_once_find(library, "cblas_sgemm", &blas.gemm_f32) ||
+        !cpu_once_find(library, "cblas_dgemm", &blas.gemm_f64) ||
+        !cpu_once_find(library, "cblas_sgemv", &blas.gemv_f32) ||
+        !cpu_once_find(library, "cblas_dgemv", &blas.gemv_f64)) {
         reason = "libopenblas.so.0 lacks its CBLAS functions";
         goto none;
     }
     set_threads(1);
-    if (find(library, "openblas_get_config", &configuration))
+    if (cpu_once_find(library, "openblas_get_config", &configuration))
         snprintf(blas.information, sizeof blas.information, "%s",
                  configuration());
     else

@@ -8,7 +8,6 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "gemm/blas.h"
 #include "runtime/once.h"
@@ -20,28 +19,19 @@ static struct {
     bool complete;
 } lapack;
 
-/* A function pointer from a data pointer, as POSIX allows. */
-static bool find(void *library, const char *name, void *out_function)
-{
-    void *symbol = dlsym(library, name);
-
-    memcpy(out_function, &symbol, sizeof symbol);
-    return symbol != NULL;
-}
-
 static void open_library(void)
 {
     cpu_lapack *f = &lapack.functions;
     const char *reason;
     void *library = cpu_once_open("libopenblas.so.0", &reason);
 
-    lapack.complete = library && find(library, "dgetrf_", &f->getrf) &&
-                      find(library, "dgetrs_", &f->getrs) &&
-                      find(library, "dgeqrf_", &f->geqrf) &&
-                      find(library, "dsytrf_", &f->sytrf) &&
-                      find(library, "dsytrs_", &f->sytrs) &&
-                      find(library, "dsyevd_", &f->syevd) &&
-                      find(library, "dgesdd_", &f->gesdd);
+    lapack.complete = library && cpu_once_find(library, "dgetrf_", &f->getrf) &&
+                      cpu_once_find(library, "dgetrs_", &f->getrs) &&
+                      cpu_once_find(library, "dgeqrf_", &f->geqrf) &&
+                      cpu_once_find(library, "dsytrf_", &f->sytrf) &&
+                      cpu_once_find(library, "dsytrs_", &f->sytrs) &&
+                      cpu_once_find(library, "dsyevd_", &f->syevd) &&
+                      cpu_once_find(library, "dgesdd_", &f->gesdd);
     if (library && !lapack.complete)
         dlclose(library);
 }

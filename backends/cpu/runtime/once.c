@@ -6,24 +6,24 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stddef.h>
+#include <string.h>
 #include <time.h>
 
 int cpu_once_wait = 5000;
 
-/* Held while anything is prepared, and during a fork. */
+/* Held while anything is prepared. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic pthread_t holder; /* of the lock, or 0 */
-static bool for_fork;            /* why the holder has it */
-static bool interrupted;         /* another thread was preparing at the fork */
+static _Atomic pthread_t preparing; /* the thread that prepares, or 0 */
+static bool interrupted;            /* another thread was, at the fork */
 
 void cpu_once_prepare(cpu_once_state *once, void (*prepare)(void))
 {
     pthread_mutex_lock(&lock);
     if (!atomic_load_explicit(&once->done, memory_order_relaxed)) {
-        atomic_store(&holder, pthread_self());
+        atomic_store(&preparing, pthread_self());
         prepare();
         atomic_store_explicit(&once->done, true, memory_order_release);
-        atomic_store(&holder, 0);
+        atomic_store(&preparing, 0);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -41,6 +41,15 @@ void *cpu_once_open(const char *name, const char **out_reason)
     return library;
 }
 
+/* A function pointer from a data pointer, as POSIX allows. */
+bool cpu_once_find(void *library, const char *name, void *out_function)
+{
+    void *symbol = dlsym(library, name);
+
+    memcpy(out_function, &symbol, sizeof symbol);
+    return symbol != NULL;
+}
+
 /* ------------------------------------------------------------------ fork -- */
 
 static struct timespec deadline(void)
@@ -55,9 +64,9 @@ static struct timespec deadline(void)
     return at;
 }
 
-static bool is_holder(void)
+static bool is_preparing(void)
 {
-    return atomic_load(&holder) == pthread_self();
+    return atomic_load(&preparing) == pthread_self();
 }
 
 /* A thread that forks while it prepares has the lock. */
@@ -65,38 +74,25 @@ static void before_fork(void)
 {
     const struct timespec until = deadline();
 
-    if (is_holder() || pthread_mutex_timedlock(&lock, &until) != 0)
-        return;
-    atomic_store(&holder, pthread_self());
-    for_fork = true;
+    if (!is_preparing() && pthread_mutex_timedlock(&lock, &until) == 0)
+        pthread_mutex_unlock(&lock);
 }
 
-static void after_fork(void)
-{
-    if (!is_holder() || !for_fork)
-        return;
-    for_fork = false;
-    atomic_store(&holder, 0);
-    pthread_mutex_unlock(&lock);
-}
-
-/* Another thread than the one that was preparing does not exist here. */
+/* Another thread than the one that forked does not exist here. */
 static void after_fork_in_child(void)
 {
     static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
 
-    if (is_holder()) {
-        after_fork();
+    if (is_preparing())
         return;
-    }
-    interrupted = true;
-    for_fork = false;
-    atomic_store(&holder, 0);
+    if (atomic_load(&preparing) != 0)
+        interrupted = true;
+    atomic_store(&preparing, 0);
     lock = unlocked;
 }
 
 /* Before any thread can hold the lock. */
 __attribute__((constructor)) static void watch_forks(void)
 {
-    pthread_atfork(before_fork, after_fork, after_fork_in_child);
+    pthread_atfork(before_fork, NULL, after_fork_in_child);
 }

@@ -151,12 +151,72 @@ START_TEST(preparing_thread_may_fork)
 }
 END_TEST
 
+/* Of a program that locks something around fork(), registered before those of
+ * the plugin: it runs after them. */
+static pthread_mutex_t lock_of_program = PTHREAD_MUTEX_INITIALIZER;
+static bool locks_at_fork;
+
+static void lock_at_fork(void)
+{
+    if (!locks_at_fork)
+        return;
+    sem_post(&inside);
+    pthread_mutex_lock(&lock_of_program);
+}
+
+static void unlock_after_fork(void)
+{
+    if (locks_at_fork)
+        pthread_mutex_unlock(&lock_of_program);
+}
+
+__attribute__((constructor(101))) static void register_first(void)
+{
+    pthread_atfork(lock_at_fork, unlock_after_fork, unlock_after_fork);
+}
+
+/* Holds the program's lock during its first product, which begins when the fork
+ * is waiting for that lock. */
+static void *multiply_locked(void *unused)
+{
+    pthread_mutex_lock(&lock_of_program);
+    sem_post(&forked);
+    sem_wait(&inside);
+    multiply(unused);
+    pthread_mutex_unlock(&lock_of_program);
+    return NULL;
+}
+
+START_TEST(first_product_ends_while_another_fork_handler_waits_for_it)
+{
+    pthread_t thread;
+
+    patience = 0;
+    cpu_once_wait = 1000000;
+    sem_init(&inside, 0, 0);
+    sem_init(&forked, 0, 0);
+    ck_assert_int_eq(pthread_create(&thread, NULL, multiply_locked, NULL), 0);
+    while (sem_wait(&forked) != 0)
+        ;
+    locks_at_fork = true;
+    child = fork();
+    if (child == 0) {
+        child_begins(200);
+        child_ends(nothing_is_open_half());
+    }
+    wait_for_child(child);
+    pthread_join(thread, NULL);
+    ck_assert_int_eq(opened, 1);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
         fork_waits_until_a_library_is_open,
         fork_that_cannot_wait_leaves_a_child_that_opens_nothing,
         preparing_thread_may_fork,
+        first_product_ends_while_another_fork_handler_waits_for_it,
     };
     const test_suite suite = {
         .name = "cpu/cpu_once",
