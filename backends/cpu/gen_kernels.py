@@ -94,23 +94,21 @@ BEYOND_ROW = """ROW_FUNCTION(ROW)
 
 
 def pair_lines(letters, expression):
-    """The loop of a row of bf16: two numbers of a 32-bit word at once, which
-    shifts and masks convert, so that vectors are neither widened nor
-    narrowed."""
+    """The loop of a row of bf16, in pairs (bf16/pair.h)."""
     lines = ["    MATH_LOOP", "    for (int64_t k = 0; k < n / 2; k++) {"]
     for k in letters:
-        lines.append("        const uint32_t w%d = ((const row_pair *)in%d)[k];"
-                     % (k, k))
-    lines.append("        uint32_t low, high;")
-    for half in "low", "high":
+        lines.append("        const uint32_t w%d = "
+                     "((const cpu_bf16_pair *)in%d)[k];" % (k, k))
+    lines.append("        uint32_t first, second;")
+    for half in "first", "second":
         lines.append("        {")
         for k in letters:
-            lines.append("            const T %s = row_%s(w%d);" %
+            lines.append("            const T %s = cpu_bf16_%s(w%d);" %
                          ("abc"[k], half, k))
         lines.append("            %s = row_rounded(%s);" % (half, expression))
         lines.append("        }")
-    lines.append("        ((row_pair *)o)[k] = low >> 16 | "
-                 "(high & 0xffff0000);")
+    lines.append("        ((cpu_bf16_pair *)o)[k] = first >> 16 | "
+                 "CPU_BF16_SECOND(second);")
     lines.append("    }")
     lines.append("    if (n & 1) {")
     for k in letters:

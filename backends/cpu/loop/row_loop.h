@@ -12,6 +12,7 @@
 
 #include <expressions/functions.h>
 
+#include "bf16/pair.h"
 #include "loop.h"
 #include "math/special.h"
 
@@ -22,19 +23,6 @@
         const char *second __attribute__((unused)), int64_t n, \
         cpu_parameters *q __attribute__((unused)),             \
         char *const *p __attribute__((unused)))
-
-/* Two numbers of bf16: one as it is read by a shift, the other by a mask. */
-typedef uint32_t __attribute__((aligned(2), may_alias)) row_pair;
-
-static inline float row_low(uint32_t pair)
-{
-    return math_f32_of_bits(pair << 16);
-}
-
-static inline float row_high(uint32_t pair)
-{
-    return math_f32_of_bits(pair & 0xffff0000);
-}
 
 /* Bits whose upper half is x rounded to bf16. */
 static inline uint32_t row_rounded(float x)

@@ -16,6 +16,8 @@
 
 #include <expressions/number.h>
 
+#include "bf16/pair.h"
+
 #if defined(__AVX2__)
 #include <immintrin.h>
 #endif
@@ -297,9 +299,7 @@ static inline void copy_padded(float *to, const float *x, int64_t n,
 
 #if defined(__AVX2__)
 
-/* Two numbers of bf16, which shifts and masks make f32: those of even and of odd
- * places have lanes of their own. */
-typedef uint32_t __attribute__((aligned(2), may_alias)) bf16_pair;
+/* Numbers of bf16 at even and at odd places have lanes of their own. */
 enum { PAIRS = LANES / 2 };
 
 /* Pairs in a vector. */
@@ -326,29 +326,28 @@ static inline void add_pairs(const uint16_t *x, int64_t n, float *even,
         for (int i = 0; i < PAIRS / VECTOR; i++) {
             words both = *(const loose_words *)(x + k + 2 * i * VECTOR);
 
-            sums[0][i] += (floats)(both << 16);
-            sums[1][i] += (floats)(both & 0xffff0000);
+            sums[0][i] += (floats)CPU_BF16_FIRST(both);
+            sums[1][i] += (floats)CPU_BF16_SECOND(both);
         }
     }
     memcpy(even, sums[0], sizeof(sums[0]));
     memcpy(odd, sums[1], sizeof(sums[1]));
 }
 
-#define SQUARES_IN(FIRST)                                                    \
-    _Pragma("GCC unroll 16") /* lanes stay in registers */                   \
-        for (int j = 0; j < FEW; j++)                                        \
-    {                                                                        \
-        even[FIRST + j] = ADD_SQUARE(                                        \
-            even[FIRST + j], math_f32_of_bits(pairs[k + FIRST + j] << 16));  \
-        odd[FIRST + j] =                                                     \
-            ADD_SQUARE(odd[FIRST + j],                                       \
-                       math_f32_of_bits(pairs[k + FIRST + j] & 0xffff0000)); \
+#define SQUARES_IN(FIRST)                                                      \
+    _Pragma("GCC unroll 16") /* lanes stay in registers */                     \
+        for (int j = 0; j < FEW; j++)                                          \
+    {                                                                          \
+        even[FIRST + j] =                                                      \
+            ADD_SQUARE(even[FIRST + j], cpu_bf16_first(pairs[k + FIRST + j])); \
+        odd[FIRST + j] =                                                       \
+            ADD_SQUARE(odd[FIRST + j], cpu_bf16_second(pairs[k + FIRST + j])); \
     }
 
 static inline void add_squares_of_pairs(const uint16_t *x, int64_t n,
                                         double *even, double *odd)
 {
-    const bf16_pair *pairs = (const bf16_pair *)x;
+    const cpu_bf16_pair *pairs = (const cpu_bf16_pair *)x;
     int64_t k;
 
     for (k = 0; k < PAIRS; k++)
