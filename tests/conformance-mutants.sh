@@ -277,6 +277,13 @@ passed $contexts ', while the first launch of abs waits'
 good=yes
 grep -q 'launches that wait' "$work/out" && good=no
 report 'a launch that compiles is not named' $good
+workspaces=ops/rules/workspaces-are-separate
+LIBCORE_MUTANT_RULE=launches-of-argmax-wait
+passed $workspaces ', while launches of argmax wait'
+good=no
+grep -q "^# $workspaces: launches that wait for the stream .*: argmax\$" \
+    "$work/out" && good=yes
+report 'launches whose workspace was not seen are named' $good
 # Draws are the kernel's, if they have the distribution.
 LIBCORE_MUTANT_RULE=multinomial-draws-otherwise
 passed ops/rules/multinomial-of-many-categories ', of other draws'

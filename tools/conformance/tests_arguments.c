@@ -60,6 +60,13 @@ static const sample more[] = {
     {"upsample_bilinear2d", "t:1,2,3,4 l:5,6 b:0 f:1.625 f:1.5", .5, 2},
     {"upsample_bilinear2d_backward",
      "t:1,2,5,6 l:5,6 l:1,2,3,4 b:0 f:1.625 f:1.5", .5, 2},
+    {"upsample_bilinear2d", "t:1,2,4,6 l:2,3 b:0", .5, 2},
+    {"upsample_bilinear2d", "t:1,2,3,5 l:5,9 b:1", .5, 2},
+    {"upsample_bilinear2d", "t:1,2,3,4 l:1,1 b:1", .5, 2},
+    {"upsample_bilinear2d", "t:1,2,3,4 l:3,4 b:0", .5, 2},
+    {"upsample_bicubic2d", "t:1,2,4,6 l:2,1 b:1", .5, 2},
+    {"upsample_nearest2d", "t:1,2,6,4 l:3,2", .5, 2},
+    {"upsample_nearest2d", "t:1,2,3,4 l:1,4", .5, 2},
     {"upsample_nearest1d", "t:1,2,3 l:5 f:1.625", .5, 2},
     {"upsample_nearest2d", "t:1,2,3,4 l:5,6 f:1.625 f:1.5", .5, 2},
 };

@@ -189,6 +189,11 @@ static const definition exact[] = {
 static const definition rounded[] = {
     {"pow.Tensor_Tensor", NUMBERS, {T(-2), T(3)}, R(-8)},
     {"pow.Tensor_Tensor", NUMBERS, {T(-3), T(4)}, R(81)},
+    {"pow.Tensor_Scalar", NUMBERS, {T(-3), N(3)}, R(-27)},
+    {"pow.Tensor_Scalar", FLOATS, {T(4), N(-1)}, .25, 0},
+    {"pow.Tensor_Scalar", FLOATS, {T(-2), N(-2)}, .25, 0},
+    {"pow.Tensor_Scalar", FLOATS, {T(9), FN(.5)}, 3, 0},
+    {"pow.Tensor_Scalar", FLOATS, {T(16), FN(-.5)}, .25, 0},
     /* Angles of many turns. */
     {"sin", WIDE_FLOATS, {T(10000)}, -0.30561438888825214, 0},
     {"cos", WIDE_FLOATS, {T(10000)}, -0.95215536825901479, 0},
