@@ -28,13 +28,19 @@ is_detected() { # MUTANT TEST TEXT [SECONDS]
 
 # The test passes, with a remark.
 is_remarked() { # MUTANT TEST TEXT
-    SOCKETS_MUTANT=$1 conforms --timeout 30 --filter "collectives/$2" &&
+    SOCKETS_MUTANT=$1 conforms --timeout 20 --filter "collectives/$2" &&
         grep "^# .*$3" "$work/out"
+}
+
+# The test is skipped, with the reason.
+is_skipped() { # REGISTERED TEST TEXT
+    SOCKETS_REGISTERS=$1 conforms --timeout 10 --filter "collectives/$2" &&
+        grep "^ok 1 - collectives/$2 # SKIP .*$3" "$work/out"
 }
 
 passes_all() {
     mkdir "$work/ranks" || return
-    TMPDIR=$work/ranks conforms "$@" && grep '^1..24$' "$work/out" &&
+    TMPDIR=$work/ranks conforms "$@" && grep '^1..25$' "$work/out" &&
         ! grep '^not ok' "$work/out" && ! grep '^# rank' "$work/out" &&
         rmdir "$work/ranks"
 }
@@ -93,6 +99,9 @@ cuts-large many-elements all_reduce of 300007 f32: element 262144
 exits barrier barrier: the process ended, with status 0
 END
 # The processes are waited for.
+ok 'ignores-abort' is_detected ignores-abort abort-ends-own-call \
+    'barrier that no other rank calls: core_comm_abort in another thread did not' \
+    10
 ok 'hangs' is_detected hangs missing-rank-ends-a-collective \
     'barrier that rank 2 does not make: it hangs' 10
 ok 'crashes, and the other ranks hang' is_detected crashes barrier \
@@ -100,6 +109,27 @@ ok 'crashes, and the other ranks hang' is_detected crashes barrier \
 ok 'rounds' is_remarked rounds halves-are-rounded-once 'the sum is 3, .* 3.01562'
 ok 'nameless' is_remarked nameless missing-rank-is-an-error 'does not name rank 2'
 
+# What an engine need not have is skipped.
+ok 'without an abort' is_skipped 'no abort' abort-ends-own-call \
+    'the engine cannot end calls that have begun'
+ok 'without sums' is_skipped 'no sum' split 'cannot reduce f32'
+ok 'without sums between kernels' is_skipped 'no sum' order-on-streams \
+    'cannot reduce f32'
+
+# Every test would fail of the same cause.
+needs_callbacks() (
+    LIBCORE_PLUGIN_PATH=$LIBCORE_BUILD/.libs:$LIBCORE_BUILD/tests/fixtures/mutants/.libs
+    LIBCORE_MUTANT_LACKS=core.host_callback
+    export LIBCORE_PLUGIN_PATH LIBCORE_MUTANT_LACKS
+    refuses 'has streams, but not both host callbacks and' --device mutant
+)
+moves_own_memory() (
+    SOCKETS_REGISTERS='device memory'
+    export SOCKETS_REGISTERS
+    refuses 'moves the memory of its own plugin'
+)
+ok 'a device that cannot run collectives is refused' needs_callbacks
+ok "a device of another plugin is refused" moves_own_memory
 ok 'a filter that matches nothing is refused' refuses 'no test: x' --filter x
 ok 'an unknown engine is refused' refuses 'has no engine carrier-pigeon' \
     --engine carrier-pigeon

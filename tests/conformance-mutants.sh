@@ -271,6 +271,22 @@ good=no
 grep -q "^# $contexts: launches that wait for the stream .*: abs\$" \
     "$work/out" && good=yes
 report 'launches that wait are named' $good
+# So is one that is made once only, and it is not named.
+LIBCORE_MUTANT_RULE=first-launch-of-abs-waits
+passed $contexts ', while the first launch of abs waits'
+good=yes
+grep -q 'launches that wait' "$work/out" && good=no
+report 'a launch that compiles is not named' $good
+workspaces=ops/rules/workspaces-are-separate
+LIBCORE_MUTANT_RULE=launches-of-argmax-wait
+passed $workspaces ', while launches of argmax wait'
+good=no
+grep -q "^# $workspaces: launches that wait for the stream .*: argmax\$" \
+    "$work/out" && good=yes
+report 'launches whose workspace was not seen are named' $good
+# Draws are the kernel's, if they have the distribution.
+LIBCORE_MUTANT_RULE=multinomial-draws-otherwise
+passed ops/rules/multinomial-of-many-categories ', of other draws'
 # Results may be off by as many units as in the test of the operator.
 definitions=ops/rules/results-are-those-of-aten
 LIBCORE_MUTANT_RULE=powers-of-16-units-are-declared
@@ -368,6 +384,15 @@ if [ -z "${LIBCORE_TEST_SHORT-}" ]; then
     grep -q 'not tested, 4 tests: .* its copies are done when the call ' \
         "$work/out" && good=yes || good=no
     report 'without any gate, the verdict says what was not tested' $good
+    # What one process has measured serves the next.
+    LIBCORE_MUTANT_RULE=counts-measurements LIBCORE_MUTANT_LOG=$work/measured \
+        "$conformance" --plugin "$mutant" --timeout $patience \
+        --filter core/streams/synchronize-waits,core/events/wait-blocks-stream \
+        >"$work/out" 2>&1
+    status=$?
+    good=no
+    [ $status = 0 ] && [ "$(sort -u "$work/measured" | wc -l)" = 1 ] && good=yes
+    report 'a gate is measured once for all processes' $good
     unset LIBCORE_SIM_LARGEST
     delay=100
     offer ''

@@ -459,8 +459,11 @@ core_status core_comm_abort(core_comm *comm)
     CORE_TRY(check_process(comm, __func__));
     core__error(CORE_ERROR_CANCELLED,
                 "core_comm_abort: rank %u aborted the communicator after "
-                "collective %llu",
-                comm->rank, (unsigned long long)comm->sequence);
+                "collective %llu%s",
+                comm->rank, (unsigned long long)comm->sequence,
+                comm->engine->table.abort
+                    ? ""
+                    : "; the engine cannot end calls that have begun");
     core__comm_fail(comm);
     core_error_clear();
     if (comm->engine->table.abort)

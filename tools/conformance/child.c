@@ -43,6 +43,9 @@ static bool add_all(suite *self, bool with_ops)
            suite_add_dimensions(self) && suite_add_second_device(self) &&
            suite_add_kernel_events(self) && suite_add_kernel_times(self) &&
            suite_add_layers(self) && suite_add_arguments(self) &&
+           suite_add_rows_of_two(self) && suite_add_narrow_indices(self) &&
+           suite_add_narrow_rows(self) && suite_add_windows(self) &&
+           suite_add_multinomial(self) && suite_add_millions(self) &&
            suite_add_attention(self) && suite_add_wide_weights(self) &&
            suite_add_equal_elements(self) && suite_add_graph_kernels(self) &&
            suite_add_kept_weights(self) && suite_add_two_streams(self) &&

@@ -2,13 +2,15 @@
  * Copyright The libcore authors */
 
 /* What the other ranks get if one makes another call, or none: an error, within
- * the timeout.  A rank that hangs is found by the watchdog in collectives.c. */
+ * the timeout; what a rank gets whose call another thread aborts.  A rank that hangs is found by the watchdog in collectives.c. */
 
 #include "collective_rank.h"
 
 #include <ctype.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static bool is_last(const rank *self)
@@ -151,6 +153,83 @@ static void test_abort(rank *self)
     be_missing(self);
 }
 
+/* A barrier that no other rank calls, which another thread ends. */
+typedef struct pending {
+    rank *self;
+    _Atomic bool begun;
+    core_status status; /* of core_comm_abort */
+} pending;
+
+static void *abort_later(void *context)
+{
+    pending *p = context;
+
+    while (!atomic_load(&p->begun))
+        rank_pause(0.001);
+    rank_pause(0.3);
+    p->status = core_comm_abort(p->self->comm);
+    return NULL;
+}
+
+static double seconds_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static core_status wait_in_barrier(pending *p)
+{
+    core_status status;
+
+    atomic_store(&p->begun, true);
+    status = core_barrier(p->self->comm);
+    return status == CORE_OK ? core_comm_synchronize(p->self->comm) : status;
+}
+
+/* Only the timeout has ended the call. */
+static void expect_no_abort(rank *self)
+{
+    core_barrier(self->comm);
+    if (!strstr(core_error_message(), "the engine cannot end"))
+        rank_fail(self,
+                  "core_comm_abort in another thread did not end it: it ended "
+                  "after its timeout, of %g seconds; abort of core.collectives "
+                  "must end the calls that have begun, or be NULL",
+                  self->setup->timeout);
+    rank_remark(self, "%s", core_error_message());
+    rank_expect_some(self, 0);
+}
+
+static void test_own_abort(rank *self)
+{
+    pending p = {.self = self};
+    pthread_t thread;
+    core_status status;
+    double begun;
+
+    rank_meet(self);
+    if (!is_last(self))
+        be_missing(self);
+    rank_calls(self, "barrier that no other rank calls");
+    if (pthread_create(&thread, NULL, abort_later, &p) != 0)
+        rank_fail(self, "no thread for a test");
+    begun = seconds_now();
+    status = wait_in_barrier(&p);
+    pthread_join(thread, NULL);
+    rank_must(self, p.status);
+    if (status == CORE_OK)
+        rank_fail(self, "it succeeded");
+    if (seconds_now() - begun >= self->setup->timeout)
+        expect_no_abort(self);
+    if (status != CORE_ERROR_CANCELLED)
+        rank_fail(self,
+                  "after core_comm_abort in another thread the error is %s, "
+                  "not CORE_ERROR_CANCELLED: %s",
+                  core_status_name(status), core_error_message());
+}
+
 const collective_test collective_faults[] = {
     {"collectives/other-call-is-an-error", test_order, 0, false},
     {"collectives/missing-rank-is-an-error", test_missing, 0, true},
@@ -158,5 +237,7 @@ const collective_test collective_faults[] = {
      CORE_COMM_UNCHECKED, true},
     {"collectives/ended-rank-is-an-error", test_ended, 0, true},
     {"collectives/abort-is-an-error", test_abort, 0, true},
+    {"collectives/abort-ends-own-call", test_own_abort, CORE_COMM_UNCHECKED,
+     false},
     {NULL, NULL, 0, false},
 };

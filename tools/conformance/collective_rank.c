@@ -266,10 +266,15 @@ static void connect(rank *self, uint32_t flags, double timeout,
                                  .rank = self->number,
                                  .size = self->size,
                                  .timeout = timeout};
+    core_status status;
 
     snprintf(store, sizeof store, "%s%s", self->setup->store, suffix);
     rank_calls(self, "core_comm_create");
-    rank_must(self, core_comm_create(self->device, &options, &self->comm));
+    status = core_comm_create(self->device, &options, &self->comm);
+    /* Of an engine, or a device, that cannot: every test would fail. */
+    if (status == CORE_ERROR_UNSUPPORTED)
+        unusable_unless(self, status);
+    rank_must(self, status);
     if (core_comm_rank(self->comm) != self->number ||
         core_comm_size(self->comm) != self->size)
         rank_fail(self, "this is rank %u of %u, not %u of %u",

@@ -496,6 +496,7 @@ static void test_streams(rank *self)
     core_stream *streams[STREAMS], *before;
     core_tensor *x = rank_make(self, CORE_F32, MANY), *y[STREAMS * ROUNDS];
 
+    rank_expect_some(self, all_reduce(self, CORE_F32, CORE_REDUCE_SUM));
     rank_calls(self, "all_reduce between kernels of two streams");
     rank_must(self, core_stream_current(self->device, &before));
     rank_must(self, core_stream_synchronize(before));
@@ -535,10 +536,13 @@ static void test_split(rank *self)
     core_comm *part;
 
     rank_calls(self, "core_comm_split, and all_reduce in each part");
-    rank_must(self, core_comm_split(self->comm, self->number % 2, self->number,
-                                    &part));
-    rank_must(self, core_all_reduce_(part, x, CORE_REDUCE_SUM));
-    rank_expect(self, x, COUNT, sum_of_half, NULL);
+    if (!rank_has(self, core_comm_split(self->comm, self->number % 2,
+                                        self->number, &part)))
+        rank_expect_some(self, 0);
+    if (rank_has(self, core_all_reduce_(part, x, CORE_REDUCE_SUM)))
+        rank_expect(self, x, COUNT, sum_of_half, NULL);
+    else
+        core_tensor_release(x);
     core_comm_release(part);
     rank_expect_some(self, all_reduce(self, CORE_F32, CORE_REDUCE_SUM));
 }
@@ -550,7 +554,8 @@ static void test_cycles(rank *self)
         core_comm *first = self->comm, *second;
 
         rank_calls(self, "core_comm_split");
-        rank_must(self, core_comm_split(first, 0, self->number, &second));
+        if (!rank_has(self, core_comm_split(first, 0, self->number, &second)))
+            rank_expect_some(self, 0);
         self->comm = second;
         broadcast(self, CORE_F32, COUNT + i, 0);
         self->comm = first;

@@ -105,7 +105,7 @@ static int read_options(int argc, char **argv, options *out)
                      : print_error("--collectives", " needs a value");
     out->ranks = (uint32_t)number;
     out->setup.timeout = out->limit / 2;
-    out->setup.short_timeout = out->limit < 30 ? 2.5 : out->limit / 12;
+    out->setup.short_timeout = out->limit / 4;
     return out->setup.plugin
                ? -1
                : print_error("--collectives", " needs --plugin FILE.so");

@@ -4,6 +4,7 @@
 #include "oracle.h"
 
 #include "element_value.h"
+#include "value_groups.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -197,6 +198,11 @@ static int find_element(const char *op)
         if (strcmp(elements[i].name, op) == 0)
             return i;
     return -1;
+}
+
+bool oracle_is_element_wise(const char *op)
+{
+    return find_element(op) >= 0 || value_groups_serve(op);
 }
 
 bool oracle_knows_special(const char *op)

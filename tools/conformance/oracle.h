@@ -41,6 +41,8 @@ void reference_free(reference *self);
 bool oracle_values(const sample_call *call, reference *inout);
 /* False: the result of the call is not defined. */
 bool oracle_defines(const sample_call *call);
+/* Operators that compute each element from those at its place in the operands. */
+bool oracle_is_element_wise(const char *op);
 /* Operators whose results for NaN, infinities and zeros are known, too. */
 bool oracle_knows_special(const char *op);
 /* Operators that multiply an operand by a number, which may overflow or not

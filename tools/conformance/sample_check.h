@@ -9,7 +9,7 @@
 #include "operators.h"
 
 typedef struct sample_layout {
-    arrangement how;
+    arrangement how;   /* without strides of 0 */
     const char *where; /* for messages, behind the words of the sample */
     double margin;     /* that a result may be off, besides its bound */
 } sample_layout;
@@ -24,5 +24,11 @@ bool sample_check(suite *self, const sample *one, core_dtype dtype,
 uint32_t sample_check_layouts(suite *self, const sample *one, core_dtype dtype,
                               const sample_layout *layouts, uint32_t count,
                               outcome *out);
+
+/* The same with one operand that repeats a row or a column, or in batches a
+ * matrix, with stride 0. */
+bool sample_check_repeated(suite *self, const sample *one, core_dtype dtype,
+                           uint32_t operand, layout how, const char *where,
+                           outcome *out);
 
 #endif

@@ -199,6 +199,12 @@ bool suite_add_stochastic_rounding(suite *self);
 bool suite_add_fused_steps(suite *self);
 bool suite_add_products(suite *self);
 bool suite_add_long_rows(suite *self);
+bool suite_add_rows_of_two(suite *self);
+bool suite_add_narrow_indices(suite *self);
+bool suite_add_narrow_rows(suite *self);
+bool suite_add_multinomial(suite *self);
+bool suite_add_millions(suite *self);
+bool suite_add_windows(suite *self);
 bool suite_add_distributions(suite *self);
 bool suite_add_many_conversions(suite *self);
 /* Tests whether those tests call the operator. */

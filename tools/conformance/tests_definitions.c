@@ -64,7 +64,19 @@ static const definition exact[] = {
     {"remainder.Tensor", NUMBERS, {T(7), T(-3)}, R(-2)},
     {"remainder.Tensor", NUMBERS, {T(-6), T(3)}, R(0)},
     {"remainder.Tensor", NUMBERS, {T(-7), T(-3)}, R(-1)},
+    {"remainder.Scalar", NUMBERS, {T(-7), N(3)}, R(2)},
+    {"remainder.Scalar", NUMBERS, {T(7), N(-3)}, R(-2)},
+    {"remainder.Scalar", NUMBERS, {T(-8), N(4)}, R(0)},
+    {"remainder.Scalar", M(CORE_U8), {T(200), N(7)}, R(4)},
+    {"fmod.Scalar", NUMBERS, {T(-7), N(3)}, R(-1)},
+    {"fmod.Scalar", NUMBERS, {T(7), N(-4)}, R(3)},
+    {"remainder.Tensor", M(CORE_U8), {T(200), T(7)}, R(4)},
     /* Quotients. */
+    {"div.Scalar_mode", NUMBERS, {T(-7), N(2), DOWN}, R(-4)},
+    {"div.Scalar_mode", NUMBERS, {T(7), N(-2), DOWN}, R(-4)},
+    {"div.Scalar_mode", NUMBERS, {T(-7), N(2), TO_0}, R(-3)},
+    {"div.Scalar_mode", M(CORE_U8), {T(200), N(7), DOWN}, R(28)},
+    {"floor_divide", M(CORE_U8), {T(200), T(7)}, R(28)},
     {"floor_divide", NUMBERS, {T(-7), T(2)}, R(-4)},
     {"floor_divide", NUMBERS, {T(7), T(-2)}, R(-4)},
     {"floor_divide", NUMBERS, {T(-8), T(2)}, R(-4)},
@@ -89,6 +101,11 @@ static const definition exact[] = {
     {"bitwise_right_shift.Tensor", SIGNED, {T(-8), T(1)}, R(-4)},
     {"bitwise_right_shift.Tensor", SIGNED, {T(-8), T(64)}, R(-1)},
     {"bitwise_right_shift.Tensor", M(CORE_I32), {T(-8), T(33)}, R(-1)},
+    {"bitwise_left_shift.Tensor_Scalar", SIGNED, {T(1), N(64)}, R(0)},
+    {"bitwise_left_shift.Tensor_Scalar", M(CORE_I32), {T(1), N(33)}, R(0)},
+    {"bitwise_right_shift.Tensor_Scalar", SIGNED, {T(-8), N(1)}, R(-4)},
+    {"bitwise_right_shift.Tensor_Scalar", SIGNED, {T(-8), N(64)}, R(-1)},
+    {"bitwise_right_shift.Tensor", M(CORE_U8), {T(200), T(1)}, R(100)},
     {"bitwise_not", SIGNED, {T(0)}, R(-1)},
     {"bitwise_not", M(CORE_BOOL), {T(1)}, R(0)},
     /* The least integer has no absolute value. */
@@ -120,6 +137,13 @@ static const definition exact[] = {
     {"round.decimals", FLOATS, {F(.625), WHOLE(0)}, 1, 0},
     {"frac", FLOATS, {F(-1.5)}, -.5, 0},
     {"trunc", FLOATS, {F(-1.5)}, -1, 0},
+    /* A half and its neighbours are not what adding one half and rounding down
+     * makes of them, and neither are odd numbers that have no fraction. */
+    {"round", M(CORE_F32), {F(0x1.fffffep-2)}, 0, 0},
+    {"round", M(CORE_F32), {T(8388609)}, R(8388609)},
+    {"round", M(CORE_F32), {T(-8388611)}, R(-8388611)},
+    {"round", M(CORE_F64), {F(0x1.fffffffffffffp-2)}, 0, 0},
+    {"round", M(CORE_F64), {T(4503599627370497)}, R(4503599627370497)},
     /* Limits. */
     {"xlogy.Tensor", FLOATS, {T(0), T(0)}, 0, 0},
     {"xlogy.Tensor", FLOATS, {T(0), F(NAN_)}, NAN_, 0},
@@ -127,6 +151,8 @@ static const definition exact[] = {
     {"logaddexp", FLOATS, {F(INF_), F(INF_)}, INF_, 0},
     {"logsumexp", FLOATS, {F(-INF_), WHOLE(0)}, -INF_, 0},
     {"logcumsumexp", FLOATS, {F(-INF_), WHOLE(0)}, -INF_, 0},
+    {"softmax.int", FLOATS, {F(-INF_), WHOLE(1)}, NAN_, 0},
+    {"log_softmax.int", FLOATS, {F(-INF_), WHOLE(1)}, NAN_, 0},
     {"heaviside", FLOATS, {T(0), F(.5)}, .5, 0},
     {"heaviside", FLOATS, {T(-1), F(.5)}, 0, 0},
     {"heaviside", FLOATS, {T(2), F(.5)}, 1, 0},
@@ -163,6 +189,15 @@ static const definition exact[] = {
 static const definition rounded[] = {
     {"pow.Tensor_Tensor", NUMBERS, {T(-2), T(3)}, R(-8)},
     {"pow.Tensor_Tensor", NUMBERS, {T(-3), T(4)}, R(81)},
+    {"pow.Tensor_Scalar", NUMBERS, {T(-3), N(3)}, R(-27)},
+    {"pow.Tensor_Scalar", FLOATS, {T(4), N(-1)}, .25, 0},
+    {"pow.Tensor_Scalar", FLOATS, {T(-2), N(-2)}, .25, 0},
+    {"pow.Tensor_Scalar", FLOATS, {T(9), FN(.5)}, 3, 0},
+    {"pow.Tensor_Scalar", FLOATS, {T(16), FN(-.5)}, .25, 0},
+    /* Angles of many turns. */
+    {"sin", WIDE_FLOATS, {T(10000)}, -0.30561438888825214, 0},
+    {"cos", WIDE_FLOATS, {T(10000)}, -0.95215536825901479, 0},
+    {"tan", WIDE_FLOATS, {T(1000)}, 1.4703241557027185, 0},
 };
 static const definition summed[] = {
     {"linalg_vector_norm", FLOATS, {T(-3), N(1)}, 12, 0},

@@ -5,8 +5,8 @@
  * kernel with 32-bit offsets declares that (CORE_REQUIRE_INDEX32) or fails
  * here. */
 
+#include "claims.h"
 #include "skipped_calls.h"
-#include "suite.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 /* Elements, the last of which begins behind 2^31 bytes: three, or two whose
  * stride alone exceeds that; or behind 2^32 bytes. */
-enum { ELEMENTS = 3, READS = 7, SPACINGS = 3 };
+enum { ELEMENTS = 3, READS = 7, PICKS = 4, SPACINGS = 3 };
 static const int64_t values[ELEMENTS] = {5, -7, 9};
 static const struct {
     int64_t count;
@@ -34,9 +34,9 @@ typedef struct large {
 
 /* What a test has called. */
 typedef struct coverage {
-    bool read[READS], wrote; /* with any dtype */
-    bool again;              /* what has no kernel is known */
-    int64_t too_large;       /* bytes that could not be allocated; 0: none */
+    bool read[READS], picked[PICKS], wrote; /* with any dtype */
+    bool again;                             /* what has no kernel is known */
+    int64_t too_large; /* bytes that could not be allocated; 0: none */
     uint32_t ran;
     skipped_calls left;
 } coverage;
@@ -192,6 +192,65 @@ static void read_far(large *l, outcome *out, coverage *of)
     }
 }
 
+/* Operators that take the places of elements, which 31 or 32 bits do not hold. */
+static const struct {
+    const char *name;
+    bool list; /* the indices are in a list */
+    bool dim;  /* they are behind the dimension */
+} picks[PICKS] = {{"index_select", false, true},
+                  {"gather", false, true},
+                  {"take", false, false},
+                  {"index.Tensor", true, false}};
+
+static core_status pick(const large *l, size_t which, core_tensor *places,
+                        core_tensor **out_got)
+{
+    core_value args[3] = {suite_tensor_value(l->all)};
+    uint32_t n = 1;
+
+    if (picks[which].dim)
+        args[n++] = core_int(0);
+    args[n++] =
+        picks[which].list
+            ? (core_value){CORE_VALUE_TENSOR_LIST, 1, {.tensors = &places}}
+            : suite_tensor_value(places);
+    return suite_call(picks[which].name, args, n, out_got);
+}
+
+static void pick_far(suite *self, large *l, outcome *out, coverage *of)
+{
+    int64_t at[ELEMENTS];
+    core_tensor *places = NULL;
+
+    for (int64_t i = 0; i < l->count; i++)
+        at[i] = i * l->step;
+    if (!expect_ok(out,
+                   core_tensor_from_data(at, CORE_I64, &l->count, 1,
+                                         self->device, &places),
+                   "making indices"))
+        return;
+    for (size_t i = 0; i < PICKS; i++) {
+        core_tensor *got = NULL;
+        core_status status;
+
+        if (of->picked[i])
+            continue;
+        status = pick(l, i, places, &got);
+        if (call_is_left(self, status, picks[i].name)) {
+            core_error_clear();
+            if (!of->again)
+                skipped_calls_add(&of->left, picks[i].name, l->dtype);
+            continue;
+        }
+        of->picked[i] = true;
+        of->ran++;
+        if (expect_ok(out, status, picks[i].name))
+            holds(l, got, values, picks[i].name, out);
+        core_tensor_release(got);
+    }
+    core_tensor_release(places);
+}
+
 /* neg, from near to far elements. */
 static void write_far(suite *self, large *l, outcome *out, coverage *of)
 {
@@ -238,12 +297,14 @@ static void reach(suite *self, size_t spacing, coverage *of, outcome *out)
     bool missing = true;
 
     memset(of->read, 0, sizeof of->read);
+    memset(of->picked, 0, sizeof of->picked);
     of->wrote = false;
     for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes && missing; d++) {
         large l;
 
         if (begin(self, dtypes[d], spacing, &l, &of->too_large, out)) {
             read_far(&l, out, of);
+            pick_far(self, &l, out, of);
             if (!of->wrote)
                 write_far(self, &l, out, of);
         }
@@ -252,6 +313,8 @@ static void reach(suite *self, size_t spacing, coverage *of, outcome *out)
         missing = !of->wrote;
         for (size_t i = 0; i < READS; i++)
             missing |= !of->read[i];
+        for (size_t i = 0; i < PICKS; i++)
+            missing |= !of->picked[i];
     }
 }
 

@@ -1,104 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Level ops: what happens in a long row, or in one of very many.  A NaN anywhere
- * in a row is found; exponentials of large numbers do not overflow; each row of
+/* Level ops: what happens in a long row, or in one of very many.  A NaN, the
+ * largest and the smallest element are found anywhere in a row or column; exponentials of large numbers do not overflow; each row of
  * hundreds of thousands is normalized. */
 
-#include "claims.h"
-#include "element_value.h"
-#include "skipped_calls.h"
+#include "number_calls.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-typedef struct bench {
-    suite *self;
-    outcome *out;
-    core_dtype dtype;
-    uint32_t ran;
-    skipped_calls left;
-} bench;
-
-static bool begin(bench *b, suite *self, outcome *out)
-{
-    *b = (bench){.self = self, .out = out};
-    return suite_device(self, out) &&
-           expect_ok(out, core_setting_set("LIBCORE_FALLBACK", "error"),
-                     "turning the fallback off");
-}
-
 /* A tensor of `rows` by `size` values. */
-static core_tensor *make(bench *b, int64_t rows, int64_t size,
+static core_tensor *make(number_calls *c, int64_t rows, int64_t size,
                          const double *values)
 {
     const int64_t sizes[] = {rows, size};
-    size_t count = (size_t)(rows * size), each = core_dtype_size(b->dtype);
-    unsigned char *bytes = malloc(count * each);
-    core_tensor *made = NULL;
 
-    if (!bytes) {
-        harness_error(b->out, "no memory");
-        return NULL;
-    }
-    for (size_t i = 0; i < count; i++)
-        element_store(b->dtype, values[i], bytes + i * each);
-    expect_ok(b->out,
-              core_tensor_from_data(bytes, b->dtype, sizes, 2, b->self->device,
-                                    &made),
-              "making an operand");
-    free(bytes);
-    return made;
+    return number_calls_make(c, sizes, 2, values);
 }
 
-/* Calls an operator and reads its first result; NULL: no kernel, or the outcome
- * says what failed. */
-static double *call(bench *b, const char *name, const core_value *args,
-                    uint32_t nargs, int64_t *out_count)
-{
-    core_value results[4] = {{0}};
-    core_operator *op;
-    core_status status = core_op_find(name, &op);
-    double *values = NULL;
-
-    if (status == CORE_OK)
-        status = suite_op_call(op, args, nargs, results, 4);
-    if (call_is_left(b->self, status, name)) {
-        core_error_clear();
-        skipped_calls_add(&b->left, name, b->dtype);
-    } else if (expect_ok(b->out, status, name)) {
-        core_tensor *first = results[0].u.tensor;
-        core_dtype dtype = core_tensor_dtype(first);
-        size_t each = core_dtype_size(dtype);
-
-        b->ran++;
-        *out_count = core_tensor_numel(first);
-        values = calloc((size_t)*out_count + 1, sizeof *values);
-        if (!values)
-            harness_error(b->out, "no memory");
-        else if (!expect_ok(
-                     b->out,
-                     suite_read(first, values, (size_t)*out_count * each),
-                     "reading a result")) {
-            free(values);
-            values = NULL;
-        }
-        /* From the last on: values are at least as wide as elements. */
-        for (int64_t i = *out_count; values && i-- > 0;)
-            values[i] = element_load(dtype, (const unsigned char *)values +
-                                                (size_t)i * each);
-    }
-    for (int i = 0; i < 4; i++)
-        core_value_release(&results[i]);
-    return values;
-}
-
-/* ------------------------------------------------------------------ NaN -- */
+/* ----------------------------------------------------------------- marks -- */
 
 enum { WIDE = 20011, PLACES = 7 };
 
-/* Where each row has its NaN: at both ends, and on both sides of what a group or
+/* Where each row has its mark: at both ends, and on both sides of what a group or
  * a tile reads. */
 static const int64_t places[PLACES] = {0,    1,        1023,    4096,
                                        8191, WIDE - 2, WIDE - 1};
@@ -109,29 +35,51 @@ typedef enum arguments {
     ARGUMENTS_NONE
 } arguments;
 
+/* What one element of each row is, and the others are not. */
+typedef enum mark { MARK_NAN, MARK_LARGEST, MARK_SMALLEST } mark;
+
+enum {
+    NANS = 1 << MARK_NAN,
+    LARGEST = NANS | 1 << MARK_LARGEST,
+    SMALLEST = NANS | 1 << MARK_SMALLEST,
+};
+
 static const struct {
     const char *name;
     arguments form;
-    bool index; /* the result is the place */
+    uint32_t finds; /* these marks */
+    uint32_t which; /* of the results */
+    bool index;     /* that is the place */
 } finders[] = {
-    {"amax", ARGUMENTS_LIST, false},
-    {"amin", ARGUMENTS_LIST, false},
-    {"max.dim", ARGUMENTS_INT, false},
-    {"min.dim", ARGUMENTS_INT, false},
-    {"argmax", ARGUMENTS_INT, true},
-    {"argmin", ARGUMENTS_INT, true},
-    {"logsumexp", ARGUMENTS_LIST, false},
-    {"sum.dim_IntList", ARGUMENTS_LIST, false},
-    {"mean.dim", ARGUMENTS_LIST, false},
-    {"prod.dim_int", ARGUMENTS_INT, false},
-    {"max", ARGUMENTS_NONE, false},
-    {"min", ARGUMENTS_NONE, false},
+    {"amax", ARGUMENTS_LIST, LARGEST, 0, false},
+    {"amin", ARGUMENTS_LIST, SMALLEST, 0, false},
+    {"max.dim", ARGUMENTS_INT, LARGEST, 0, false},
+    {"max.dim", ARGUMENTS_INT, LARGEST, 1, true},
+    {"min.dim", ARGUMENTS_INT, SMALLEST, 0, false},
+    {"min.dim", ARGUMENTS_INT, SMALLEST, 1, true},
+    {"argmax", ARGUMENTS_INT, LARGEST, 0, true},
+    {"argmin", ARGUMENTS_INT, SMALLEST, 0, true},
+    {"logsumexp", ARGUMENTS_LIST, NANS, 0, false},
+    {"sum.dim_IntList", ARGUMENTS_LIST, NANS, 0, false},
+    {"mean.dim", ARGUMENTS_LIST, NANS, 0, false},
+    {"prod.dim_int", ARGUMENTS_INT, NANS, 0, false},
+    {"max", ARGUMENTS_NONE, LARGEST, 0, false},
+    {"min", ARGUMENTS_NONE, SMALLEST, 0, false},
 };
 
 static const int64_t last_dim[] = {1}, first_dim[] = {0};
 
-/* A NaN in each row, which is a column if `columns`. */
-static core_tensor *make_nan(bench *b, bool columns, bool whole)
+/* Numbers of every dtype; as a signed byte the largest is the smallest. */
+static double mark_value(mark of)
+{
+    return of == MARK_NAN ? (double)NAN : of == MARK_LARGEST ? 200 : 3;
+}
+
+/* How the marked numbers are laid out. */
+typedef enum shape { SHAPE_ROWS, SHAPE_COLUMNS, SHAPE_WHOLE, SHAPES } shape;
+
+/* A mark in each row, which may be a column, or in the last row alone. */
+static core_tensor *make_marked(number_calls *b, mark of, shape in)
 {
     double *values = malloc(PLACES * WIDE * sizeof *values);
     core_tensor *made = NULL;
@@ -142,69 +90,111 @@ static core_tensor *make_nan(bench *b, bool columns, bool whole)
     }
     for (int64_t r = 0; r < PLACES; r++)
         for (int64_t i = 0; i < WIDE; i++) {
-            bool here = i == places[r] && (!whole || r == PLACES - 1);
-            int64_t at = columns ? i * PLACES + r : r * WIDE + i;
+            bool here =
+                i == places[r] && (in != SHAPE_WHOLE || r == PLACES - 1);
+            int64_t at = in == SHAPE_COLUMNS ? i * PLACES + r : r * WIDE + i;
 
-            values[at] = here ? NAN : (double)((i * 7 + r) % 13 - 6) / 4;
+            values[at] =
+                here ? mark_value(of) : 50 + (double)((i * 7 + r) % 13);
         }
-    made =
-        columns ? make(b, WIDE, PLACES, values) : make(b, PLACES, WIDE, values);
+    made = in == SHAPE_COLUMNS ? make(b, WIDE, PLACES, values)
+                               : make(b, PLACES, WIDE, values);
     free(values);
     return made;
 }
 
-static bool find_nan(bench *b, size_t which, bool columns)
+static bool holds_mark(const number_calls *b, size_t which, mark of, shape in,
+                       const double *got, int64_t count)
 {
-    arguments form = finders[which].form;
-    bool whole = form == ARGUMENTS_NONE;
-    core_tensor *of = make_nan(b, columns, whole);
-    core_value args[2] = {suite_tensor_value(of), {0}};
-    int64_t count = 0;
-    double *got;
-    bool good = of != NULL;
+    static const char *const names[] = {"NaN", "largest", "smallest"};
+    static const char *const shapes[] = {"a row of ", "a column of ", ""};
+    bool good = true;
 
-    if (form == ARGUMENTS_LIST)
-        args[1] = (core_value){
-            CORE_VALUE_INT_LIST, 1, {.ints = columns ? first_dim : last_dim}};
-    else if (form == ARGUMENTS_INT)
-        args[1] = core_int(!columns);
-    got =
-        good ? call(b, finders[which].name, args, whole ? 1 : 2, &count) : NULL;
-    for (int64_t r = 0; got && good && r < count; r++) {
-        int64_t place = whole ? PLACES * WIDE - 1 : places[r];
+    for (int64_t r = 0; good && r < count; r++) {
+        int64_t place = in == SHAPE_WHOLE ? PLACES * WIDE - 1 : places[r];
+        bool found = finders[which].index ? got[r] == (double)place
+                     : of == MARK_NAN     ? isnan(got[r])
+                                          : got[r] == mark_value(of);
 
-        good = expect(b->out,
-                      finders[which].index ? got[r] == (double)place
-                                           : isnan(got[r]),
-                      "%s of %s, %s%d elements: the NaN at element %lld is "
+        good = expect(b->out, found,
+                      "%s of %s, %s%d elements: the %s at element %lld is "
                       "lost, the result is %g",
                       finders[which].name, core_dtype_name(b->dtype),
-                      whole     ? ""
-                      : columns ? "a column of "
-                                : "a row of ",
-                      whole ? PLACES * WIDE : WIDE, (long long)place, got[r]);
+                      shapes[in], in == SHAPE_WHOLE ? PLACES * WIDE : WIDE,
+                      names[of], (long long)place, got[r]);
     }
+    return good;
+}
+
+static bool find_mark(number_calls *b, size_t which, mark of, shape in,
+                      core_tensor *on)
+{
+    arguments form = finders[which].form;
+    core_value args[2] = {suite_tensor_value(on), core_int(in == SHAPE_ROWS)};
+    int64_t count = 0;
+    double *got;
+    bool good;
+
+    if (form == ARGUMENTS_LIST)
+        args[1] =
+            (core_value){CORE_VALUE_INT_LIST,
+                         1,
+                         {.ints = in == SHAPE_ROWS ? last_dim : first_dim}};
+    got = number_calls_read(b, finders[which].name, args,
+                            in == SHAPE_WHOLE ? 1 : 2, finders[which].which,
+                            &count);
+    good = !got || holds_mark(b, which, of, in, got, count);
     free(got);
-    core_tensor_release(of);
     return good && b->out->verdict == VERDICT_PASS;
+}
+
+static bool find_marks(number_calls *b, mark of)
+{
+    bool good = true;
+
+    for (int in = 0; good && in < SHAPES; in++) {
+        core_tensor *on = make_marked(b, of, (shape)in);
+
+        good = on != NULL;
+        for (size_t i = 0; good && i < sizeof finders / sizeof *finders; i++)
+            if (finders[i].finds >> of & 1 &&
+                (finders[i].form == ARGUMENTS_NONE) == (in == SHAPE_WHOLE))
+                good = find_mark(b, i, of, (shape)in, on);
+        core_tensor_release(on);
+    }
+    return good;
 }
 
 static void nan_is_found(suite *self, outcome *out, const test *one)
 {
     static const core_dtype dtypes[] = {CORE_F32, CORE_F64, CORE_F16,
                                         CORE_BF16};
-    bench b;
-    bool good = begin(&b, self, out);
+    number_calls b;
+    bool good = number_calls_begin(&b, self, out);
 
     (void)one;
-    for (size_t d = 0; good && d < sizeof dtypes / sizeof *dtypes; d++)
-        for (size_t i = 0; good && i < sizeof finders / sizeof *finders; i++) {
-            b.dtype = dtypes[d];
-            good = find_nan(&b, i, false) &&
-                   (finders[i].form == ARGUMENTS_NONE || find_nan(&b, i, true));
-        }
+    for (size_t d = 0; good && d < sizeof dtypes / sizeof *dtypes; d++) {
+        b.dtype = dtypes[d];
+        good = find_marks(&b, MARK_NAN);
+    }
     if (good)
-        skipped_calls_report(&b.left, b.ran, out);
+        number_calls_end(&b);
+}
+
+static void extremes_are_found(suite *self, outcome *out, const test *one)
+{
+    static const core_dtype dtypes[] = {CORE_F32, CORE_F64, CORE_F16, CORE_BF16,
+                                        CORE_I64, CORE_I32, CORE_I16, CORE_U8};
+    number_calls b;
+    bool good = number_calls_begin(&b, self, out);
+
+    (void)one;
+    for (size_t d = 0; good && d < sizeof dtypes / sizeof *dtypes; d++) {
+        b.dtype = dtypes[d];
+        good = find_marks(&b, MARK_LARGEST) && find_marks(&b, MARK_SMALLEST);
+    }
+    if (good)
+        number_calls_end(&b);
 }
 
 /* -------------------------------------------------------------- the last -- */
@@ -257,7 +247,7 @@ static double content_at(content of, int64_t i)
     }
 }
 
-static bool decide(bench *b, size_t which, core_tensor *on)
+static bool decide(number_calls *b, size_t which, core_tensor *on)
 {
     arguments form = deciders[which].form;
     core_value args[2] = {suite_tensor_value(on), core_int(1)};
@@ -266,8 +256,8 @@ static bool decide(bench *b, size_t which, core_tensor *on)
 
     if (form == ARGUMENTS_LIST)
         args[1] = (core_value){CORE_VALUE_INT_LIST, 1, {.ints = last_dim}};
-    got = call(b, deciders[which].name, args, form == ARGUMENTS_NONE ? 1 : 2,
-               &count);
+    got = number_calls_read(b, deciders[which].name, args,
+                            form == ARGUMENTS_NONE ? 1 : 2, 0, &count);
     if (got)
         expect(b->out, got[0] == deciders[which].wanted,
                "%s of f32: the last of %d elements is %g, the others are not: "
@@ -282,8 +272,8 @@ static bool decide(bench *b, size_t which, core_tensor *on)
 static void last_decides(suite *self, outcome *out, const test *one)
 {
     double *values = malloc(MILLION * sizeof *values);
-    bench b;
-    bool good = begin(&b, self, out);
+    number_calls b;
+    bool good = number_calls_begin(&b, self, out);
 
     (void)one;
     b.dtype = CORE_F32;
@@ -309,7 +299,7 @@ static void last_decides(suite *self, outcome *out, const test *one)
     }
     free(values);
     if (good)
-        skipped_calls_report(&b.left, b.ran, out);
+        number_calls_end(&b);
 }
 
 /* --------------------------------------------------------- large numbers -- */
@@ -356,8 +346,8 @@ static int64_t element_of(const many_rows *of, int64_t row, int64_t i)
     return of->columns ? i * of->rows + row : row * of->size + i;
 }
 
-static bool check_normalized(bench *b, const many_rows *of, normalizer which,
-                             const double *got)
+static bool check_normalized(number_calls *b, const many_rows *of,
+                             normalizer which, const double *got)
 {
     /* Sums may be made one by one: what overflows is far off. */
     double tolerance = b->dtype == CORE_F32 ? 1e-3 : 1e-9;
@@ -391,7 +381,7 @@ static bool check_normalized(bench *b, const many_rows *of, normalizer which,
     return good;
 }
 
-static bool normalize(bench *b, const many_rows *of, normalizer which)
+static bool normalize(number_calls *b, const many_rows *of, normalizer which)
 {
     int64_t count = of->rows * of->size, read = 0;
     double *values = malloc((size_t)count * sizeof *values), *got = NULL;
@@ -413,8 +403,8 @@ static bool normalize(bench *b, const many_rows *of, normalizer which)
                                1,
                                {.ints = of->columns ? first_dim : last_dim}};
     if (made)
-        got = call(b, normalizers[which], args, which == LOGSUMEXP ? 2 : 3,
-                   &read);
+        got = number_calls_read(b, normalizers[which], args,
+                                which == LOGSUMEXP ? 2 : 3, 0, &read);
     if (got)
         check_normalized(b, of, which, got);
     free(got);
@@ -429,8 +419,8 @@ static void large_numbers(suite *self, outcome *out, const test *one)
 {
     static const int64_t sizes[] = {1031, 2053, 4133, 9001, 20011};
     static const core_dtype dtypes[] = {CORE_F32, CORE_F64};
-    bench b;
-    bool good = begin(&b, self, out);
+    number_calls b;
+    bool good = number_calls_begin(&b, self, out);
 
     (void)one;
     for (size_t d = 0; good && d < 2; d++)
@@ -443,14 +433,14 @@ static void large_numbers(suite *self, outcome *out, const test *one)
                 good = normalize(&b, &of, (normalizer)(k % NORMALIZERS));
             }
     if (good)
-        skipped_calls_report(&b.left, b.ran, out);
+        number_calls_end(&b);
 }
 
 static void many_rows_are_normalized(suite *self, outcome *out, const test *one)
 {
     static const many_rows of = {300007, 3, false, 4};
-    bench b;
-    bool good = begin(&b, self, out);
+    number_calls b;
+    bool good = number_calls_begin(&b, self, out);
 
     (void)one;
     if (good && self->quick) {
@@ -461,13 +451,14 @@ static void many_rows_are_normalized(suite *self, outcome *out, const test *one)
     for (int k = 0; good && k < NORMALIZERS; k++)
         good = normalize(&b, &of, (normalizer)k);
     if (good)
-        skipped_calls_report(&b.left, b.ran, out);
+        number_calls_end(&b);
 }
 
 bool suite_add_long_rows(suite *self)
 {
     static const listed tests[] = {
         {"ops/rules/nan-in-long-rows", nan_is_found, true},
+        {"ops/rules/extremes-in-long-rows", extremes_are_found, true},
         {"ops/rules/last-of-a-million", last_decides, true},
         {"ops/rules/large-numbers-in-long-rows", large_numbers, true},
         {"ops/rules/more-than-300000-rows", many_rows_are_normalized, true},

@@ -85,9 +85,8 @@ static void fills_in_order(suite *self, outcome *out, const test *one)
     stream_gate_test(fill_behind_gate, self, out);
 }
 
-/* More than one command may fill. */
 /* A pattern of `width` bytes, behind zeros and before them, from an odd multiple
- * of its size on. */
+ * of its size on: so much that more than one command may fill it. */
 static bool fill_many(plugin_tables *p, const plugin_block *block,
                       unsigned char *got, uint32_t width, outcome *out)
 {

@@ -3,7 +3,7 @@
 
 /* Level ops: matrix products of middle sizes, none of them a multiple of a tile,
  * of one row or column, and of many batches, with every operand row-major and
- * transposed. */
+ * transposed; and one matrix for all batches. */
 
 #include "sample_check.h"
 #include "skipped_calls.h"
@@ -78,6 +78,22 @@ static uint32_t check_product(suite *self, const product *one, core_dtype dtype,
                                 out);
 }
 
+/* One matrix for all batches, as a program expands it.  Returns how many calls a
+ * kernel claims, of two. */
+static uint32_t check_shared(suite *self, const product *one, core_dtype dtype,
+                             outcome *out)
+{
+    static const char *const where[] = {
+        ", the first matrix that of all batches (stride 0)",
+        ", the second matrix that of all batches (stride 0)"};
+    uint32_t ran = 0;
+
+    for (uint32_t k = 0; k < 2 && out->verdict == VERDICT_PASS; k++)
+        ran += sample_check_repeated(self, &one->of, dtype, one->first + k,
+                                     LAYOUT_ONE_ROW, where[k], out);
+    return ran;
+}
+
 static void products_of_middle_sizes(suite *self, outcome *out, const test *one)
 {
     static const core_dtype dtypes[] = {CORE_F32, CORE_F64, CORE_F16,
@@ -92,15 +108,17 @@ static void products_of_middle_sizes(suite *self, outcome *out, const test *one)
         return;
     for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
         for (size_t i = 0; i < PRODUCTS; i++) {
-            uint32_t done;
+            uint32_t all = LAYOUTS_OF_BOTH + 2 * products[i].batch, done;
 
             if (products[i].f32_only && d > 0)
                 continue;
             done = check_product(self, &products[i], dtypes[d], out);
+            if (out->verdict == VERDICT_PASS && products[i].batch)
+                done += check_shared(self, &products[i], dtypes[d], out);
             if (out->verdict != VERDICT_PASS)
                 return;
             ran += done;
-            for (; done < LAYOUTS_OF_BOTH; done++)
+            for (; done < all; done++)
                 skipped_calls_add(&left, products[i].of.op, dtypes[d]);
         }
     skipped_calls_report(&left, ran, out);

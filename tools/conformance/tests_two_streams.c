@@ -63,6 +63,8 @@ static void use_on_two_streams(two_streams *b, ready_call *one)
         call_gate_begin_call(&gate);
         expect_ok(b->out, ready_call_run(b, one, b->streams[1], &second),
                   one->of.op);
+        if (!call_gate_holds(&gate) && b->out->verdict == VERDICT_PASS)
+            two_streams_add_unseen(b, gate.event != NULL, one->of.op);
     }
     call_gate_open(&gate);
     core_stream_guard_leave(&guard);
@@ -88,11 +90,15 @@ static void packed_weights_are_ready(suite *self, outcome *out, const test *one)
         for (size_t i = 0; out->verdict == VERDICT_PASS &&
                            i < sizeof weighted / sizeof *weighted;
              i++) {
-            ready_call call;
+            ready_call other, call;
 
-            if (ready_call_prepare(&b, &weighted[i], .5, 2, &call))
+            memset(&call, 0, sizeof call);
+            if (ready_call_prepare(&b, &weighted[i], -1, 1, &other) &&
+                ready_call_prepare(&b, &weighted[i], .5, 2, &call) &&
+                ready_call_warm(&b, &other))
                 use_on_two_streams(&b, &call);
             ready_call_done(&call);
+            ready_call_done(&other);
         }
     two_streams_end(&b);
 }
@@ -229,6 +235,8 @@ static void run_at_once(two_streams *b, ready_call calls[STREAMS])
     for (int r = 0; r < ROUNDS && closed; r++)
         for (int i = 0; i < STREAMS && b->out->verdict == VERDICT_PASS; i++)
             two_streams_call(b, &calls[i], i, &rounds[i][r]);
+    if (closed && b->out->verdict == VERDICT_PASS && !two_streams_blocked(b))
+        two_streams_add_unseen(b, b->copies, calls[0].of.op);
     two_streams_open(b);
     for (int i = 0; i < STREAMS; i++)
         for (int r = 0; r < ROUNDS; r++) {
@@ -254,7 +262,8 @@ static void workspaces_are_separate(suite *self, outcome *out, const test *one)
 
             memset(calls, 0, sizeof calls);
             if (ready_call_prepare(&b, &worked[i], .5, 1, &calls[0]) &&
-                ready_call_prepare(&b, &worked[i], 1, 2, &calls[1]))
+                ready_call_prepare(&b, &worked[i], 1, 2, &calls[1]) &&
+                ready_call_warm(&b, &calls[0]))
                 run_at_once(&b, calls);
             for (int k = 0; k < STREAMS; k++)
                 ready_call_done(&calls[k]);

@@ -7,30 +7,12 @@
 
 #include "claims.h"
 #include "element_value.h"
-#include "skipped_calls.h"
-#include "suite.h"
+#include "number_calls.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-typedef struct values {
-    suite *self;
-    outcome *out;
-    uint32_t ran;
-    skipped_calls left;
-} values;
-
-static bool begin(values *v, suite *self, outcome *out)
-{
-    *v = (values){.self = self, .out = out};
-    return suite_device(self, out) &&
-           expect_ok(out, core_setting_set("LIBCORE_FALLBACK", "error"),
-                     "turning the fallback off");
-}
-
-static void end(const values *v, const char *what)
+static void end(const number_calls *v, const char *what)
 {
     if (v->ran == 0 && v->out->verdict == VERDICT_PASS)
         not_supported(v->out, "no kernel of %s is claimed", what);
@@ -38,7 +20,7 @@ static void end(const values *v, const char *what)
 }
 
 /* A call of an operator that is not claimed for these dtypes proves nothing. */
-static bool done(values *v, core_status status, const char *name)
+static bool done(number_calls *v, core_status status, const char *name)
 {
     if (call_is_left(v->self, status, name)) {
         skipped_calls_add(&v->left, name, CORE_DTYPE_NONE);
@@ -47,8 +29,9 @@ static bool done(values *v, core_status status, const char *name)
     return expect_ok(v->out, status, name);
 }
 
-static core_tensor *tensor_of(values *v, core_dtype dtype, const void *bytes,
-                              const int64_t *sizes, uint32_t ndim)
+static core_tensor *tensor_of(number_calls *v, core_dtype dtype,
+                              const void *bytes, const int64_t *sizes,
+                              uint32_t ndim)
 {
     core_tensor *made = NULL;
 
@@ -60,26 +43,12 @@ static core_tensor *tensor_of(values *v, core_dtype dtype, const void *bytes,
 }
 
 /* A tensor of numbers. */
-static core_tensor *numbers_of(values *v, core_dtype dtype,
+static core_tensor *numbers_of(number_calls *v, core_dtype dtype,
                                const double *numbers, const int64_t *sizes,
                                uint32_t ndim)
 {
-    size_t size = core_dtype_size(dtype), numel = 1;
-    core_tensor *made = NULL;
-    unsigned char *bytes;
-
-    for (uint32_t d = 0; d < ndim; d++)
-        numel *= (size_t)sizes[d];
-    bytes = malloc(numel * size + 1);
-    if (!bytes) {
-        harness_error(v->out, "no memory");
-        return NULL;
-    }
-    for (size_t i = 0; i < numel; i++)
-        element_store(dtype, numbers[i], bytes + i * size);
-    made = tensor_of(v, dtype, bytes, sizes, ndim);
-    free(bytes);
-    return made;
+    v->dtype = dtype;
+    return number_calls_make(v, sizes, ndim, numbers);
 }
 
 /* -------------------------------------------------------------- integers -- */
@@ -227,7 +196,7 @@ static void expect_integers(integers *i, operation which)
         i->wanted[0] = which == SUM ? (int64_t)sum : most;
 }
 
-static bool hold_integers(values *v, const integers *i, operation which,
+static bool hold_integers(number_calls *v, const integers *i, operation which,
                           core_tensor *got)
 {
     core_dtype dtype = core_tensor_dtype(got);
@@ -264,7 +233,7 @@ static bool hold_integers(values *v, const integers *i, operation which,
 }
 
 /* Every value with every other. */
-static bool call_integers(values *v, core_dtype dtype)
+static bool call_integers(number_calls *v, core_dtype dtype)
 {
     static integers i;
     const int64_t size = PAIRS;
@@ -307,10 +276,10 @@ static bool call_integers(values *v, core_dtype dtype)
 
 static void integers_are_exact(suite *self, outcome *out, const test *one)
 {
-    values v;
+    number_calls v;
 
     (void)one;
-    if (!begin(&v, self, out))
+    if (!number_calls_begin(&v, self, out))
         return;
     for (size_t d = 0; d < sizeof integer_dtypes / sizeof *integer_dtypes; d++)
         if (!call_integers(&v, integer_dtypes[d]))
@@ -343,7 +312,8 @@ static double summands(const char *name)
                                          : EDGE;
 }
 
-static bool add_nothing(values *v, size_t which, core_dtype dtype, double self)
+static bool add_nothing(number_calls *v, size_t which, core_dtype dtype,
+                        double self)
 {
     static const int64_t sizes[3] = {EDGE, EDGE, EDGE};
     const char *name = additions[which].name;
@@ -392,10 +362,10 @@ static void beta_0_ignores_self(suite *self, outcome *out, const test *one)
 {
     static const core_dtype floats[] = {CORE_F64, CORE_F32, CORE_F16,
                                         CORE_BF16};
-    values v;
+    number_calls v;
 
     (void)one;
-    if (!begin(&v, self, out))
+    if (!number_calls_begin(&v, self, out))
         return;
     for (size_t k = 0; k < sizeof additions / sizeof *additions; k++)
         for (size_t d = 0; d < sizeof floats / sizeof *floats; d++)
@@ -435,7 +405,7 @@ static void ranks(const double *numbers, int64_t count, bool descending,
     }
 }
 
-static bool sort_ties(values *v, core_dtype dtype, int64_t count,
+static bool sort_ties(number_calls *v, core_dtype dtype, int64_t count,
                       bool descending)
 {
     static double numbers[SORTED];
@@ -489,10 +459,10 @@ static void stable_sorts_keep_ties(suite *self, outcome *out, const test *one)
     static const core_dtype some[] = {CORE_F64, CORE_F32, CORE_F16, CORE_BF16,
                                       CORE_I64, CORE_I32, CORE_I8,  CORE_U8};
     static const int64_t counts[] = {2, 9, 100, SORTED};
-    values v;
+    number_calls v;
 
     (void)one;
-    if (!begin(&v, self, out))
+    if (!number_calls_begin(&v, self, out))
         return;
     for (size_t d = 0; d < sizeof some / sizeof *some; d++)
         for (size_t k = 0; k < sizeof counts / sizeof *counts; k++)

@@ -95,6 +95,20 @@ void ready_call_drop(prepared *on)
     }
 }
 
+bool ready_call_warm(two_streams *b, ready_call *one)
+{
+    bool good = true;
+
+    for (int i = 0; good && i < STREAMS; i++) {
+        prepared on = ready_call_again(&one->on);
+
+        good = expect_ok(b->out, ready_call_run(b, one, b->streams[i], &on),
+                         one->of.op);
+        ready_call_drop(&on);
+    }
+    return good;
+}
+
 bool ready_call_holds(two_streams *b, ready_call *one, prepared *on,
                       const char *what)
 {
@@ -187,9 +201,47 @@ void two_streams_open(two_streams *b)
     b->ngates = 0;
 }
 
+void two_streams_add_unseen(two_streams *b, bool copies, const char *op)
+{
+    size_t length = strlen(b->waiting);
+
+    if (copies) {
+        b->unseen++;
+        return;
+    }
+    b->nwaiting++;
+    snprintf(b->waiting + length, sizeof b->waiting - length, "%s%s",
+             length ? ", " : "", op);
+}
+
+/* What a test that passed has not seen. */
+static void report_unseen(const two_streams *b)
+{
+    size_t length = strlen(b->out->detail);
+    char *to = b->out->detail + length;
+    const char *before = length ? "; " : "";
+
+    if (b->ran > 0 && b->unseen == b->ran)
+        not_supported(b->out, "the device has no core.host_callback, and long "
+                              "copies always ended before the calls were made");
+    else if (b->nwaiting > 0)
+        snprintf(to, sizeof b->out->detail - length,
+                 "%s%s that wait for the stream before they return: %s%s",
+                 before, b->stopped ? "among launches" : "launches", b->waiting,
+                 b->stopped ? "; the others were not tried" : "");
+    else if (b->unseen + b->untried > 0)
+        snprintf(to, sizeof b->out->detail - length,
+                 "%s%u of %u operators were not tested: the device has no "
+                 "core.host_callback, and long copies ended before or took too "
+                 "long",
+                 before, b->unseen + b->untried, b->ran + b->untried);
+}
+
 void two_streams_end(two_streams *b)
 {
     skipped_calls_report(&b->left, b->ran, b->out);
+    if (b->out->verdict == VERDICT_PASS)
+        report_unseen(b);
     for (int i = 0; i < STREAMS; i++)
         core_stream_release(b->streams[i]);
 }

@@ -20,6 +20,11 @@ typedef struct two_streams {
     uint32_t ngates; /* that are closed */
     bool copies;     /* long copies close them, and open by themselves */
     uint32_t ran;
+    uint32_t unseen;    /* of these, those before which the gates opened */
+    uint32_t untried;   /* because long copies take too long */
+    uint32_t nwaiting;  /* operators in `waiting` */
+    bool stopped;       /* at these; others were not tried */
+    char waiting[400];  /* whose launch waits for its stream */
     skipped_calls left; /* no kernel computes these */
 } two_streams;
 
@@ -32,7 +37,8 @@ typedef struct ready_call {
 
 /* Creates the streams; false: the outcome says why there are none. */
 bool two_streams_begin(two_streams *b, suite *self, outcome *out);
-/* Reports the calls that were left out, and releases the streams. */
+/* Reports the calls that were left out, and those that did not meet a closed gate,
+ * and releases the streams. */
 void two_streams_end(two_streams *b);
 /* Waits for the device. */
 bool two_streams_rest(two_streams *b);
@@ -46,6 +52,9 @@ void two_streams_call(two_streams *b, ready_call *one, int which,
 bool two_streams_blocked(const two_streams *b);
 /* Opens the gates that are closed, and waits. */
 void two_streams_open(two_streams *b);
+/* Notes that a gate, of long copies or of a host callback, opened before a call
+ * had returned: nothing was seen, or the launch waits for its stream. */
+void two_streams_add_unseen(two_streams *b, bool copies, const char *op);
 
 /* Prepares a call whose values are in that interval, if a kernel claims it. */
 bool ready_call_prepare(two_streams *b, const sample *from, double low,
@@ -58,6 +67,9 @@ core_status ready_call_run(two_streams *b, ready_call *one, core_stream *stream,
 /* Returns the same operands, for results of another call. */
 prepared ready_call_again(const prepared *on);
 void ready_call_drop(prepared *on);
+/* Makes the call on each stream and drops the results: a first launch may compile
+ * its kernel, and wait.  false: the outcome says why it failed. */
+bool ready_call_warm(two_streams *b, ready_call *one);
 /* Compares the results; a message begins with the call and `what`. */
 bool ready_call_holds(two_streams *b, ready_call *one, prepared *on,
                       const char *what);
