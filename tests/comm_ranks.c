@@ -53,20 +53,40 @@ static bool of_gpus;
 
 /* -------------------------------------------------------------- results -- */
 
-/* Small whole numbers, whose sums and products every dtype has.  They and their
- * sums differ between ranks, elements and parts. */
-static double value_of(uint32_t of, int64_t i)
+/* The finalizer of MurmurHash3 (Appleby). */
+static uint32_t mix(uint32_t x)
 {
-    return (double)((i / COUNT + i * ((int64_t)of + 1)) % 3 + 1);
+    x = (x ^ x >> 16) * 0x85ebca6bU;
+    x = (x ^ x >> 13) * 0xc2b2ae35U;
+    return x ^ x >> 16;
 }
 
-static core_tensor *make(core_dtype dtype, int64_t count)
+/* Whole numbers from 1 to 3, whose sums every dtype has, also of 16 ranks.  They and
+ * their sums differ between ranks, elements and parts. */
+static double value_of(uint32_t of, int64_t i)
+{
+    return mix((of + 1) * 0x9e3779b9U + (uint32_t)i) % 3 + 1;
+}
+
+/* The same for products: 1 but for one or two ranks, which all ranks are in turn. */
+static double factor_of(uint32_t of, int64_t i)
+{
+    if (of == (i + i / COUNT) % size)
+        return mix((uint32_t)i) % 3 + 2;
+    if (of == size - 1 - i % size)
+        return mix((uint32_t)i + 1) % 4 + 2;
+    return 1;
+}
+
+static core_tensor *make_for(core_dtype dtype, uint32_t reduction,
+                             int64_t count)
 {
     double *values = malloc((size_t)count * sizeof *values);
     core_tensor *wide, *there, *made;
 
     for (int64_t i = 0; i < count; i++)
-        values[i] = value_of(rank, i);
+        values[i] = reduction == CORE_REDUCE_PROD ? factor_of(rank, i)
+                                                  : value_of(rank, i);
     OK(core_tensor_from_data(values, CORE_F64, &count, 1, NULL, &wide));
     OK(core_to_copy(wide, dtype, NULL, false, -1, &there));
     OK(core_to_copy(there, dtype, device, false, -1, &made));
@@ -74,6 +94,11 @@ static core_tensor *make(core_dtype dtype, int64_t count)
     core_tensor_release(there);
     free(values);
     return made;
+}
+
+static core_tensor *make(core_dtype dtype, int64_t count)
+{
+    return make_for(dtype, CORE_REDUCE_SUM, count);
 }
 
 static void expect(core_tensor *found, const double *values, int64_t count,
@@ -100,13 +125,14 @@ static void expect(core_tensor *found, const double *values, int64_t count,
 
 static double reduced(uint32_t reduction, int64_t i)
 {
-    double result = value_of(0, i);
+    bool product = reduction == CORE_REDUCE_PROD;
+    double result = product ? factor_of(0, i) : value_of(0, i);
 
     for (uint32_t r = 1; r < size; r++) {
-        double next = value_of(r, i);
+        double next = product ? factor_of(r, i) : value_of(r, i);
 
         result =
-            reduction == CORE_REDUCE_PROD  ? result * next
+            product                        ? result * next
             : reduction == CORE_REDUCE_MIN ? (next < result ? next : result)
             : reduction == CORE_REDUCE_MAX ? (next > result ? next : result)
                                            : result + next;
@@ -121,7 +147,7 @@ static void reductions(core_dtype dtype)
 
     for (uint32_t reduction = CORE_REDUCE_SUM; reduction <= CORE_REDUCE_MAX;
          reduction++) {
-        core_tensor *x = make(dtype, count), *all, *part;
+        core_tensor *x = make_for(dtype, reduction, count), *all, *part;
         double values[COUNT * RANKS_MOST];
 
         for (int64_t i = 0; i < count; i++)

@@ -6,6 +6,7 @@
 #ifndef CORE_COMM_COMM_H
 #define CORE_COMM_COMM_H
 
+#include "comm/progress.h"
 #include "device/device.h"
 #include "tensor/tensor.h"
 
@@ -52,6 +53,7 @@ struct core_comm {
     pthread_mutex_t lock;      /* guards the rest */
     core_error *error;         /* the first; NULL: none */
     _Atomic bool dropped;      /* a collective did not run: its stream failed */
+    core__progress *progress;  /* of all ranks; NULL: it is not known */
     core__comm_header *all; /* headers of all ranks, for comparison; used by the
                              * running collective alone */
 };
@@ -71,14 +73,22 @@ core_status core__comm_engine_add(core_plugin *plugin, const void *table,
 void core__comm_engines_remove(const core_plugin *plugin);
 bool core__comm_engine_is_in_use(const core_plugin *plugin);
 
+/* Moves all of the bytes over a connection; false at the deadline, and if the
+ * other side has closed. */
+bool core__store_transfer(int socket, void *data, size_t size, bool out,
+                          int64_t deadline);
+int64_t core__store_now_ns(void); /* the clock of deadlines */
+
 /* The first engine of a name that can be used here, counted as in use;
  * NOT_FOUND with the reason of each that cannot. */
 core_status core__comm_engine_find(const char *name,
                                    core__comm_engine **out_engine);
 
-/* Passes the id of rank 0 to the others; store: as in core_comm_options. */
+/* Passes the id of rank 0 to the others; store: as in core_comm_options.
+ * *out_progress: the caller's; NULL if there is none. */
 core_status core__store_share_id(const char *store, uint32_t rank,
-                                 uint32_t size, int64_t timeout_ns, void *id);
+                                 uint32_t size, int64_t timeout_ns, void *id,
+                                 core__progress **out_progress);
 /* After all ranks have the id: removes what rank 0 stored. */
 void core__store_end(const char *store, uint32_t rank);
 

@@ -227,7 +227,7 @@ static core_status connect_ranks(core_comm *comm,
         CORE_TRY(table->unique_id(comm->engine->user, id));
     if (comm->size > 1)
         status = core__store_share_id(store, comm->rank, comm->size,
-                                      comm->timeout_ns, id);
+                                      comm->timeout_ns, id, &comm->progress);
     shared = comm->size > 1 && status == CORE_OK;
     if (status == CORE_OK)
         status = create_impl(comm, id);
@@ -318,6 +318,7 @@ static void comm_destroy(core_comm *comm)
         core__comm_fail(comm);
     if (own && comm->impl)
         comm->engine->table.destroy(comm->impl, comm->error != NULL);
+    core__progress_end(comm->progress, own);
     if (own)
         core_stream_release(comm->stream);
     atomic_fetch_sub(&comm->engine->comms, 1);

@@ -203,6 +203,17 @@ static core_status run(core_comm *comm, const core_collective *call)
     return comm->engine->table.run(comm->impl, call);
 }
 
+/* Not because of this call: it was aborted. */
+static bool has_failed(core_comm *comm)
+{
+    bool failed;
+
+    pthread_mutex_lock(&comm->lock);
+    failed = comm->error != NULL;
+    pthread_mutex_unlock(&comm->lock);
+    return failed;
+}
+
 core_status core__comm_run(core_comm *comm, const core_collective *call)
 {
     core__comm_header header = header_of(call);
@@ -212,11 +223,15 @@ core_status core__comm_run(core_comm *comm, const core_collective *call)
 
     if (status != CORE_OK)
         return status;
+    if (call->sequence)
+        core__progress_reach(comm->progress, call->sequence);
     status = run(comm, call);
     if (status == CORE_OK)
         return CORE_OK;
     if (core__error_sequence() == errors)
         core__error(status, "the engine gave no reason");
+    if (status == CORE_ERROR_CANCELLED && !has_failed(comm))
+        core__progress_name_missing(comm->progress, call->sequence);
     describe(&header, text, sizeof text);
     core__error_prefix("rank %u of %u: %s", comm->rank, comm->size, text);
     core__comm_fail(comm);

@@ -6,7 +6,8 @@
  * A file is written under another name and renamed, so that it is either
  * missing or complete.  Over TCP, rank 0 waits for a connection of each other
  * rank; both sides send what they are first, so that another program on the
- * port is detected. */
+ * port is detected.  The file's memory and the connections then serve
+ * progress.h. */
 
 #include "comm/comm.h"
 
@@ -35,7 +36,7 @@ typedef struct hello {
     uint32_t size;
 } hello;
 
-static int64_t now_ns(void)
+int64_t core__store_now_ns(void)
 {
     struct timespec now;
 
@@ -45,7 +46,7 @@ static int64_t now_ns(void)
 
 static int left_ms(int64_t deadline)
 {
-    int64_t left = (deadline - now_ns()) / 1000000;
+    int64_t left = (deadline - core__store_now_ns()) / 1000000;
 
     return left < 0 ? 0 : left > 3600000 ? 3600000 : (int)left + 1;
 }
@@ -72,9 +73,27 @@ static core_status failed(const char *store, const char *what)
 
 /* ---------------------------------------------------------------- file -- */
 
-static core_status file_publish(const char *store, const char *path,
-                                const void *id)
+/* The id, and what ranks on this machine share. */
+static bool write_file(int file, uint32_t size, const void *id)
 {
+    size_t bytes = core__progress_file_size(size);
+    char *content = core__alloc(bytes);
+    bool written;
+
+    if (!content)
+        return false;
+    memcpy(content, id, ID);
+    core__progress_file_begin(content + ID, size);
+    written = write(file, content, bytes) == (ssize_t)bytes;
+    core__free(content);
+    return written;
+}
+
+static core_status file_publish(const char *store, const char *path,
+                                uint32_t size, const void *id,
+                                core__progress **out_progress)
+{
+    core__progress *progress;
     char temporary[4096];
     bool written;
     int file;
@@ -91,28 +110,32 @@ static core_status file_publish(const char *store, const char *path,
                            "core_comm_create: the store's path is longer than "
                            "%zu bytes",
                            sizeof temporary - 1);
-    file = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    file = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (file < 0)
         return failed(store, "the file cannot be created");
-    written = write(file, id, ID) == ID;
+    written = write_file(file, size, id);
+    progress = written ? core__progress_of_file(file, 0, size) : NULL;
     if (close(file) != 0 || !written || rename(temporary, path) != 0) {
         core_status status = failed(store, "the file cannot be written");
 
         unlink(temporary);
+        core__progress_end(progress, true);
         return status;
     }
+    *out_progress = progress;
     return CORE_OK;
 }
 
 static core_status file_fetch(const char *store, const char *path,
-                              int64_t deadline, void *id)
+                              uint32_t rank, uint32_t size, int64_t deadline,
+                              void *id, core__progress **out_progress)
 {
     int file;
 
-    while ((file = open(path, O_RDONLY | O_CLOEXEC)) < 0) {
+    while ((file = open(path, O_RDWR | O_CLOEXEC)) < 0) {
         if (errno != ENOENT)
             return failed(store, "the file cannot be opened");
-        if (now_ns() > deadline)
+        if (core__store_now_ns() > deadline)
             return late(store, "rank 0 wrote the file");
         pause_short();
     }
@@ -123,16 +146,15 @@ static core_status file_fetch(const char *store, const char *path,
                            "not contain %d bytes",
                            store, ID);
     }
+    *out_progress = core__progress_of_file(file, rank, size);
     close(file);
     return CORE_OK;
 }
 
 /* ----------------------------------------------------------------- TCP -- */
 
-/* Waits for all of the bytes; false at the deadline, and if the other side has
- * closed. */
-static bool transfer(int socket, void *data, size_t size, bool out,
-                     int64_t deadline)
+bool core__store_transfer(int socket, void *data, size_t size, bool out,
+                          int64_t deadline)
 {
     char *at = data;
 
@@ -140,7 +162,8 @@ static bool transfer(int socket, void *data, size_t size, bool out,
         struct pollfd ready = {socket, out ? POLLOUT : POLLIN, 0};
         ssize_t done;
 
-        if (poll(&ready, 1, left_ms(deadline)) <= 0 && now_ns() > deadline)
+        if (poll(&ready, 1, left_ms(deadline)) <= 0 &&
+            core__store_now_ns() > deadline)
             return false;
         done = out ? send(socket, at, size, MSG_NOSIGNAL | MSG_DONTWAIT)
                    : recv(socket, at, size, MSG_DONTWAIT);
@@ -184,20 +207,21 @@ static core_status resolve(const char *store, bool listens,
  * not hold up the ranks. */
 static bool receive_hello(int peer, hello *from)
 {
-    return transfer(peer, from, sizeof *from, false, now_ns() + 1000000000) &&
+    return core__store_transfer(peer, from, sizeof *from, false,
+                                core__store_now_ns() + 1000000000) &&
            memcmp(from->magic, magic, sizeof magic) == 0;
 }
 
-/* served: which ranks have the id. */
+/* peers: the connections of the ranks that have the id; otherwise -1. */
 static core_status check_hello(const hello *from, uint32_t size,
-                               const bool *served)
+                               const int *peers)
 {
     if (from->size != size)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_comm_create: rank %u has size %u, and rank 0 "
                            "has size %u",
                            from->rank, from->size, size);
-    if (from->rank == 0 || from->rank >= size || served[from->rank])
+    if (from->rank == 0 || from->rank >= size || peers[from->rank] >= 0)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_comm_create: two processes are rank %u of %u",
                            from->rank, size);
@@ -205,7 +229,7 @@ static core_status check_hello(const hello *from, uint32_t size,
 }
 
 static core_status serve_all(const char *store, int listener, uint32_t size,
-                             int64_t deadline, char *id, bool *served)
+                             int64_t deadline, char *id, int *peers)
 {
     for (uint32_t missing = size - 1; missing > 0;) {
         struct pollfd ready = {listener, POLLIN, 0};
@@ -214,7 +238,7 @@ static core_status serve_all(const char *store, int listener, uint32_t size,
         int peer;
 
         poll(&ready, 1, left_ms(deadline));
-        if (now_ns() > deadline)
+        if (core__store_now_ns() > deadline)
             return late(store, "all ranks had connected");
         peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (peer < 0) {
@@ -222,10 +246,12 @@ static core_status serve_all(const char *store, int listener, uint32_t size,
             continue;
         }
         if (receive_hello(peer, &from)) {
-            status = check_hello(&from, size, served);
-            if (status == CORE_OK && transfer(peer, id, ID, true, deadline)) {
-                served[from.rank] = true;
+            status = check_hello(&from, size, peers);
+            if (status == CORE_OK &&
+                core__store_transfer(peer, id, ID, true, deadline)) {
+                peers[from.rank] = peer;
                 missing--;
+                continue;
             }
         }
         close(peer);
@@ -235,22 +261,33 @@ static core_status serve_all(const char *store, int listener, uint32_t size,
 }
 
 static core_status tcp_serve(const char *store, int listener, uint32_t size,
-                             int64_t deadline, const void *id)
+                             int64_t deadline, const void *id,
+                             core__progress **out_progress)
 {
-    bool *served = core__alloc_zero(size * sizeof *served);
+    int *peers = core__alloc(size * sizeof *peers);
     core_status status;
     char copy[ID];
 
-    if (!served)
-        return core__error_memory(size * sizeof *served);
+    if (!peers)
+        return core__error_memory(size * sizeof *peers);
+    for (uint32_t r = 0; r < size; r++)
+        peers[r] = -1;
     memcpy(copy, id, ID);
-    status = serve_all(store, listener, size, deadline, copy, served);
-    core__free(served);
+    status = serve_all(store, listener, size, deadline, copy, peers);
+    if (status == CORE_OK) {
+        *out_progress = core__progress_of_server(peers, size);
+        return CORE_OK;
+    }
+    for (uint32_t r = 0; r < size; r++)
+        if (peers[r] >= 0)
+            close(peers[r]);
+    core__free(peers);
     return status;
 }
 
 static core_status tcp_publish(const char *store, uint32_t size,
-                               int64_t deadline, const void *id)
+                               int64_t deadline, const void *id,
+                               core__progress **out_progress)
 {
     struct addrinfo *found;
     core_status status;
@@ -266,7 +303,7 @@ static core_status tcp_publish(const char *store, uint32_t size,
         listen(listener, SOMAXCONN) != 0)
         status = failed(store, "rank 0 cannot listen");
     else
-        status = tcp_serve(store, listener, size, deadline, id);
+        status = tcp_serve(store, listener, size, deadline, id, out_progress);
     if (listener >= 0)
         close(listener);
     freeaddrinfo(found);
@@ -290,7 +327,8 @@ static bool connect_by(int socket, const struct addrinfo *to, int64_t deadline)
 }
 
 static core_status tcp_fetch(const char *store, uint32_t rank, uint32_t size,
-                             int64_t deadline, void *id)
+                             int64_t deadline, void *id,
+                             core__progress **out_progress)
 {
     hello mine = {.rank = rank, .size = size};
     bool done = false;
@@ -304,12 +342,14 @@ static core_status tcp_fetch(const char *store, uint32_t rank, uint32_t size,
         peer = socket(found->ai_family,
                       SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         done = connect_by(peer, found, deadline) &&
-               transfer(peer, &mine, sizeof mine, true, deadline) &&
-               transfer(peer, id, ID, false, deadline);
-        if (peer >= 0)
+               core__store_transfer(peer, &mine, sizeof mine, true, deadline) &&
+               core__store_transfer(peer, id, ID, false, deadline);
+        if (done)
+            *out_progress = core__progress_of_client(peer, rank, size);
+        else if (peer >= 0)
             close(peer);
         freeaddrinfo(found);
-        if (!done && now_ns() > deadline)
+        if (!done && core__store_now_ns() > deadline)
             return late(store, "rank 0 sent the id");
         if (!done)
             pause_short();
@@ -320,19 +360,23 @@ static core_status tcp_fetch(const char *store, uint32_t rank, uint32_t size,
 /* -------------------------------------------------------------- public -- */
 
 core_status core__store_share_id(const char *store, uint32_t rank,
-                                 uint32_t size, int64_t timeout_ns, void *id)
+                                 uint32_t size, int64_t timeout_ns, void *id,
+                                 core__progress **out_progress)
 {
-    int64_t deadline = now_ns() + timeout_ns;
+    int64_t deadline = core__store_now_ns() + timeout_ns;
     const char *path;
 
+    *out_progress = NULL;
     if (strncmp(store, "file:", 5) == 0 && store[5]) {
         path = store + 5;
-        return rank == 0 ? file_publish(store, path, id)
-                         : file_fetch(store, path, deadline, id);
+        return rank == 0 ? file_publish(store, path, size, id, out_progress)
+                         : file_fetch(store, path, rank, size, deadline, id,
+                                      out_progress);
     }
     if (strncmp(store, "tcp:", 4) == 0)
-        return rank == 0 ? tcp_publish(store, size, deadline, id)
-                         : tcp_fetch(store, rank, size, deadline, id);
+        return rank == 0
+                   ? tcp_publish(store, size, deadline, id, out_progress)
+                   : tcp_fetch(store, rank, size, deadline, id, out_progress);
     return core__error(CORE_ERROR_INVALID_ARGUMENT,
                        "core_comm_create: the store is \"%.200s\"; accepted: "
                        "file:PATH or tcp:HOST:PORT",

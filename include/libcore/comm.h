@@ -22,7 +22,10 @@
  * element count, reduction and root; if they differ, every rank gets an error
  * that names the calls.  If a rank has ended, or does not make the call within
  * the timeout, the others get an error that names the rank, the collective and
- * its number.  After an error the communicator has failed: later calls return
+ * its number.  If the engine cannot find out which rank it is, libcore names it
+ * where the ranks met through a store (core_comm_options): in a file, those on
+ * one machine, or over TCP, by connections to rank 0 that stay open, with a
+ * thread.  After an error the communicator has failed: later calls return
  * the same error.  On a device with streams an error may occur after the call
  * has returned; the next call on the communicator reports it, and so do
  * core_comm_error, and core_comm_synchronize, which waits.  The content of the

@@ -40,7 +40,8 @@ static const char *rank_engine = "sockets";
 /* Makes the engine available in a rank; NULL: loads the fixture. */
 static void (*rank_prepare)(void);
 static double rank_timeout = 30;
-static uint32_t rank_flags; /* CORE_COMM_… */
+static uint32_t rank_flags;    /* CORE_COMM_… */
+static const char *rank_store; /* NULL: a file in rank_folder */
 static temporary_path rank_folder;
 
 static inline core_device *rank_device_find(void)
@@ -77,6 +78,8 @@ static inline core_comm_options rank_options(uint32_t rank, uint32_t size)
                                  .timeout = rank_timeout};
 
     snprintf(store, sizeof store, "file:%s/store", rank_folder);
+    if (rank_store)
+        options.store = rank_store;
     return options;
 }
 

@@ -22,12 +22,20 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* None of the plugin's code runs any more, which may be in any state. */
+/* In a process of the test, none of the plugin's code runs any more, which may be in
+ * any state. */
 static _Noreturn void end(rank *self, int verdict)
 {
     self->report->when = now_ns();
     atomic_store(&self->report->verdict, verdict);
+    if (self->leave)
+        longjmp(*self->leave, 1);
     _exit(0);
+}
+
+void rank_pass(rank *self)
+{
+    end(self, RANK_PASSED);
 }
 
 void rank_calls(rank *self, const char *format, ...)
@@ -262,13 +270,14 @@ static void connect(rank *self, uint32_t flags, double timeout,
     core_comm_options options = {.struct_size = sizeof options,
                                  .flags = flags,
                                  .engine = self->engine,
-                                 .store = store,
+                                 .store = self->setup->store ? store : NULL,
                                  .rank = self->number,
                                  .size = self->size,
                                  .timeout = timeout};
     core_status status;
 
-    snprintf(store, sizeof store, "%s%s", self->setup->store, suffix);
+    if (self->setup->store)
+        snprintf(store, sizeof store, "%s%s", self->setup->store, suffix);
     rank_calls(self, "core_comm_create");
     status = core_comm_create(self->device, &options, &self->comm);
     /* Of an engine, or a device, that cannot: every test would fail. */
@@ -311,12 +320,12 @@ void rank_await_others(rank *self, uint32_t arrived)
 {
     while (atomic_load(&self->shared->arrived) < arrived) {
         if (has_failed(self))
-            end(self, RANK_PASSED);
+            rank_pass(self);
         rank_pause(0.001);
     }
 }
 
-void rank_run(rank *self, const collective_test *test)
+void rank_prepare(rank *self)
 {
     core_plugin *plugin;
 
@@ -325,11 +334,26 @@ void rank_run(rank *self, const collective_test *test)
     unusable_unless(self, core_plugin_load(self->setup->plugin, &plugin));
     self->engine = engine_of(self, plugin);
     find_device(self);
-    connect(self, test->flags, self->setup->timeout, "");
+}
+
+void rank_connect(rank *self, uint32_t flags)
+{
+    connect(self, flags, self->setup->timeout, "");
+}
+
+void rank_test(rank *self, const collective_test *test)
+{
+    rank_connect(self, test->flags);
     if (test->fault)
         shorten_timeout(self, test);
     test->run(self);
     rank_calls(self, "core_comm_release");
     core_comm_release(self->comm);
-    end(self, RANK_PASSED);
+    rank_pass(self);
+}
+
+void rank_run(rank *self, const collective_test *test)
+{
+    rank_prepare(self);
+    rank_test(self, test);
 }

@@ -11,6 +11,7 @@
 #include <libcore/comm.h>
 #include <libcore/core.h>
 
+#include <setjmp.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -39,15 +40,16 @@ typedef struct rank_report {
 
 /* Shared by all ranks of a test. */
 typedef struct rank_shared {
-    _Atomic uint32_t arrived; /* at calls for which another rank is late */
+    _Atomic uint32_t arrived;  /* at calls for which another rank is late */
+    _Atomic uint32_t vanished; /* processes that a test has ended */
     rank_report reports[RANKS_MOST];
 } rank_shared;
 
 typedef struct rank_setup {
-    const char *plugin; /* the file */
-    const char *engine; /* NULL: the plugin's first */
-    const char *device; /* ends in ':': that of the rank's number */
-    const char *store;
+    const char *plugin;   /* the file */
+    const char *engine;   /* NULL: the plugin's first */
+    const char *device;   /* ends in ':': that of the rank's number */
+    const char *store;    /* NULL: a launcher has started the ranks */
     double timeout;       /* of each call, if all ranks make it */
     double short_timeout; /* if one does not */
 } rank_setup;
@@ -60,6 +62,7 @@ typedef struct rank {
     const char *engine;
     core_device *device;
     core_comm *comm;
+    jmp_buf *leave; /* the end of a test; NULL: that of the process */
 } rank;
 
 typedef struct collective_test {
@@ -75,11 +78,21 @@ extern const collective_test collective_results[], collective_faults[];
 /* Runs a test, with a communicator, and ends the process. */
 _Noreturn void rank_run(rank *self, const collective_test *test);
 
+/* The two parts of it, for processes that make several tests.  `setup`, `shared`,
+ * `number` and `size` are set.  rank_prepare returns if all is well; otherwise, and
+ * rank_test always, they store a verdict and jump to self->leave. */
+void rank_prepare(rank *self);
+_Noreturn void rank_test(rank *self, const collective_test *test);
+/* Creates the communicator of a test. */
+void rank_connect(rank *self, uint32_t flags);
+
 /* ---------------------------------------------------------- for tests -- */
 
 /* Stores what is called next, for messages. */
 void rank_calls(rank *self, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* Passes: ends the test, or the process. */
+_Noreturn void rank_pass(rank *self);
 /* Fails, with the last call and a message. */
 _Noreturn void rank_fail(rank *self, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -4,7 +4,9 @@
 #include "collectives.h"
 
 #include "collective_rank.h"
+#include "launched_ranks.h"
 #include "name_filter.h"
+#include "rank_outcome.h"
 #include "rank_processes.h"
 
 #include <dirent.h>
@@ -28,7 +30,8 @@ const char collectives_usage[] =
     "SECONDS]\n"
     "                        [--list]\n"
     "\n"
-    "  --collectives N   tests core.collectives with N processes, 2 to 16\n"
+    "  --collectives N   tests core.collectives with N processes, 2 to 16,\n"
+    "                    which it starts, or which mpirun has started\n"
     "  --engine NAME     of the plugin (default: its first)\n"
     "  --device NAME     whose tensors are used; \"cuda:\" is the device with "
     "the\n"
@@ -111,55 +114,7 @@ static int read_options(int argc, char **argv, options *out)
                : print_error("--collectives", " needs --plugin FILE.so");
 }
 
-/* ------------------------------------------------------------ outcomes -- */
-
-static uint32_t find_verdict(const rank_shared *shared, uint32_t ranks,
-                             int verdict)
-{
-    uint32_t r = 0;
-
-    while (r < ranks && atomic_load(&shared->reports[r].verdict) != verdict)
-        r++;
-    return r;
-}
-
-/* Text of a plugin stays in its line. */
-static void print_line(const char *text)
-{
-    for (; *text; text++)
-        putchar((unsigned char)*text < ' ' ? ' ' : *text);
-    putchar('\n');
-}
-
-/* In the form of the Test Anything Protocol.  Returns false if it failed. */
-static bool report(const collective_test *test, size_t number,
-                   const rank_shared *shared, const rank_processes *all,
-                   uint32_t ranks)
-{
-    uint32_t cause = rank_processes_cause(all, shared, ranks);
-    uint32_t lacks = find_verdict(shared, ranks, RANK_UNSUPPORTED);
-    const rank_report *of = &shared->reports[cause < ranks ? cause : 0];
-
-    if (cause < ranks) {
-        printf("not ok %zu - %s\n# rank %u of %u: %s: ", number, test->name,
-               cause, ranks, of->call);
-        print_line(all->ends[cause][0] ? all->ends[cause] : of->detail);
-        return false;
-    }
-    if (lacks < ranks) {
-        printf("ok %zu - %s # SKIP ", number, test->name);
-        print_line(shared->reports[lacks].detail);
-        return true;
-    }
-    printf("ok %zu - %s\n", number, test->name);
-    for (uint32_t r = 0; r < ranks; r++)
-        if (shared->reports[r].detail[0]) {
-            printf("# rank %u: ", r);
-            print_line(shared->reports[r].detail);
-            break;
-        }
-    return true;
-}
+/* --------------------------------------------------------------- a test -- */
 
 /* The next test's ranks would read the id of a communicator that has ended. */
 static void remove_stores(const char *path)
@@ -187,11 +142,12 @@ static int run_test(const options *chosen, const collective_test *test,
     if (rank_processes_signal())
         return EXIT_USAGE;
     remove_stores(chosen->setup.store + strlen("file:"));
-    unusable = find_verdict(shared, chosen->ranks, RANK_UNUSABLE);
+    unusable = rank_outcome_find(shared, chosen->ranks, RANK_UNUSABLE);
     if (unusable < chosen->ranks)
         return print_error("", shared->reports[unusable].detail);
-    return report(test, number, shared, &all, chosen->ranks) ? EXIT_SUCCESS
-                                                             : EXIT_FAILURE;
+    return rank_outcome_report(test, number, shared, &all, chosen->ranks)
+               ? EXIT_SUCCESS
+               : EXIT_FAILURE;
 }
 
 /* ----------------------------------------------------------------- run -- */
@@ -272,10 +228,37 @@ static int run_with_store(options *chosen, rank_shared *shared)
     return result;
 }
 
+/* In processes that it starts. */
+static int run_processes(options *chosen)
+{
+    rank_shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int result;
+
+    if (shared == MAP_FAILED)
+        return print_error("memory of the ranks: ", strerror(errno));
+    result = run_with_store(chosen, shared);
+    munmap(shared, sizeof *shared);
+    return result;
+}
+
+/* As one of the processes that a launcher has started. */
+static int run_launched(const options *chosen, uint32_t number, uint32_t size)
+{
+    if (size == chosen->ranks)
+        return launched_rank_run(&chosen->setup, chosen->filter, chosen->limit,
+                                 number, size);
+    fprintf(stderr,
+            "core-conformance: --collectives %u; the launcher has started %u "
+            "processes\n",
+            chosen->ranks, size);
+    return EXIT_USAGE;
+}
+
 int collectives_main(int argc, char **argv)
 {
     options chosen = {0};
-    rank_shared *shared;
+    uint32_t number, size;
     char *plugin;
     int result = read_options(argc, argv, &chosen);
 
@@ -287,13 +270,9 @@ int collectives_main(int argc, char **argv)
     if (!plugin)
         return print_error(chosen.setup.plugin, ": no such file");
     chosen.setup.plugin = plugin;
-    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
-                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    result = shared == MAP_FAILED
-                 ? print_error("memory of the ranks: ", strerror(errno))
-                 : run_with_store(&chosen, shared);
-    if (shared != MAP_FAILED)
-        munmap(shared, sizeof *shared);
+    result = launched_rank_place(&number, &size)
+                 ? run_launched(&chosen, number, size)
+                 : run_processes(&chosen);
     free(plugin);
     return result;
 }

@@ -285,6 +285,7 @@ static void second_rank_stops(core_comm *comm)
     expect_abort(comm, core_broadcast(comm, x, 1), CORE_ERROR_CANCELLED);
     MESSAGE("rank 0 of 2: broadcast of 2 f32 from rank 1 (collective 2)");
     MESSAGE("the timeout passed while waiting for rank 1");
+    MESSAGE("; rank 1 has reached collective 1");
     ck_assert_int_eq(core_barrier(comm), CORE_ERROR_CANCELLED);
     /* What the collective used is free again. */
     OK(core_device_synchronize(core_comm_device(comm)));
@@ -423,9 +424,10 @@ START_TEST(creation_that_others_do_not_join_ends_after_the_timeout)
     child = fork();
     if (child == 0) {
         char id[CORE_COLLECTIVES_ID_SIZE];
+        core__progress *progress;
 
-        _exit(core__store_share_id(options.store, 1, 2, 5000000000, id) !=
-              CORE_OK);
+        _exit(core__store_share_id(options.store, 1, 2, 5000000000, id,
+                                   &progress) != CORE_OK);
     }
     prepare();
     ck_assert_int_eq(core_comm_create(rank_device_find(), &options, &comm),

@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* The connections of ranks to rank 0, over which a rank asks which collective
+ * the others have reached.  A thread of rank 0 then asks all of them, and a thread
+ * of each of them answers; the ranks' other threads may be waiting for ever. */
+
+#include "comm/progress.h"
+
+#include "base/memory.h"
+#include "comm/comm.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SECOND INT64_C(1000000000)
+
+enum {
+    ASK = 1,     /* from a rank: which collective have the others reached? */
+    QUERY = 2,   /* from rank 0: and you? */
+    REPLY = 3,   /* from a rank: the number */
+    NUMBERS = 4, /* from rank 0: those of all ranks follow */
+    LEAVE = 5    /* from any rank: its last number; the connection ends */
+};
+
+typedef struct message {
+    uint64_t kind, number;
+} message;
+
+typedef struct network {
+    core__progress base;
+    _Atomic uint64_t reached; /* by this rank */
+    pthread_t thread;
+    int wake[2];      /* a pipe to the thread of rank 0 */
+    int *connections; /* by rank; on other ranks than 0 only [0], to it */
+    /* Used by the thread of rank 0. */
+    uint8_t *asks,
+        *owes; /* whether a rank waits for the numbers, or is asked */
+    struct pollfd *ready; /* its pipe and the connections */
+    int64_t deadline;     /* of the replies; 0: nobody asks */
+    uint64_t *numbers;    /* of all ranks */
+    pthread_mutex_t
+        lock; /* guards the rest, and what other ranks than 0 send */
+    pthread_cond_t change;
+    uint64_t *answer; /* copy of the numbers */
+    uint32_t answers; /* how many there were */
+    bool gone;        /* rank 0, on another rank */
+    uint64_t last;    /* number of rank 0 then */
+} network;
+
+/* ------------------------------------------------------------- creation -- */
+
+static void free_all(network *net)
+{
+    uint32_t count = net->base.rank == 0 ? net->base.size : 1;
+
+    for (uint32_t r = 0; r < count; r++)
+        if (net->connections[r] >= 0)
+            close(net->connections[r]);
+    for (int i = 0; i < 2; i++)
+        if (net->wake[i] >= 0)
+            close(net->wake[i]);
+    pthread_cond_destroy(&net->change);
+    pthread_mutex_destroy(&net->lock);
+    core__free(net->connections);
+    core__free(net->numbers);
+    core__free(net->asks);
+    core__free(net->ready);
+    core__free(net);
+}
+
+static void init_locks(network *net)
+{
+    pthread_condattr_t attributes;
+
+    pthread_mutex_init(&net->lock, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&net->change, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+static bool allocate(network *net)
+{
+    size_t size = net->base.size;
+
+    net->numbers = core__alloc(2 * size * sizeof *net->numbers);
+    net->asks = core__alloc_zero(2 * size);
+    net->ready = core__alloc(size * sizeof *net->ready);
+    if (!net->numbers || !net->asks || !net->ready)
+        return false;
+    net->answer = net->numbers + size;
+    net->owes = net->asks + size;
+    return net->base.rank != 0 || pipe2(net->wake, O_CLOEXEC) == 0;
+}
+
+/* Signals are the program's. */
+static bool start_thread(network *net, void *(*run)(void *))
+{
+    sigset_t all, before;
+    int failed;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    failed = pthread_create(&net->thread, NULL, run, net);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return !failed;
+}
+
+static core__progress *start(int *connections, uint32_t rank, uint32_t size,
+                             const core__progress_way *way,
+                             void *(*run)(void *))
+{
+    network *net = core__alloc_zero(sizeof *net);
+
+    if (!net) {
+        for (uint32_t r = 0; r < (rank == 0 ? size : 1); r++)
+            if (connections[r] >= 0)
+                close(connections[r]);
+        core__free(connections);
+        return NULL;
+    }
+    net->base = (core__progress){
+        .way = way, .rank = rank, .size = size, .mine = &net->reached};
+    net->wake[0] = net->wake[1] = -1;
+    net->connections = connections;
+    init_locks(net);
+    if (allocate(net) && start_thread(net, run))
+        return &net->base;
+    free_all(net);
+    return NULL;
+}
+
+/* ------------------------------------------------------------- transfers -- */
+
+static bool send_kind(int connection, uint64_t kind, uint64_t number)
+{
+    message out = {kind, number};
+
+    return core__store_transfer(connection, &out, sizeof out, true,
+                                core__store_now_ns() + SECOND);
+}
+
+/* With the lock held: waits until there are more answers, for two seconds. */
+static bool await_answer(network *net, uint32_t answers, uint64_t *out)
+{
+    struct timespec end;
+    int late = 0;
+
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += 2;
+    while (net->answers == answers && !net->gone && !late)
+        late = pthread_cond_timedwait(&net->change, &net->lock, &end);
+    if (net->answers == answers)
+        return false;
+    memcpy(out, net->answer, net->base.size * sizeof *out);
+    return true;
+}
+
+/* With the lock held, or by the thread. */
+static void put_answer(network *net)
+{
+    net->answers++;
+    pthread_cond_broadcast(&net->change);
+}
+
+/* --------------------------------------------------------------- rank 0 -- */
+
+/* number: the last collective of a rank, or that it has ended. */
+static void lose(network *net, uint32_t r, uint64_t number)
+{
+    close(net->connections[r]);
+    net->connections[r] = -1;
+    net->numbers[r] = number;
+    net->asks[r] = net->owes[r] = 0;
+}
+
+/* Asks all ranks, unless they have been asked.  One whose connection is closed may
+ * have left a message: `receive` finds out. */
+static void begin_round(network *net, uint32_t asks)
+{
+    net->asks[asks] = 1;
+    if (net->deadline)
+        return;
+    net->deadline = core__store_now_ns() + SECOND;
+    net->numbers[0] = atomic_load(&net->reached);
+    for (uint32_t r = 1; r < net->base.size; r++) {
+        if (net->connections[r] < 0)
+            continue;
+        net->numbers[r] = CORE__PROGRESS_SILENT;
+        net->owes[r] = 1;
+        send_kind(net->connections[r], QUERY, 0);
+    }
+}
+
+static void receive(network *net, uint32_t r)
+{
+    message in;
+
+    if (!core__store_transfer(net->connections[r], &in, sizeof in, false,
+                              core__store_now_ns() + SECOND))
+        lose(net, r, CORE__PROGRESS_ENDED);
+    else if (in.kind == LEAVE)
+        lose(net, r, in.number);
+    else if (in.kind == ASK)
+        begin_round(net, r);
+    else if (in.kind == REPLY) {
+        net->numbers[r] = in.number;
+        net->owes[r] = 0;
+    }
+}
+
+static bool round_is_over(const network *net)
+{
+    if (!net->deadline)
+        return false;
+    if (core__store_now_ns() > net->deadline)
+        return true;
+    return !memchr(net->owes, 1, net->base.size);
+}
+
+static void finish_round(network *net)
+{
+    size_t size = net->base.size * sizeof *net->numbers;
+
+    for (uint32_t r = 1; r < net->base.size; r++)
+        if (net->asks[r] && send_kind(net->connections[r], NUMBERS, 0))
+            core__store_transfer(net->connections[r], net->numbers, size, true,
+                                 core__store_now_ns() + SECOND);
+    if (net->asks[0]) {
+        pthread_mutex_lock(&net->lock);
+        memcpy(net->answer, net->numbers, size);
+        put_answer(net);
+        pthread_mutex_unlock(&net->lock);
+    }
+    memset(net->asks, 0, 2 * (size_t)net->base.size);
+    net->deadline = 0;
+}
+
+/* Waits for messages; [0] is the pipe. */
+static void wait_for_any(network *net)
+{
+    int64_t left = net->deadline - core__store_now_ns();
+    struct pollfd *ready = net->ready;
+
+    ready[0] = (struct pollfd){net->wake[0], POLLIN, 0};
+    for (uint32_t r = 1; r < net->base.size; r++)
+        ready[r] = (struct pollfd){net->connections[r], POLLIN, 0};
+    poll(ready, net->base.size,
+         !net->deadline ? -1
+         : left > 0     ? (int)(left / 1000000) + 1
+                        : 0);
+}
+
+/* A byte of the pipe: 'a' if a thread of rank 0 asks, 'e' for the end. */
+static bool goes_on(network *net)
+{
+    char byte = 'e';
+
+    if (read(net->wake[0], &byte, 1) == 1 && byte == 'a')
+        begin_round(net, 0);
+    return byte == 'a';
+}
+
+static void *serve(void *context)
+{
+    network *net = context;
+
+    for (;;) {
+        wait_for_any(net);
+        if (net->ready[0].revents && !goes_on(net))
+            break;
+        for (uint32_t r = 1; r < net->base.size; r++)
+            if (net->ready[r].revents && net->connections[r] >= 0)
+                receive(net, r);
+        if (round_is_over(net))
+            finish_round(net);
+    }
+    for (uint32_t r = 1; r < net->base.size; r++)
+        if (net->connections[r] >= 0)
+            send_kind(net->connections[r], LEAVE, atomic_load(&net->reached));
+    return NULL;
+}
+
+static bool wake(network *net, char byte)
+{
+    return write(net->wake[1], &byte, 1) == 1;
+}
+
+static bool ask_all(core__progress *progress, uint64_t *out_reached)
+{
+    network *net = (network *)progress;
+    bool found;
+
+    pthread_mutex_lock(&net->lock);
+    found = wake(net, 'a') && await_answer(net, net->answers, out_reached);
+    pthread_mutex_unlock(&net->lock);
+    return found;
+}
+
+static void end_server(core__progress *progress, bool own)
+{
+    network *net = (network *)progress;
+
+    if (own && wake(net, 'e'))
+        pthread_join(net->thread, NULL);
+    free_all(net);
+}
+
+static const core__progress_way server_way = {.ask = ask_all,
+                                              .end = end_server};
+
+core__progress *core__progress_of_server(int *peers, uint32_t size)
+{
+    return start(peers, 0, size, &server_way, serve);
+}
+
+/* ---------------------------------------------------------- other ranks -- */
+
+static bool read_numbers(network *net)
+{
+    size_t size = net->base.size * sizeof *net->numbers;
+
+    if (!core__store_transfer(net->connections[0], net->numbers, size, false,
+                              core__store_now_ns() + SECOND))
+        return false;
+    pthread_mutex_lock(&net->lock);
+    memcpy(net->answer, net->numbers, size);
+    put_answer(net);
+    pthread_mutex_unlock(&net->lock);
+    return true;
+}
+
+static bool answer(network *net)
+{
+    bool sent;
+
+    pthread_mutex_lock(&net->lock);
+    sent = send_kind(net->connections[0], REPLY, atomic_load(&net->reached));
+    pthread_mutex_unlock(&net->lock);
+    return sent;
+}
+
+static void *listen_to(void *context)
+{
+    network *net = context;
+    struct pollfd ready = {net->connections[0], POLLIN, 0};
+    message in = {QUERY, 0};
+    bool open = true;
+
+    while (open) {
+        poll(&ready, 1, -1);
+        open = core__store_transfer(net->connections[0], &in, sizeof in, false,
+                                    core__store_now_ns() + SECOND) &&
+               in.kind != LEAVE &&
+               (in.kind == NUMBERS ? read_numbers(net) : answer(net));
+    }
+    pthread_mutex_lock(&net->lock);
+    net->gone = true;
+    net->last = in.kind == LEAVE ? in.number : CORE__PROGRESS_ENDED;
+    pthread_cond_broadcast(&net->change);
+    pthread_mutex_unlock(&net->lock);
+    return NULL;
+}
+
+/* If rank 0 has ended, or does not answer, nothing is known of the others. */
+static bool ask_rank_0(core__progress *progress, uint64_t *out_reached)
+{
+    network *net = (network *)progress;
+    bool found;
+
+    pthread_mutex_lock(&net->lock);
+    /* If that fails, the thread finds out why. */
+    if (!net->gone)
+        send_kind(net->connections[0], ASK, 0);
+    found = await_answer(net, net->answers, out_reached);
+    for (uint32_t r = 0; !found && r < progress->size; r++)
+        out_reached[r] = r > 0       ? CORE__PROGRESS_UNKNOWN
+                         : net->gone ? net->last
+                                     : CORE__PROGRESS_SILENT;
+    pthread_mutex_unlock(&net->lock);
+    return true;
+}
+
+static void end_client(core__progress *progress, bool own)
+{
+    network *net = (network *)progress;
+
+    if (own) {
+        pthread_mutex_lock(&net->lock);
+        send_kind(net->connections[0], LEAVE, atomic_load(&net->reached));
+        pthread_mutex_unlock(&net->lock);
+        shutdown(net->connections[0], SHUT_RDWR);
+        pthread_join(net->thread, NULL);
+    }
+    free_all(net);
+}
+
+static const core__progress_way client_way = {.ask = ask_rank_0,
+                                              .end = end_client};
+
+core__progress *core__progress_of_client(int connection, uint32_t rank,
+                                         uint32_t size)
+{
+    int *connections = core__alloc(sizeof *connections);
+
+    if (!connections) {
+        close(connection);
+        return NULL;
+    }
+    *connections = connection;
+    return start(connections, rank, size, &client_way, listen_to);
+}
