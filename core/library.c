@@ -80,6 +80,7 @@ static const core__thread_end_hook thread_release[] = {
 /* A lock that may be taken while another is held comes after it. */
 static void (*const fork_locks[])(core__fork_phase at) = {
     core__compiled_fork, /* held while operators are called */
+    core__devices_fork,  /* held while plugins are opened */
     core__executors_fork,
     core__capture_draws_fork,
     core__op_counters_fork,
@@ -102,13 +103,10 @@ static void (*const fork_locks[])(core__fork_phase at) = {
 };
 
 static void (*const fork_child[])(void) = {
-    core__log_after_fork,
-    core__registry_after_fork,
-    core__devices_after_fork,
-    core__device_health_after_fork,
-    core__block_cache_after_fork,
-    core__accumulate_after_fork,
-    NULL,
+    core__log_after_fork,           core__registry_after_fork,
+    core__devices_after_fork,       core__loader_after_fork,
+    core__device_health_after_fork, core__block_cache_after_fork,
+    core__accumulate_after_fork,    NULL,
 };
 
 static core_status (*const setting_checks[CORE__SETTINGS])(const char *text) = {

@@ -107,6 +107,10 @@ core_status core_autocast_end(uint64_t number)
             "core_autocast_end: %llu is not an open region of this thread; it "
             "has ended or began in another thread",
             (unsigned long long)number);
+    if (number <= self->autocast_outer)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "core_autocast_end: the region began outside of the "
+                           "function that is recorded, which cannot end it");
     while (!last) {
         last = self->autocast_regions->number == number;
         pop(self);

@@ -12,8 +12,9 @@
  *   child.
  * - Locks that are held while plugins or the program are called.  These may
  *   have their own locks, which they take before a fork, so fork.c does not
- *   take these locks.  The child reinitialises them; the data they guard is
- *   either valid at every moment, or is reinitialised as well.
+ *   take these locks, or waits only a while for them (device/registry.c).  The
+ *   child reinitialises them; the data they guard is either valid at every
+ *   moment, or is reinitialised as well.
  * - Locks of single objects, which no list records: either the holder stores
  *   core__fork_mark in the lock, or the first thread that takes the lock in the
  *   child reinitialises it (core__fork_lock).

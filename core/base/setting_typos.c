@@ -68,7 +68,8 @@ static void check_variable(const char *entry)
 
     if (far == 0 || entry[size] != '=' || entry[size + 1] == '\0')
         return;
-    if (far > NEAR && memchr(entry + PREFIX, '_', size - PREFIX))
+    if (far > NEAR && memchr(entry + PREFIX, '_', size - PREFIX) &&
+        !core__setting_is_core(entry, size))
         return;
     core__log(CORE_LOG_WARNING, "settings",
               "the environment variable %.*s is not a setting and has no "

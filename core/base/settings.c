@@ -440,6 +440,14 @@ static int row_of(const char *name, size_t size)
     return -1;
 }
 
+bool core__setting_is_core(const char *name, size_t size)
+{
+    static const char prefix[] = "LIBCORE_COMPILE_";
+
+    return size >= sizeof prefix - 1 &&
+           memcmp(name, prefix, sizeof prefix - 1) == 0;
+}
+
 /* LIBCORE_ followed by capitals, digits and underscores. */
 static bool name_good(const char *name, size_t size)
 {
@@ -610,7 +618,8 @@ static core_status set(const char *name, const char *text)
     int64_t number;
     setting_value *value;
 
-    if (index < 0 && (size < 9 || !strchr(name + 8, '_')))
+    if (index < 0 && (size < 9 || !strchr(name + 8, '_') ||
+                      core__setting_is_core(name, size)))
         return core__error(
             CORE_ERROR_NOT_FOUND,
             "%s is not a setting; `core-info --settings` lists all settings",

@@ -70,6 +70,10 @@ const char *core__setting_by_name(const char *name, size_t size);
 
 const char *core__setting_name(core__setting_id setting);
 
+/* True for a name that begins as the settings of compiled functions, all of
+ * which are the core's; other names with two underscores may be a plugin's. */
+bool core__setting_is_core(const char *name, size_t size);
+
 /* Warns once of LIBCORE_ variables in the environment that are not settings. */
 void core__settings_check_environment(void);
 

@@ -130,6 +130,9 @@ struct core__thread {
     uint8_t autocast[16];
     bool autocast_cached;
     struct core__autocast_region *autocast_regions;
+    /* Regions up to this number are not those of the function that is recorded,
+     * which may not end them (compile/record/left_state.h). */
+    uint64_t autocast_outer;
     struct core__autocast_casts *autocast_casts;
     /* Running registered decompositions, innermost first
      * (dispatch/decomposition_cycle.c). */

@@ -6,6 +6,7 @@
 #ifndef CORE_DEVICE_DEVICE_H
 #define CORE_DEVICE_DEVICE_H
 
+#include "base/fork.h"
 #include "base/error.h"
 #include "base/settings.h"
 #include "base/thread.h"
@@ -251,6 +252,13 @@ void core__device_copy_struct(void *out, const void *from, size_t size);
 /* For the child of a fork: renews the locks of the devices and of their
  * state. */
 void core__devices_after_fork(void);
+/* Fork handler of the lock of backends and devices: a fork waits while another
+ * thread opens a plugin or a device, but at most core__device_fork_wait
+ * milliseconds, which tests change. */
+void core__devices_fork(core__fork_phase at);
+extern int core__device_fork_wait;
+/* In a child: another thread of the parent had the lock. */
+bool core__device_fork_interrupted(void);
 void core__device_health_after_fork(void);
 
 /* Checks the form of LIBCORE_DEVICE.  Whether the device exists is found out

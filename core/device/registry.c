@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 /* Larger values are taken for a mistake of the plugin. */
 enum { PROPERTY_LIMIT = 1 << 30 };
@@ -59,6 +60,44 @@ void core__device_lock(void)
 void core__device_unlock(void)
 {
     pthread_mutex_unlock(&lock);
+}
+
+/* ------------------------------------------------------------------ fork -- */
+
+int core__device_fork_wait = 5000;
+
+/* Guarded by the lock that a fork takes before this one (core/library.c). */
+static bool fork_has_lock;
+static bool fork_interrupted;
+
+static bool wait_for_lock(void)
+{
+    struct timespec until;
+    long nanoseconds;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    nanoseconds = until.tv_nsec + core__device_fork_wait % 1000 * 1000000L;
+    until.tv_sec += core__device_fork_wait / 1000 + nanoseconds / 1000000000;
+    until.tv_nsec = nanoseconds % 1000000000;
+    return pthread_mutex_timedlock(&lock, &until) == 0;
+}
+
+/* The code of a plugin that runs under the lock may wait for a lock that the
+ * fork has taken, so the wait ends. */
+void core__devices_fork(core__fork_phase at)
+{
+    if (at == CORE__FORK_PREPARE)
+        fork_has_lock = wait_for_lock();
+    else if (at == CORE__FORK_CHILD)
+        fork_interrupted =
+            !fork_has_lock; /* its owner is the parent's thread */
+    else if (fork_has_lock)
+        pthread_mutex_unlock(&lock);
+}
+
+bool core__device_fork_interrupted(void)
+{
+    return fork_interrupted;
 }
 
 /* If no other thread held the lock at the time of the fork, the registry is

@@ -58,6 +58,10 @@ core_status core__loader_load_all(void);
  * interfaces.  That one cannot be opened is not an error. */
 core_status core__loader_load_deviceless(void);
 
+/* In a child: a plugin that a thread of the parent was opening cannot be opened
+ * any more. */
+void core__loader_after_fork(void);
+
 /* ------------------------------------------------------------ internal -- */
 
 void core__loader_lock(void);

@@ -499,6 +499,27 @@ core_status core__loader_load_type(const char *device_type, size_t size)
     return core__error_restore_on_success(&earlier, status);
 }
 
+void core__loader_after_fork(void)
+{
+    core__error_record saved;
+
+    if (!core__device_fork_interrupted())
+        return;
+    core__error_save(&saved);
+    for (core_plugin *p = first; p; p = p->next) {
+        if (!p->opening)
+            continue;
+        p->opening = false;
+        core__plugin_set_state(
+            p, CORE_PLUGIN_FAILED,
+            core__error(CORE_ERROR_REFUSED,
+                        "the process was forked while another thread was "
+                        "opening it"));
+    }
+    core__loader_opening = NULL;
+    core__error_restore(&saved);
+}
+
 /* -------------------------------------------------------------- public -- */
 
 core_status core_plugins_scan(void)

@@ -178,14 +178,15 @@ void core_compiled_release(core_compiled *compiled);
  * one node of the graph, "compiled function backward", which also runs a
  * program.  Gradients have the bits that they have without compilation, with two
  * exceptions: a tensor that is given as several inputs, or is used several times
- * in the function and also outside of it (a tensor that is also an output counts
- * as used outside), and one that a branch or loop of the function
- * (control_flow.h) and something else use, get their gradients added in another
- * order.  Changes in place of what a call has saved fail with VERSION, as without
+ * in the function and also outside of it (a tensor that is also an output, or of
+ * which a view is an output, counts as used outside), and one that a branch or
+ * loop of the function (control_flow.h) and something else use, get their
+ * gradients added in another order.  Changes in place of what a call has saved fail with VERSION, as without
  * compilation, if they are made after the call; made in the function they are a
- * graph break, but may go unnoticed if it has branches or loops.  A backward with CORE_CREATE_GRAPH calls the function again
- * and differentiates that; later calls with the same facts run the function
- * eagerly, unless CORE_COMPILE_FULLGRAPH was given.
+ * graph break.  A backward with CORE_CREATE_GRAPH calls the function again and
+ * differentiates that; what a later backward without CORE_RETAIN_GRAPH releases
+ * is released for it, too, as without compilation.  Later calls with the same
+ * facts run the function eagerly, unless CORE_COMPILE_FULLGRAPH was given.
  *
  * An error of the function is returned and nothing is recorded.  Several
  * threads may call the compiled function at once.  While another function is

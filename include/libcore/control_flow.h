@@ -62,6 +62,10 @@ core_status core_cond(core_tensor *predicate,
  * row-major and have memory of their own, and all are NULL on failure.  Inputs
  * that are not row-major are copied before the first call.
  *
+ * As a loop of C, one whose condition stays true does not end: there is no limit,
+ * and no way to interrupt it from outside.  Where that can happen, count the
+ * iterations in one more input, and let the condition compare it with a limit.
+ *
  * INVALID_ARGUMENT for another number of outputs; SHAPE, DTYPE or DEVICE for
  * outputs that differ from the inputs.  UNSUPPORTED if the output of condition
  * differs between the samples of core_vmap.  Otherwise errors are those of

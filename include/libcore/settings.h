@@ -71,7 +71,8 @@ core_status core_setting_get(const char *name, const char **out_value);
 
 /* Sets a setting for this process.  The value is copied; NULL restores that of
  * the environment, or the default.  A plugin's setting must have the form
- * LIBCORE_<WORD>_<WORDS>.  INVALID_ARGUMENT for an invalid value; the message
+ * LIBCORE_<WORD>_<WORDS>, where the first word is not COMPILE: those are
+ * libcore's own.  INVALID_ARGUMENT for an invalid value; the message
  * describes the valid ones.  NOT_FOUND for an unknown setting.  UNSUPPORTED for
  * LIBCORE_TRACE_DISPATCH after the first call of an operator, which reads
  * it. */

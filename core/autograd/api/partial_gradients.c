@@ -94,16 +94,23 @@ core_status core__partial_gradients(core_tensor *const *outputs,
     return status;
 }
 
-/* ------------------------------------------------------------- checking -- */
+bool core__backward_retains(void)
+{
+    const core__task *task = core__thread_self()->engine;
+
+    return task && task->retain;
+}
+
+/* ------------------------------------------------------------- visiting -- */
 
 /* Nodes that were visited, in a hash table, and the queue of the visit. */
 typedef struct visit {
-    const core_node **table;
-    const core_node **queue;
+    core_node **table;
+    core_node **queue;
     size_t mask, count;
 } visit;
 
-static const core_node **place_of(const visit *v, const core_node *node)
+static core_node **place_of(const visit *v, const core_node *node)
 {
     size_t at =
         (size_t)(((uintptr_t)node >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 20);
@@ -135,9 +142,9 @@ static bool grow(visit *v)
     return true;
 }
 
-static core_status visit_node(visit *v, const core_node *node)
+static core_status visit_node(visit *v, core_node *node)
 {
-    const core_node **place;
+    core_node **place;
 
     if (!node)
         return CORE_OK;
@@ -151,8 +158,10 @@ static core_status visit_node(visit *v, const core_node *node)
     return CORE_OK;
 }
 
-static core_status check_all(visit *v, const boundary *b, size_t noutputs,
-                             bool (*is_known)(const core_tensor *leaf))
+static core_status visit_all(visit *v, const boundary *b, size_t noutputs,
+                             core_status (*function)(void *context,
+                                                     core_node *node),
+                             void *context)
 {
     size_t ninputs = b->count - noutputs;
 
@@ -163,23 +172,19 @@ static core_status check_all(visit *v, const boundary *b, size_t noutputs,
     for (size_t i = 0; i < noutputs; i++)
         CORE_TRY(visit_node(v, b->outputs[i].node));
     for (size_t at = ninputs; at < v->count; at++) {
-        const core_node *node = v->queue[at];
+        core_node *node = v->queue[at];
 
-        if (node->kind == CORE__NODE_ACCUMULATE && !is_known(node->u.leaf))
-            return core__error(
-                CORE_ERROR_UNSUPPORTED,
-                "the function uses a tensor whose gradient leads to a leaf "
-                "that the function does not use itself, in a way that cannot "
-                "be recorded");
+        CORE_TRY(function(context, node));
         for (uint32_t k = 0; k < node->nedges; k++)
             CORE_TRY(visit_node(v, node->edges[k].node));
     }
     return CORE_OK;
 }
 
-core_status core__partial_gradients_check(
+core_status core__partial_gradients_visit(
     core_tensor *const *outputs, size_t noutputs, core_tensor *const *inputs,
-    size_t ninputs, bool (*is_known)(const core_tensor *leaf))
+    size_t ninputs, core_status (*function)(void *context, core_node *node),
+    void *context)
 {
     visit v = {.mask = 0};
     core_status status;
@@ -187,9 +192,84 @@ core_status core__partial_gradients_check(
 
     status = boundary_begin(&b, outputs, noutputs, inputs, ninputs);
     if (status == CORE_OK)
-        status = check_all(&v, &b, noutputs, is_known);
+        status = visit_all(&v, &b, noutputs, function, context);
     boundary_end(&b);
     core__free(v.table);
     core__free(v.queue);
     return status;
+}
+
+typedef struct known_leaves {
+    bool (*is_known)(const core_tensor *leaf);
+} known_leaves;
+
+static core_status check_leaf(void *context, core_node *node)
+{
+    const known_leaves *known = context;
+
+    if (node->kind != CORE__NODE_ACCUMULATE || known->is_known(node->u.leaf))
+        return CORE_OK;
+    return core__error(
+        CORE_ERROR_UNSUPPORTED,
+        "the function uses a tensor whose gradient leads to a leaf "
+        "that the function does not use itself, in a way that cannot "
+        "be recorded");
+}
+
+core_status core__partial_gradients_check(
+    core_tensor *const *outputs, size_t noutputs, core_tensor *const *inputs,
+    size_t ninputs, bool (*is_known)(const core_tensor *leaf))
+{
+    known_leaves known = {is_known};
+
+    return core__partial_gradients_visit(outputs, noutputs, inputs, ninputs,
+                                         check_leaf, &known);
+}
+
+/* True for a node of a backward that is running in this thread. */
+static bool is_running(core_node *node)
+{
+    for (const core__task *task = core__thread_self()->engine; task;
+         task = task->outer)
+        if (core__task_find(task, node))
+            return true;
+    return false;
+}
+
+static core_status check_saved(void *context, core_node *node)
+{
+    bool released;
+
+    (void)context;
+    core__byte_lock(&node->lock);
+    released = node->released;
+    core__byte_unlock(&node->lock);
+    return released && !is_running(node) ? core__node_released_error(node)
+                                         : CORE_OK;
+}
+
+core_status core__partial_gradients_check_saved(core_tensor *const *outputs,
+                                                size_t noutputs,
+                                                core_tensor *const *inputs,
+                                                size_t ninputs)
+{
+    return core__partial_gradients_visit(outputs, noutputs, inputs, ninputs,
+                                         check_saved, NULL);
+}
+
+static core_status release_saved(void *context, core_node *node)
+{
+    (void)context;
+    if (node->kind != CORE__NODE_ACCUMULATE)
+        core__node_release_saved(node);
+    return CORE_OK;
+}
+
+core_status core__partial_gradients_release_saved(core_tensor *const *outputs,
+                                                  size_t noutputs,
+                                                  core_tensor *const *inputs,
+                                                  size_t ninputs)
+{
+    return core__partial_gradients_visit(outputs, noutputs, inputs, ninputs,
+                                         release_saved, NULL);
 }

@@ -20,6 +20,27 @@ core_status core__partial_gradients(core_tensor *const *outputs,
                                     bool retain, bool create,
                                     core_tensor **out_grads);
 
+/* True in a backward that keeps the graph for another one. */
+bool core__backward_retains(void);
+
+/* Calls `visit` for each node between outputs and inputs, until it fails. */
+core_status core__partial_gradients_visit(
+    core_tensor *const *outputs, size_t noutputs, core_tensor *const *inputs,
+    size_t ninputs, core_status (*visit)(void *context, core_node *node),
+    void *context);
+
+/* Fails as a backward of the outputs would if an earlier one has released a node
+ * between outputs and inputs; one that is running does not count. */
+core_status core__partial_gradients_check_saved(core_tensor *const *outputs,
+                                                size_t noutputs,
+                                                core_tensor *const *inputs,
+                                                size_t ninputs);
+/* Releases what these nodes have saved, as a backward does that keeps nothing. */
+core_status core__partial_gradients_release_saved(core_tensor *const *outputs,
+                                                  size_t noutputs,
+                                                  core_tensor *const *inputs,
+                                                  size_t ninputs);
+
 /* Fails if the outputs depend on leaves for which `is_known` is false, other
  * than through one of the inputs. */
 core_status core__partial_gradients_check(

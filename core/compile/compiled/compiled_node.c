@@ -5,19 +5,13 @@
  * backward. */
 
 #include "compile/compiled/compiled_node.h"
+#include "compile/compiled/repeated_call.h"
 #include "compile/prepare/prepared.h"
 
-#include "autocast/autocast.h"
-#include "autograd/api/partial_gradients.h"
-#include "autograd/graph/callback.h"
-#include "autograd/graph/saved.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "base/thread_modes.h"
 #include "dispatch/operator.h"
 #include "ops_ids.h"
-#include "random/generator.h"
-#include "tensor/batched.h"
 
 #include <libcore/autograd.h>
 #include <libcore/ops.h>
@@ -182,270 +176,13 @@ bool core__training_equal(core__training *a, core__training *b, char *text,
     return core__programs_equal(x->program, y->program, text, size);
 }
 
-/* ----------------------------------------------------------- call record -- */
-
-/* What a call leaves for its backward besides saved tensors: all that it takes
- * to call the function again. */
-typedef struct call_record {
-    core_compiled *compiled;     /* held */
-    core__compiled_entry *entry; /* with a reference */
-    core__thread_modes modes;
-    uint32_t ninputs;
-    core__generators *random; /* NULL: the function draws no numbers */
-    uint32_t *versions;       /* of hidden inputs */
-    core__saved inputs[];
-} call_record;
-
-static void record_free(void *context)
-{
-    call_record *record = context;
-
-    for (uint32_t i = 0; i < record->ninputs; i++)
-        core__saved_release(&record->inputs[i]);
-    core__entry_release(record->entry);
-    core__compiled_drop(record->compiled);
-    core__free(record->random);
-    core__free(record);
-}
-
-/* An alias: see save_input in checkpoint.c. */
-static core_status save_input(core__saved *saved, core_tensor *input)
-{
-    core_tensor *alias;
-    core_status status;
-
-    if (core__tensor_needs_grad(input))
-        return core__saved_tensor(saved, input, NULL);
-    CORE_TRY(core__tensor_shallow_copy(input, &alias));
-    status = core__saved_tensor(saved, input, alias);
-    core__tensor_release(alias);
-    return status;
-}
-
-static core_status record_new(core_compiled *compiled,
-                              core__compiled_entry *entry, size_t ninputs,
-                              call_record **out_record)
-{
-    const core__thread *self = core__thread_self();
-    const core_program *program = entry->program;
-    size_t size = sizeof **out_record + ninputs * sizeof(core__saved) +
-                  program->nhidden * sizeof(uint32_t);
-    call_record *record = core__alloc_zero(size);
-
-    *out_record = record;
-    if (!record)
-        return core__error_memory(size);
-    record->compiled = core__compiled_hold(compiled);
-    (void)core__entry_retain(entry);
-    record->entry = entry;
-    record->modes = core__thread_modes_get(self);
-    record->versions = (uint32_t *)(void *)(record->inputs + ninputs);
-    if (!entry->training->random)
-        return CORE_OK;
-    record->random = core__alloc(sizeof *record->random);
-    if (!record->random)
-        return core__error_memory(sizeof *record->random);
-    core__generators_save(record->random);
-    return CORE_OK;
-}
-
-/* After the call, which may have written some of them. */
-static core_status record_tensors(call_record *record,
-                                  core_tensor *const *inputs, size_t ninputs)
-{
-    const core_program *program = record->entry->program;
-
-    for (; record->ninputs < ninputs; record->ninputs++)
-        CORE_TRY(save_input(&record->inputs[record->ninputs],
-                            inputs[record->ninputs]));
-    for (uint32_t i = 0; i < program->nhidden; i++)
-        record->versions[i] = core__content_version(program->hidden[i].tensor);
-    return CORE_OK;
-}
-
-/* --------------------------------------------------- calling it again -- */
-
-static core_status __attribute__((cold))
-cannot_repeat(core_status code, const char *why)
-{
-    return core__error(
-        code,
-        "the function must be called again, because a derivative of its "
-        "gradients or a set of gradients is asked for that was not recorded; "
-        "but %s",
-        why);
-}
-
-static core_status check_repeatable(const call_record *record)
-{
-    const core_program *program = record->entry->program;
-
-    if (program->nwrites)
-        return cannot_repeat(CORE_ERROR_UNSUPPORTED,
-                             "it writes tensors, which would change twice");
-    for (uint32_t i = 0; i < program->nhidden; i++)
-        if (core__content_version(program->hidden[i].tensor) !=
-            record->versions[i])
-            return cannot_repeat(CORE_ERROR_VERSION,
-                                 "a tensor that it uses was changed in place "
-                                 "since the call");
-    return CORE_OK;
-}
-
-/* The inputs of the call, with their history. */
-static core_status restore_inputs(core_node *node, call_record *record,
-                                  core_tensor **inputs)
-{
-    for (uint32_t i = 0; i < record->ninputs; i++) {
-        core_value value = {0};
-        core_status status;
-
-        core__byte_lock(&node->lock);
-        status =
-            core__saved_unpack_named(node->name, &record->inputs[i], &value);
-        if (status == CORE_OK)
-            inputs[i] = core_tensor_retain(value.u.tensor);
-        core__byte_unlock(&node->lock);
-        CORE_TRY(status);
-    }
-    return CORE_OK;
-}
-
-/* Calls the function in the state of the first call, but with the modes of the
- * backward. */
-static core_status call_again(const call_record *record,
-                              core_tensor *const *inputs, core_tensor **outputs)
-{
-    core__thread *self = core__thread_self();
-    const core_compiled *compiled = record->compiled;
-    uint32_t errors = core__error_sequence();
-    size_t noutputs = record->entry->training->described.noutputs;
-    size_t count = noutputs;
-    core__thread_modes was = core__thread_modes_get(self);
-    core__thread_modes then = core__thread_modes_again(&record->modes, &was);
-    uint64_t region = core__autocast_mark(self);
-    core__generators random;
-    core_status status;
-
-    if (record->random) {
-        core__generators_save(&random);
-        core__generators_restore(record->random, true);
-    }
-    core__thread_modes_set(self, &then);
-    status = compiled->function(compiled->context, inputs, record->ninputs,
-                                outputs, &count);
-    core__autocast_unwind(self, region);
-    core__thread_modes_set(self, &was);
-    if (record->random)
-        core__generators_restore(&random, false);
-    status = core__callback_status(errors, status, NULL);
-    if (status == CORE_OK && count != noutputs)
-        status = cannot_repeat(CORE_ERROR_AUTOGRAD,
-                               "it returns another number of outputs now");
-    return status;
-}
-
-/* The roots of the new outputs that have a gradient, and those gradients. */
-static core_status find_roots(const core__joint *d, core_tensor *const *outputs,
-                              core_tensor *const *grads, core_tensor **roots,
-                              core_tensor **seeds, size_t *out_count)
-{
-    *out_count = 0;
-    for (uint32_t i = 0; i < d->nroots; i++) {
-        core_tensor *output = outputs[d->root_outputs[i]];
-
-        if (!grads[i])
-            continue;
-        if (!output || !core__tensor_needs_grad(output))
-            return cannot_repeat(CORE_ERROR_AUTOGRAD,
-                                 "an output does not require grad now");
-        roots[*out_count] = d->outputs[d->root_outputs[i]].nsteps ||
-                                    d->outputs[d->root_outputs[i]].alias
-                                ? core__joint_root_of(output)
-                                : output;
-        seeds[(*out_count)++] = grads[i];
-    }
-    return CORE_OK;
-}
-
-static core_status differentiate(const call_record *record,
-                                 core_tensor *const *inputs,
-                                 core_tensor *const *outputs,
-                                 core_tensor *const *grads,
-                                 core_tensor **gradients)
-{
-    const core__joint *d = &record->entry->training->described;
-    size_t size =
-        (2 * (size_t)d->nroots + d->nsources + 1) * sizeof(core_tensor *);
-    core_tensor **roots = core__alloc(size), **sources;
-    bool create = !core__thread_self()->no_grad;
-    core_status status;
-    size_t count;
-
-    if (!roots)
-        return core__error_memory(size);
-    sources = roots + 2 * (size_t)d->nroots;
-    for (uint32_t i = 0; i < d->nsources; i++)
-        sources[i] = d->sources[i].tensor ? d->sources[i].tensor
-                                          : inputs[d->sources[i].input];
-    status = find_roots(d, outputs, grads, roots, roots + d->nroots, &count);
-    if (status == CORE_OK)
-        status =
-            core__partial_gradients(roots, roots + d->nroots, count, sources,
-                                    d->nsources, create, create, gradients);
-    core__free(roots);
-    return status;
-}
+/* -------------------------------------------------------------- backward -- */
 
 static void release_all(core_tensor **tensors, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         core__tensor_release(tensors[i]);
 }
-
-static core_status repeat(core_node *node, call_record *record,
-                          core_tensor *const *grads, core_tensor **gradients)
-{
-    size_t noutputs = record->entry->training->described.noutputs;
-    size_t count = record->ninputs + noutputs;
-    size_t size = (count + 1) * sizeof(core_tensor *);
-    core_tensor **inputs = core__alloc_zero(size);
-    core_tensor **outputs = inputs + record->ninputs;
-    core_status status;
-
-    if (!inputs)
-        return core__error_memory(size);
-    status = check_repeatable(record);
-    if (status == CORE_OK)
-        status = restore_inputs(node, record, inputs);
-    if (status == CORE_OK)
-        status = call_again(record, inputs, outputs);
-    if (status == CORE_OK)
-        status = differentiate(record, inputs, outputs, grads, gradients);
-    release_all(inputs, count);
-    core__free(inputs);
-    return status;
-}
-
-static core_status call_and_differentiate(core_node *node, call_record *record,
-                                          core_tensor *const *grads,
-                                          core_tensor **gradients)
-{
-    core__training *t = record->entry->training;
-    core_status status;
-
-    if (!core__thread_self()->no_grad)
-        atomic_store(&t->second_derivative, true);
-    atomic_fetch_add_explicit(&t->repeated_calls, 1, memory_order_relaxed);
-    if (!core__compiled_retain_used(record->compiled))
-        return cannot_repeat(CORE_ERROR_AUTOGRAD,
-                             "the compiled function was released");
-    status = repeat(node, record, grads, gradients);
-    core_compiled_release(record->compiled);
-    return status;
-}
-
-/* -------------------------------------------------------------- backward -- */
 
 /* The number of the mask of the gradients that are there; nmasks: none. */
 static uint32_t find_mask(const core__joint *d, core_tensor *const *grads)
@@ -509,11 +246,11 @@ static core_status take_inputs(core_node *node, const core__training *t,
     return CORE_OK;
 }
 
-static core_status run_backward(core_node *node, call_record *record,
+static core_status run_backward(core_node *node, core__call_state *state,
                                 uint32_t mask, core_tensor *const *grads,
                                 core_tensor **gradients)
 {
-    core__training *t = record->entry->training;
+    core__training *t = state->entry->training;
     core_tensor **inputs = NULL, **outputs;
     core__backward *b;
     core_status status;
@@ -527,7 +264,7 @@ static core_status run_backward(core_node *node, call_record *record,
     outputs = inputs + b->program->ninputs;
     status = take_inputs(node, t, b, grads, inputs);
     if (status == CORE_OK)
-        status = core__replay_run(record->compiled->replays, b->program, inputs,
+        status = core__replay_run(state->compiled->replays, b->program, inputs,
                                   outputs);
     for (uint32_t i = 0; i < t->described.nsources && status == CORE_OK; i++)
         if (b->outputs[i] != CORE__NO_VALUE &&
@@ -542,21 +279,27 @@ static core_status backward(core_node *node, void *context,
                             core_tensor *const *grads, size_t ngrads,
                             core_tensor **gradients, size_t ngradients)
 {
-    call_record *record = context;
-    core__training *t = record->entry->training;
+    core__call_state *state = context;
+    core__training *t = state->entry->training;
     uint32_t mask = find_mask(&t->described, grads);
-    bool any = false;
+    bool unusual = any_unusual(grads, ngrads), any = false;
+    const core__thread *self = core__thread_self();
+    bool graph = !self->no_grad;
 
     (void)ngradients;
     for (size_t i = 0; i < ngrads; i++)
         any = any || grads[i];
     if (!any)
         return CORE_OK;
-    if (!core__thread_self()->no_grad || mask == t->described.nmasks ||
-        any_unusual(grads, ngrads))
-        return call_and_differentiate(node, record, grads, gradients);
+    CORE_TRY(core__call_check_graph(state, grads));
+    if (graph)
+        atomic_store(&t->second_derivative, true);
+    if (graph || unusual || mask == t->described.nmasks)
+        return core__call_differentiate(
+            node, state, grads, graph && !unusual && !self->trace, gradients);
     atomic_fetch_add_explicit(&t->backward_calls, 1, memory_order_relaxed);
-    return run_backward(node, record, mask, grads, gradients);
+    CORE_TRY(run_backward(node, state, mask, grads, gradients));
+    return core__call_release_graph(state, grads);
 }
 
 /* ----------------------------------------------------------------- calls -- */
@@ -593,8 +336,8 @@ static core_status detach_roots(const core__training *t, core_tensor **results)
     return CORE_OK;
 }
 
-/* Makes the roots results of a node.  Takes over the record. */
-static core_status record_node(const core__training *t, call_record *record,
+/* Makes the roots results of a node.  Takes over the state. */
+static core_status record_node(const core__training *t, core__call_state *state,
                                core_tensor *const *inputs,
                                core_tensor *const *results)
 {
@@ -606,12 +349,12 @@ static core_status record_node(const core__training *t, call_record *record,
                                      .flags = CORE_FUNCTION_NO_ZEROS,
                                      .name = "compiled function backward",
                                      .backward = backward,
-                                     .context = record,
-                                     .release = record_free};
+                                     .context = state,
+                                     .release = core__call_state_free};
     core_status status;
 
     if (!roots) {
-        record_free(record);
+        core__call_state_free(state);
         return core__error_memory(count * sizeof *roots);
     }
     sources = roots + d->nroots;
@@ -622,7 +365,7 @@ static core_status record_node(const core__training *t, call_record *record,
         sources[i] = d->sources[i].tensor ? d->sources[i].tensor
                                           : inputs[d->sources[i].input];
     for (uint32_t i = 0; i < t->partition.nsaved; i++)
-        saved[i] = saved_tensor(t, record->entry->program, inputs, results, i);
+        saved[i] = saved_tensor(t, state->entry->program, inputs, results, i);
     status = core_function_record(&info, sources, d->nsources, saved,
                                   t->partition.nsaved, roots, d->nroots, NULL);
     core__free(roots);
@@ -689,24 +432,24 @@ core_status core__training_call(core_compiled *compiled,
     core__training *t = entry->training;
     size_t count = entry->program->noutputs;
     core_tensor **results = core__alloc_zero((count + 1) * sizeof *results);
-    call_record *record = NULL;
+    core__call_state *state = NULL;
     core_status status = CORE_OK;
 
     if (!results)
         return core__error_memory(count * sizeof *results);
     if (t->described.nroots)
-        status = record_new(compiled, entry, ninputs, &record);
+        status = core__call_state_new(compiled, entry, ninputs, &state);
     if (status == CORE_OK)
         status = core__replay_run(compiled->replays, entry->program, inputs,
                                   results);
     if (status == CORE_OK)
         status = detach_roots(t, results);
-    if (status == CORE_OK && record)
-        status = record_tensors(record, inputs, ninputs);
-    if (status == CORE_OK && record)
-        status = record_node(t, record, inputs, results);
-    else if (record)
-        record_free(record);
+    if (status == CORE_OK && state)
+        status = core__call_state_tensors(state, inputs, ninputs);
+    if (status == CORE_OK && state)
+        status = record_node(t, state, inputs, results);
+    else
+        core__call_state_free(state);
     if (status == CORE_OK)
         status = make_outputs(t, inputs, results, outputs);
     release_all(results, count);

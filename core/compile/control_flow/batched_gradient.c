@@ -137,8 +137,8 @@ static core_status record_gradient(const core__batched *of, gradient *to,
         core__region *function = &functions[GRADIENT + k];
         const core__region *differentiated = &of->functions[of->loop ? 1 : k];
 
-        d[k] = (core__region_differentiated){differentiated, g->computed, NULL,
-                                             g->nwanted,     0,           NULL};
+        d[k] = (core__region_differentiated){
+            differentiated, g->computed, NULL, g->nwanted, 0, NULL, NULL};
         *function = *differentiated;
         function->function = core__region_gradient_call;
         function->context = &d[k];
@@ -425,9 +425,10 @@ static core_status backward(core_node *node, void *context,
                                       core_node_name(node)));
     CORE_TRY(begin_run(g, ngrads, &r));
     status = CORE_OK;
-    for (size_t i = 0; i < r.nstate && core_grad_mode() && status == CORE_OK;
-         i++)
-        status = core_node_saved(node, i, &r.inside[i]);
+    for (size_t i = 0; i < r.nstate && status == CORE_OK; i++)
+        status = core_grad_mode()
+                     ? core__region_saved_get(node, i, &r.inside[i])
+                     : core__region_saved_check(node, i);
     for (size_t i = 0; i < ngrads; i++)
         if (grads[i] && is_float(grads[i]))
             r.inside[r.nstate + r.ngrads++] = core_tensor_retain(grads[i]);

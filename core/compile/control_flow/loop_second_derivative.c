@@ -4,6 +4,7 @@
 /* Records the derivatives of the gradient of a loop (loop_second_derivative.h). */
 
 #include "compile/control_flow/loop_second_derivative.h"
+#include "compile/control_flow/region_saved.h"
 
 #include "base/memory.h"
 #include "base/thread.h"
@@ -310,7 +311,7 @@ static core_status differentiate_again(const second *s, core_node *node,
     core__region_node added;
 
     for (size_t i = 0; i < n; i++)
-        CORE_TRY(core_node_saved(node, i, &inputs[i]));
+        CORE_TRY(core__region_saved_get(node, i, &inputs[i]));
     for (size_t i = 0; i < s->nmade; i++)
         CORE_TRY(tangent_of(s, i, grads[i], &inputs[n + i]));
     CORE_TRY(add_node(s, inputs + n, results, &added));

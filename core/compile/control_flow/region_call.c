@@ -25,7 +25,7 @@ void core__region_release_all(core_tensor **tensors, size_t count)
     }
 }
 
-static bool is_row_major(const core_tensor *tensor)
+bool core__region_is_row_major(const core_tensor *tensor)
 {
     int64_t strides[CORE_MAX_NDIM];
 
@@ -39,7 +39,7 @@ static bool is_own(const core_tensor *tensor)
 {
     return atomic_load(&tensor->references) == 1 && !tensor->base &&
            tensor->storage && atomic_load(&tensor->storage->references) == 1 &&
-           is_row_major(tensor);
+           core__region_is_row_major(tensor);
 }
 
 core_status core__region_make_own(core_tensor **tensor)
@@ -248,7 +248,7 @@ core_status core__region_loop_begin(core_tensor *const *inputs, size_t ninputs,
                                     core_tensor **state)
 {
     for (size_t i = 0; i < ninputs; i++) {
-        if (is_row_major(inputs[i]))
+        if (core__region_is_row_major(inputs[i]))
             state[i] = core_tensor_retain(inputs[i]);
         else
             CORE_TRY(core_clone(inputs[i], CORE_FORMAT_CONTIGUOUS, &state[i]));

@@ -59,7 +59,7 @@ static core_status make_leaves(const core__region_differentiated *d,
 
 /* grads: one per floating output. */
 static core_status differentiate(const core__region_differentiated *d,
-                                 core_tensor **outputs,
+                                 core_tensor **leaves, core_tensor **outputs,
                                  core_tensor *const *grads,
                                  core_tensor **wanted, core_tensor **gradients)
 {
@@ -81,7 +81,11 @@ static core_status differentiate(const core__region_differentiated *d,
         }
         next++;
     }
-    if (count)
+    if (count && d->saved)
+        status = core__region_saved_add(d->saved, roots, count, wanted,
+                                        d->nwanted + d->nsources, leaves,
+                                        d->function->ninputs);
+    if (count && status == CORE_OK)
         status = core__partial_gradients(roots, tangents, count, wanted,
                                          d->nwanted + d->nsources, false, false,
                                          gradients);
@@ -113,8 +117,11 @@ core_status core__region_gradient_call(void *context,
     status = make_leaves(d, inputs, leaves, wanted);
     if (status == CORE_OK)
         status = core__region_call(d->function, leaves, outputs);
+    if (status == CORE_OK && !core_grad_mode())
+        status = core__region_left_error(d->function, "grad mode");
     if (status == CORE_OK)
-        status = differentiate(d, outputs, inputs + n, wanted, gradients);
+        status =
+            differentiate(d, leaves, outputs, inputs + n, wanted, gradients);
     core_grad_mode_set(before);
     release_all(outputs, d->function->noutputs);
     release_all(leaves, n);
@@ -129,6 +136,7 @@ void core__region_gradient_drop(void *context)
 {
     core__region_gradient *g = context;
 
+    core__region_saved_drop(&g->saved);
     core__region_node_drop(&g->node);
     core__free(g);
 }
@@ -262,9 +270,9 @@ static core_status collect(const core__region_gradient *g, core_node *node,
                            core_tensor *const *grads, size_t ngrads,
                            arguments *a)
 {
-    CORE_TRY(core_node_saved(node, 0, &a->predicate));
+    CORE_TRY(core__region_saved_get(node, 0, &a->predicate));
     for (uint32_t i = 0; i < g->ninputs; i++)
-        CORE_TRY(core_node_saved(node, 1 + i, &a->inputs[a->count++]));
+        CORE_TRY(core__region_saved_get(node, 1 + i, &a->inputs[a->count++]));
     for (size_t i = 0; i < ngrads; i++)
         if (grads[i] && is_float(grads[i]))
             CORE_TRY(core_clone(grads[i], CORE_FORMAT_CONTIGUOUS,
@@ -328,7 +336,7 @@ static core_status loop_backward(core__region_gradient *g, core_node *node,
     if (!a.inputs)
         return core__error_memory((g->ninputs + ngrads) * sizeof *a.inputs);
     for (uint32_t i = 0; i < g->ninputs && status == CORE_OK; i++)
-        status = core_node_saved(node, i, &a.inputs[a.count++]);
+        status = core__region_saved_get(node, i, &a.inputs[a.count++]);
     for (size_t i = 0; i < ngrads; i++)
         if (grads[i] && is_float(grads[i]))
             a.inputs[a.count++] = core_tensor_retain(grads[i]);
@@ -344,6 +352,38 @@ static core_status loop_backward(core__region_gradient *g, core_node *node,
     return status;
 }
 
+/* What the graph of the functions has saved, and the node for this alone. */
+static core_status check_unchanged(const core__region_gradient *g,
+                                   core_node *node)
+{
+    size_t first = g->branch ? 1 : 0;
+
+    for (uint32_t i = 0; i < g->ninputs; i++)
+        if (g->saved.inputs[i])
+            CORE_TRY(core__region_saved_check(node, first + i));
+    for (uint32_t i = 0; i < g->nothers; i++)
+        CORE_TRY(core__region_saved_check(node, first + g->ninputs + i));
+    return CORE_OK;
+}
+
+static core_status record_backward(core__region_gradient *g, core_node *node,
+                                   core_tensor *const *grads, size_t ngrads,
+                                   core_tensor **made)
+{
+    core__region_node recorded;
+
+    if (core__thread_self()->trace != g->node.trace)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "%s: the program that contains it is not being "
+                           "recorded any more",
+                           core_node_name(node));
+    CORE_TRY(check_unchanged(g, node));
+    if (!core_grad_mode())
+        return core__region_gradient_add(g, grads, ngrads, made, &recorded);
+    return g->branch ? branch_backward(g, node, grads, ngrads, made)
+                     : loop_backward(g, node, grads, ngrads, made);
+}
+
 static core_status backward(core_node *node, void *context,
                             core_tensor *const *grads, size_t ngrads,
                             core_tensor **gradients, size_t ngradients)
@@ -351,24 +391,13 @@ static core_status backward(core_node *node, void *context,
     core__region_gradient *g = context;
     size_t count = g->nwanted + g->node.nsources;
     core_tensor **made = core__alloc_zero((count + 1) * sizeof *made);
-    core__region_node recorded;
     uint32_t next = 0;
     core_status status;
 
     (void)ngradients;
     if (!made)
         return core__error_memory(count * sizeof *made);
-    if (core__thread_self()->trace != g->node.trace)
-        status = core__error(CORE_ERROR_UNSUPPORTED,
-                             "%s: the program that contains it is not being "
-                             "recorded any more",
-                             core_node_name(node));
-    else if (g->branch && core_grad_mode())
-        status = branch_backward(g, node, grads, ngrads, made);
-    else if (core_grad_mode())
-        status = loop_backward(g, node, grads, ngrads, made);
-    else
-        status = core__region_gradient_add(g, grads, ngrads, made, &recorded);
+    status = record_backward(g, node, grads, ngrads, made);
     for (uint32_t i = 0; i < ngradients && status == CORE_OK; i++) {
         if (i < g->ninputs && !g->computed[i])
             continue;
@@ -405,9 +434,9 @@ static core_status record_region(core__region_gradient *g,
                                  core_tensor *const *inputs, size_t ninputs,
                                  uint32_t index)
 {
-    core__region_differentiated d = {function,         g->computed,
-                                     g->node.sources,  g->nwanted,
-                                     g->node.nsources, g->depend};
+    core__region_differentiated d = {
+        function,         g->computed, g->node.sources, g->nwanted,
+        g->node.nsources, g->depend,   &g->saved};
     const core__region region = {.name = function->name,
                                  .part = function->part,
                                  .function = core__region_gradient_call,
@@ -495,7 +524,7 @@ core_status core__region_gradient_new(const core__region_node *recorded,
                                       const core__region *function, bool branch,
                                       core__region_gradient **out)
 {
-    size_t size = sizeof **out + function->ninputs + function->noutputs;
+    size_t size = sizeof **out + 2 * function->ninputs + function->noutputs;
     core__region_gradient *g = core__alloc_zero(size);
 
     *out = g;
@@ -506,7 +535,8 @@ core_status core__region_gradient_new(const core__region_node *recorded,
     g->node.name = branch ? CORE__COND_NAME : CORE__WHILE_BACKWARD_NAME;
     g->branch = branch;
     g->ninputs = (uint32_t)function->ninputs;
-    g->depend = g->computed + g->ninputs;
+    g->saved.inputs = g->computed + g->ninputs;
+    g->depend = g->saved.inputs + g->ninputs;
     for (uint32_t i = 0; i < g->ninputs; i++) {
         g->computed[i] = branch
                              ? core__tensor_requires_grad(function->inputs[i])
@@ -538,40 +568,70 @@ static size_t find_constants(const core__region_gradient *g,
     return count;
 }
 
+/* The first turn of a loop begins with copies of inputs that are not row-major. */
+static void forget_copied(core__region_gradient *g,
+                          const core__region *function)
+{
+    for (uint32_t i = 0; i < g->ninputs && !g->branch; i++)
+        if (!core__region_is_row_major(function->inputs[i]))
+            g->saved.inputs[i] = false;
+}
+
+/* What the node saves: the predicate of a branch, the inputs, and what the graph
+ * of the functions saves besides. */
+static size_t list_saved(core__region_gradient *g, const core__region *function,
+                         core_tensor *predicate, core_tensor **saved)
+{
+    size_t count = 0;
+
+    if (g->branch)
+        saved[count++] = predicate;
+    for (uint32_t i = 0; i < g->ninputs; i++)
+        saved[count++] = function->inputs[i];
+    g->nothers = g->saved.nothers;
+    for (uint32_t i = 0; i < g->nothers; i++)
+        saved[count++] = g->saved.others[i];
+    return count;
+}
+
 /* The inputs and sources have gradients.  Predicate and inputs are saved for the
- * second derivative. */
+ * second derivative, too. */
 static core_status record_function(core__region_gradient *g,
                                    const core__region *function,
                                    core_tensor *predicate,
                                    core_tensor **outputs)
 {
+    core__region_saved known = g->saved;
     core_function_info info = {.struct_size = sizeof info,
                                .name = function->name,
                                .backward = backward,
                                .release = core__region_gradient_drop,
                                .context = g};
-    size_t n = function->ninputs, count = n + g->node.nsources;
-    size_t most = count + n + 3 + function->noutputs;
-    core_tensor **tensors = core__alloc(most * sizeof *tensors);
-    core_tensor **saved = tensors + count + (g->branch ? 0 : 1);
+    size_t n = function->ninputs, count = n + g->node.nsources, nsaved;
+    size_t most = count + n + 1 + known.nothers + function->noutputs;
+    core_tensor **tensors = core__alloc((most + 1) * sizeof *tensors);
+    core_tensor **saved = tensors + count;
     core_status status;
 
     if (!tensors) {
         core__region_gradient_drop(g);
         return core__error_memory(most * sizeof *tensors);
     }
-    info.non_differentiable = tensors + count + n + 3;
+    for (size_t i = 0; i < count; i++)
+        tensors[i] = i < n ? function->inputs[i] : g->node.sources[i - n];
+    forget_copied(g, function);
+    nsaved = list_saved(g, function, predicate, saved);
+    info.non_differentiable = saved + nsaved;
     info.nnon_differentiable =
-        find_constants(g, outputs, function->noutputs, tensors + count + n + 3);
-    tensors[count] = predicate;
-    for (size_t i = 0; i < n; i++)
-        tensors[i] = tensors[count + 1 + i] = function->inputs[i];
-    for (size_t i = n; i < count; i++)
-        tensors[i] = g->node.sources[i - n];
-    status = core_function_record(&info, tensors, count, saved,
-                                  g->branch ? n + 1 : n, outputs,
+        find_constants(g, outputs, function->noutputs, saved + nsaved);
+    /* The node holds them otherwise than as its context: it may become the
+     * history of one. */
+    g->saved.others = NULL;
+    g->saved.nothers = 0;
+    status = core_function_record(&info, tensors, count, saved, nsaved, outputs,
                                   function->noutputs, NULL);
     core__free(tensors);
+    core__region_saved_drop(&known);
     return status;
 }
 

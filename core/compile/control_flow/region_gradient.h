@@ -7,7 +7,7 @@
 #ifndef CORE_COMPILE_REGION_GRADIENT_H
 #define CORE_COMPILE_REGION_GRADIENT_H
 
-#include "compile/control_flow/region_trace.h"
+#include "compile/control_flow/region_saved.h"
 
 /* What a region of the gradient differentiates. */
 typedef struct core__region_differentiated {
@@ -17,6 +17,7 @@ typedef struct core__region_differentiated {
     size_t nwanted, nsources;
     bool *depend; /* by output, or NULL: receives true for those that depend on
                    * something wanted */
+    core__region_saved *saved; /* or NULL: receives what the graph saves */
 } core__region_differentiated;
 
 /* What the node of the graph has. */
@@ -25,6 +26,8 @@ typedef struct core__region_gradient {
                              * gradients of its outputs are appended */
     bool branch;
     uint32_t ninputs, nwanted;
+    core__region_saved saved; /* others: until the node is recorded */
+    uint32_t nothers;         /* that the node has saved, behind the inputs */
     bool *depend;    /* by output: it requires grad, in either branch */
     bool computed[]; /* by input: the node computes its gradient */
 } core__region_gradient;

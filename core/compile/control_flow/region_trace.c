@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "base/thread.h"
 #include "compile/passes/simplify.h"
+#include "compile/record/left_state.h"
 #include "device/device.h"
 #include "dispatch/mode_stack.h"
 #include "ops_ids.h"
@@ -24,6 +25,15 @@ refuse(const core__region *region, const char *what)
 {
     return core__error(CORE_ERROR_UNSUPPORTED, "%s: %s %s", region->name,
                        region->part, what);
+}
+
+core_status core__region_left_error(const core__region *region,
+                                    const char *changed)
+{
+    return core__error(CORE_ERROR_UNSUPPORTED,
+                       "%s: %s leaves %s changed when it returns, which cannot "
+                       "be recorded",
+                       region->name, region->part, changed);
 }
 
 /* -------------------------------------------------------------- inputs -- */
@@ -118,6 +128,8 @@ static core_status call_function(core__trace *trace, const core__region *region,
     core__thread *self = core__thread_self();
     struct core__autocast_casts *casts = self->autocast_casts;
     uint32_t included = self->included, excluded = self->excluded;
+    core__state_before before = core__state_remember(self);
+    const char *changed;
     core_status status;
 
     self->autocast_casts = NULL;
@@ -126,6 +138,9 @@ static core_status call_function(core__trace *trace, const core__region *region,
     self->included |= (uint32_t)CORE__KEYS_TRACED;
     self->excluded &= (uint32_t)~CORE__KEYS_TRACED;
     status = core__region_call(region, stand_ins, outputs);
+    changed = core__state_restore(self, &before);
+    if (status == CORE_OK && changed)
+        status = core__region_left_error(region, changed);
     for (size_t i = 0; i < region->noutputs && status == CORE_OK; i++)
         status = add_output(trace, outputs[i]);
     core__autocast_cache_clear(self);

@@ -114,6 +114,7 @@ core_status core__region_loop_decide(const core__region *condition,
 /* Calls the body, whose outputs replace the state. */
 core_status core__region_loop_step(const core__region *body,
                                    core_tensor **state);
+bool core__region_is_row_major(const core_tensor *tensor);
 /* Makes the tensor row-major and the only one that refers to its memory. */
 core_status core__region_make_own(core_tensor **tensor);
 
@@ -122,6 +123,9 @@ core_status core__region_make_own(core_tensor **tensor);
 core_status core__region_call(const core__region *region,
                               core_tensor *const *inputs,
                               core_tensor **outputs);
+/* The error of a function that leaves this changed when it returns. */
+core_status core__region_left_error(const core__region *region,
+                                    const char *changed);
 /* Records it as a region of the node. */
 core_status core__region_trace(core__region_node *node,
                                const core__region *region, uint32_t index);

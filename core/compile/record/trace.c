@@ -4,6 +4,7 @@
 /* Records a function: its inputs, outputs and writes. */
 
 #include "compile/record/joint_trace.h"
+#include "compile/record/left_state.h"
 
 #include "autocast/autocast.h"
 #include "autograd/graph/autograd_meta.h"
@@ -386,7 +387,17 @@ static core_status check_refused(const core__trace *trace)
                      trace->refused);
 }
 
-/* The thread's keys are restored in any case, and so are its cached casts of
+static core_status check_left(core_status status, const char *changed)
+{
+    if (status != CORE_OK || !changed)
+        return status;
+    return core__error(CORE_ERROR_UNSUPPORTED,
+                       "core_program_trace: the function leaves %s changed "
+                       "when it returns, which a program cannot do",
+                       changed);
+}
+
+/* The thread's state is restored in any case, and so are its cached casts of
  * autocast: those of the recording have no content, and those from before would
  * be hidden inputs that end with their region. */
 static core_status call_function(core__trace *trace, const traced_call *call)
@@ -395,6 +406,7 @@ static core_status call_function(core__trace *trace, const traced_call *call)
     uint32_t errors = core__error_sequence();
     uint32_t included = self->included, excluded = self->excluded;
     struct core__autocast_casts *casts = self->autocast_casts;
+    core__state_before before = core__state_remember(self);
     size_t count = call->capacity;
     core_status status;
 
@@ -407,6 +419,7 @@ static core_status call_function(core__trace *trace, const traced_call *call)
     status = call->function(call->context, call->stand_ins, call->ninputs,
                             call->outputs, &count);
     status = core__callback_status(errors, status, NULL);
+    status = check_left(status, core__state_restore(self, &before));
     if (status == CORE_OK)
         status = describe(trace, call, count);
     if (status == CORE_OK)

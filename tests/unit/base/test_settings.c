@@ -153,6 +153,8 @@ START_TEST(misspelt_name_is_refused)
     ck_assert_int_eq(core_setting_set("LIBCORE_DEVIC", "cpu"),
                      CORE_ERROR_NOT_FOUND);
     ck_assert_int_eq(core_setting_set("PATH", "/"), CORE_ERROR_NOT_FOUND);
+    ck_assert_int_eq(core_setting_set("LIBCORE_COMPILE_MODE", "on"),
+                     CORE_ERROR_NOT_FOUND);
     ck_assert_int_eq(core_setting_set("LIBCORE_sim_seed", "1"),
                      CORE_ERROR_INVALID_ARGUMENT);
 }
@@ -458,7 +460,8 @@ START_TEST(misspelt_variable_is_reported_once_with_the_nearest_setting)
     unsetenv("LIBCORE_SOURCE");
     setenv("LIBCORE_DEVCE", "cpu", 1);
     setenv("LIBCORE_PLUGINS_PATH", "/nowhere", 1);
-    setenv("LIBCORE_ACME_TILES", "3", 1); /* may belong to a plugin */
+    setenv("LIBCORE_ACME_TILES", "3", 1);       /* may belong to a plugin */
+    setenv("LIBCORE_COMPILE_THE_MOST", "1", 1); /* no plugin has these */
     setenv("LIBCORE_PLUGIN_PATH", "/nowhere", 1);
     setenv("LIBCORE_TREADS", "", 1); /* the same as unset */
     core_log_set_sink(collect, NULL, CORE_LOG_WARNING);
@@ -467,6 +470,7 @@ START_TEST(misspelt_variable_is_reported_once_with_the_nearest_setting)
     assert_contains(warnings, "closest setting is LIBCORE_DEVICE\n");
     assert_contains(warnings, "the environment variable LIBCORE_PLUGINS_PATH ");
     assert_contains(warnings, "closest setting is LIBCORE_PLUGIN_PATH\n");
+    assert_contains(warnings, "variable LIBCORE_COMPILE_THE_MOST is not a ");
     ck_assert_ptr_null(strstr(warnings, "ACME"));
     ck_assert_ptr_null(strstr(warnings, "TREADS"));
     ck_assert_ptr_null(strstr(warnings, "variable LIBCORE_PLUGIN_PATH"));

@@ -82,6 +82,145 @@ START_TEST(second_derivatives_are_those_of_the_function)
 }
 END_TEST
 
+/* The gradients have a graph that shares nodes with that of the output. */
+static void release_shared_nodes(const world *w, core_tensor *y, uint32_t flags)
+{
+    core_tensor *first[2], *second[2], *total;
+    core_tensor *seed = CALL(ones_like, y, CORE_DTYPE_NONE, NULL, -1);
+
+    OK(core_grad(&y, 1, &seed, w->inputs, 2, CORE_CREATE_GRAPH, first));
+    total = sum(mul(first[0], first[1]));
+    OK(core_grad(&total, 1, NULL, w->inputs, 2, flags, second));
+    release_tensors(first, 2);
+    release_tensors(second, 2);
+}
+
+static void check_shared_nodes(bool compile, uint32_t flags)
+{
+    world w = two_leaves();
+    core_compiled *compiled = compile ? compile_fully(products, &w) : NULL;
+
+    for (int call = 0; call < 2; call++) {
+        core_tensor *y, *grad = NULL;
+
+        call_world(products, &w, compiled, 1, &y);
+        release_shared_nodes(&w, y, CORE_RETAIN_GRAPH);
+        OK(core_backward(&y, 1, &y, CORE_RETAIN_GRAPH));
+        release_shared_nodes(&w, y, flags);
+        if (flags == CORE_RETAIN_GRAPH)
+            OK(core_backward(&y, 1, &y, 0));
+        FAILS(core_backward(&y, 1, &y, 0), CORE_ERROR_AUTOGRAD,
+              "already ran in an earlier backward");
+        FAILS(core_grad(&y, 1, &y, w.inputs, 1, CORE_CREATE_GRAPH, &grad),
+              CORE_ERROR_AUTOGRAD, "already ran in an earlier backward");
+        core_tensor_release(y);
+    }
+    core_compiled_release(compiled);
+}
+
+/* What a backward of the gradients releases is released for the output, too. */
+START_TEST(gradients_with_a_graph_share_it_with_the_output)
+{
+    for (int compile = 0; compile < 2; compile++) {
+        check_shared_nodes(compile, 0);
+        check_shared_nodes(compile, CORE_RETAIN_GRAPH);
+    }
+}
+END_TEST
+
+/* Small integers, so that the order of additions does not matter. */
+static world integers(void)
+{
+    world w = {.device = program_device, .ninputs = 2};
+    const int64_t sizes[] = {3, 4};
+
+    for (int i = 0; i < 2; i++) {
+        OK(core_full(sizes, 2, core_float(i + 2), CORE_F32, program_device,
+                     &w.inputs[i]));
+        leaf(keep(w.inputs[i]));
+    }
+    return w;
+}
+
+/* A backward of the output and of its gradients together. */
+static void penalize(const world *w, core_tensor *y)
+{
+    core_tensor *first[2], *loss;
+    core_tensor *seed = CALL(ones_like, y, CORE_DTYPE_NONE, NULL, -1);
+
+    OK(core_grad(&y, 1, &seed, w->inputs, 2, CORE_CREATE_GRAPH, first));
+    loss = add(sum(y), sum(mul(first[0], first[1])));
+    OK(core_backward(&loss, 1, NULL, 0));
+    FAILS(core_backward(&y, 1, &y, 0), CORE_ERROR_AUTOGRAD,
+          "already ran in an earlier backward");
+    release_tensors(first, 2);
+}
+
+START_TEST(a_loss_may_contain_an_output_and_its_gradients)
+{
+    world eager = integers(), traced = integers();
+    core_compiled *compiled = compile_fully(products, &traced);
+
+    for (int call = 0; call < 2; call++) {
+        core_tensor *a, *b;
+
+        call_world(products, &eager, NULL, 1, &a);
+        call_world(products, &traced, compiled, 1, &b);
+        penalize(&eager, a);
+        penalize(&traced, b);
+        same_gradients("input", eager.inputs, traced.inputs, 2);
+        core_tensor_release(a);
+        core_tensor_release(b);
+    }
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* The gradients cannot be differentiated after a backward that keeps nothing. */
+START_TEST(a_backward_releases_the_graph_of_gradients)
+{
+    for (int compile = 0; compile < 2; compile++) {
+        world w = two_leaves();
+        core_compiled *compiled = compile ? compile_fully(products, &w) : NULL;
+        core_tensor *y, *seed, *first, *second = NULL, *total;
+
+        call_world(products, &w, compiled, 1, &y);
+        seed = CALL(ones_like, y, CORE_DTYPE_NONE, NULL, -1);
+        OK(core_grad(&y, 1, &seed, w.inputs, 1, CORE_CREATE_GRAPH, &first));
+        OK(core_backward(&y, 1, &seed, 0));
+        total = sum(first);
+        FAILS(core_grad(&total, 1, NULL, w.inputs, 1, 0, &second),
+              CORE_ERROR_AUTOGRAD, "already ran in an earlier backward");
+        core_tensor_release(first);
+        core_tensor_release(y);
+        core_compiled_release(compiled);
+    }
+}
+END_TEST
+
+/* Backwards after the one with CORE_CREATE_GRAPH do not call the function. */
+START_TEST(a_function_is_called_once_for_its_graph)
+{
+    world eager = two_leaves(), traced = two_leaves();
+    core_compiled *compiled = compile_fully(products, &traced);
+    core_tensor *a, *b;
+
+    call_world(products, &eager, NULL, 1, &a);
+    call_world(products, &traced, compiled, 1, &b);
+    for (int i = 0; i < 3; i++) {
+        release_shared_nodes(&eager, a, CORE_RETAIN_GRAPH);
+        release_shared_nodes(&traced, b, CORE_RETAIN_GRAPH);
+        backward_of(&a, 1, 1, i < 2 ? CORE_RETAIN_GRAPH : 0);
+        backward_of(&b, 1, 1, i < 2 ? CORE_RETAIN_GRAPH : 0);
+        same_gradients("input", eager.inputs, traced.inputs, 2);
+    }
+    EXPLAINS(compiled, "\"backward_calls_of_the_function\": 1");
+    core_tensor_release(a);
+    core_tensor_release(b);
+    core_compiled_release(compiled);
+}
+END_TEST
+
 START_TEST(a_second_derivative_needs_the_function)
 {
     world w = two_leaves();
@@ -603,6 +742,10 @@ END_TEST
 SUITE_ON_CPU_AND_SIM(
     "compile/training_graph", a_graph_is_kept_if_asked,
     second_derivatives_are_those_of_the_function,
+    gradients_with_a_graph_share_it_with_the_output,
+    a_loss_may_contain_an_output_and_its_gradients,
+    a_backward_releases_the_graph_of_gradients,
+    a_function_is_called_once_for_its_graph,
     a_second_derivative_needs_the_function,
     gradcheck_accepts_a_compiled_function,
     saved_tensors_are_freed_with_the_graph, gradients_reach_their_destinations,
