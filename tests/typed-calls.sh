@@ -4,7 +4,7 @@
 
 # ops.h in its two forms: typed calls as inline functions, and declared in all
 # files of a program and defined in one of them; and expressions.h, which needs
-# neither, in C and C++.
+# neither, and takes numbers of C, in C and C++.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 number=0
@@ -113,13 +113,13 @@ int main(int argc, char **argv)
     double sum;
 
     x = core_x_from_data(data, CORE_F64, CORE_SIZES(2, 2), NULL);
-    y = core_x_add(core_x_matmul(x, x), x);
+    y = core_x_add(core_x_mul(core_x_matmul(x, x), 1), core_x_add(x, 0.0));
     core_x_save(argv[argc - 1], {"x", x}, {core_x_text("%d", 2), y});
     y = core_x_load(argv[argc - 1], "2");
     CORE_UNPACK(core_x_unbind(core_x_cat(CORE_LIST(x, y))), &a, &b, &x, &y);
     sum = core_x_item_float(core_x_sum_dim(y, CORE_SIZES(0)));
     printf("%g\n", sum);
-    core_x_add_(core_x_topk(b, 1).values, core_x_clamp(a, core_float(2)));
+    core_x_add_(core_x_topk(b, 1).values, core_x_clamp(a, 2, data[3]));
     if (core_scope_end(scope) != CORE_OK)
         puts(core_error_message());
     return sum != 44;

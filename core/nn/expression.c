@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "scope/scope.h"
 
+#include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -92,7 +93,43 @@ core_list core_x_forward_at(const char *where, core_module *module,
 
 /* ----------------------------------------------------------- parameters -- */
 
-core_list core_x_parameters_at(const char *where, const core_module *module)
+/* Keeps the tensors of a list whose names match a pattern. */
+static core_status keep_named(core_module_tensors *list,
+                              const char *const *patterns, size_t count)
+{
+    size_t kept = 0;
+
+    for (size_t k = 0; k < count; k++) {
+        size_t i = 0;
+
+        while (i < list->count &&
+               (!patterns[k] || fnmatch(patterns[k], list->names[i], 0) != 0))
+            i++;
+        if (i == list->count)
+            return core__error(CORE_ERROR_NOT_FOUND,
+                               "core_x_named_parameters: no parameter matches "
+                               "\"%s\"",
+                               patterns[k] ? patterns[k] : "NULL");
+    }
+    for (size_t i = 0; i < list->count; i++) {
+        core_tensor *tensor = list->tensors[i];
+        size_t k = 0;
+
+        while (k < count && fnmatch(patterns[k], list->names[i], 0) != 0)
+            k++;
+        list->tensors[i] = NULL;
+        if (k < count)
+            list->tensors[kept++] = tensor;
+        else
+            core_tensor_release(tensor);
+    }
+    list->count = kept;
+    return CORE_OK;
+}
+
+core_list core_x_named_parameters_at(const char *where,
+                                     const core_module *module,
+                                     const char *const *patterns, size_t count)
 {
     core_module_tensors list = {0};
     core_status status = core_scope_status();
@@ -100,10 +137,19 @@ core_list core_x_parameters_at(const char *where, const core_module *module)
     if (status == CORE_OK)
         status = core_module_list(
             module, NULL, CORE_MODULE_PARAMETERS | CORE_MODULE_ONCE, &list);
+    if (status == CORE_OK && patterns)
+        status = keep_named(&list, patterns, count);
     if (core_scope_check_at(where, "core_x_parameters", status) == CORE_OK &&
         own_list(where, list.tensors, list.count))
         return core_list_from(list.tensors, list.count);
+    if (status != CORE_OK)
+        core_module_tensors_free(&list);
     return CORE_NO_LIST;
+}
+
+core_list core_x_parameters_at(const char *where, const core_module *module)
+{
+    return core_x_named_parameters_at(where, module, NULL, 0);
 }
 
 /* ------------------------------------------------------------- children -- */

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "tensor/dtype.h"
 #include "tensor/tensor.h"
 
 #include <libcore/ops.h>
@@ -144,25 +145,48 @@ static core_status check_kind_of_module(const recurrent *r)
 
 /* ---------------------------------------------------------------- calls -- */
 
+/* The inputs of a call. */
+typedef struct given {
+    core_tensor *x;
+    core_tensor *batch_sizes;   /* of a packed sequence, or NULL */
+    core_tensor *const *states; /* NULL: zeros */
+} given;
+
+/* The number of sequences that have a first step. */
+static core_status batch_of(core_tensor *batch_sizes, int64_t *out_batch)
+{
+    core_tensor *first = NULL;
+    core_scalar batch = core_int(0);
+    core_status status = core_select(batch_sizes, 0, 0, &first);
+
+    if (status == CORE_OK)
+        status = core_item(first, &batch);
+    core__tensor_release(first);
+    *out_batch = batch.u.i;
+    return status;
+}
+
 /* States of zeros for a sequence: [layers, batch, size], or without a batch;
  * for a cell [batch, size] or [size]. */
-static core_status zero_states(const recurrent *r, core_tensor *x,
+static core_status zero_states(const recurrent *r, const given *g,
                                core_tensor *states[2])
 {
+    core_tensor *x = g->x;
     int64_t sizes[3] = {r->layers * (r->bidirectional ? 2 : 1)};
-    uint32_t last = x->ndim - 1;
+    uint32_t ndim = g->batch_sizes ? 3 : x->ndim, last = ndim - 1;
 
-    if (last == 2)
+    if (g->batch_sizes)
+        CORE_TRY(batch_of(g->batch_sizes, &sizes[1]));
+    else if (last == 2)
         sizes[1] = x->sizes[r->batch_first ? 0 : 1];
     if (r->cell)
         sizes[0] = x->sizes[0];
     sizes[last] = output_size(r);
-    CORE_TRY(
-        core_new_zeros(x, sizes, x->ndim, CORE_DTYPE_NONE, NULL, &states[0]));
+    CORE_TRY(core_new_zeros(x, sizes, ndim, CORE_DTYPE_NONE, NULL, &states[0]));
     if (r->kind != CORE_NN_LSTM)
         return CORE_OK;
     sizes[last] = r->hidden_size;
-    return core_new_zeros(x, sizes, x->ndim, CORE_DTYPE_NONE, NULL, &states[1]);
+    return core_new_zeros(x, sizes, ndim, CORE_DTYPE_NONE, NULL, &states[1]);
 }
 
 /* A layer returns a sequence and its last states, a cell its states. */
@@ -184,7 +208,8 @@ static uint32_t pack_cell(const recurrent *r, core_tensor *const *params,
 
 /* Likewise of a layer's. */
 static uint32_t pack_layer(const core_module *module, const recurrent *r,
-                           core_tensor *const *params, core_value *args)
+                           const given *g, core_tensor *const *params,
+                           core_value *args)
 {
     args[0] = core_pack_tensors(params, parameters_of(r));
     args[1] = core_pack_bool(!r->no_bias);
@@ -193,28 +218,33 @@ static uint32_t pack_layer(const core_module *module, const recurrent *r,
     args[4] = core_pack_bool(core_module_is_training(module));
     args[5] = core_pack_bool(r->bidirectional);
     args[6] = core_pack_bool(r->batch_first);
-    return 7;
+    return g->batch_sizes ? 6 : 7;
 }
 
 static core_status run(const core_module *module, const recurrent *r,
-                       core_tensor *x, core_tensor *const *states,
-                       core_tensor *const *params, core_tensor *out[3])
+                       const given *g, core_tensor *const *params,
+                       core_tensor *out[3])
 {
-    static const uint32_t ids[2][4] = {
+    static const uint32_t ids[3][4] = {
         {CORE_OP_LSTM_INPUT, CORE_OP_GRU_INPUT, CORE_OP_RNN_TANH_INPUT,
          CORE_OP_RNN_RELU_INPUT},
         {CORE_OP_LSTM_CELL, CORE_OP_GRU_CELL, CORE_OP_RNN_TANH_CELL,
-         CORE_OP_RNN_RELU_CELL}};
-    core_value args[9], results[3] = {{0}};
-    uint32_t nargs = 2 + (r->cell ? pack_cell(r, params, args + 2)
-                                  : pack_layer(module, r, params, args + 2));
+         CORE_OP_RNN_RELU_CELL},
+        {CORE_OP_LSTM_DATA, CORE_OP_GRU_DATA, CORE_OP_RNN_TANH_DATA,
+         CORE_OP_RNN_RELU_DATA}};
+    core_value args[10], results[3] = {{0}};
+    uint32_t n = 0;
     core_status status;
 
-    args[0] = core_pack_tensor(x);
-    args[1] = r->kind == CORE_NN_LSTM ? core_pack_tensors(states, 2)
-                                      : core_pack_tensor(states[0]);
-    status = core_op_invoke(ids[r->cell][r->kind], args, nargs, results,
-                            results_of(r));
+    args[n++] = core_pack_tensor(g->x);
+    if (g->batch_sizes)
+        args[n++] = core_pack_tensor(g->batch_sizes);
+    args[n++] = r->kind == CORE_NN_LSTM ? core_pack_tensors(g->states, 2)
+                                        : core_pack_tensor(g->states[0]);
+    n += r->cell ? pack_cell(r, params, args + n)
+                 : pack_layer(module, r, g, params, args + n);
+    status = core_op_invoke(ids[g->batch_sizes ? 2 : r->cell][r->kind], args, n,
+                            results, results_of(r));
     for (int i = 0; i < 3; i++)
         out[i] = core_unpack_tensor(&results[i]);
     return status;
@@ -223,8 +253,7 @@ static core_status run(const core_module *module, const recurrent *r,
 /* Runs with the parameters of the layers, which are the first members: the
  * program may have added others. */
 static core_status run_with(const core_module *module, const recurrent *r,
-                            core_tensor *x, core_tensor *const *states,
-                            core_tensor *out[3])
+                            const given *g, core_tensor *out[3])
 {
     size_t count = parameters_of(r);
     core_tensor **params = core__alloc(count * sizeof *params);
@@ -234,9 +263,58 @@ static core_status run_with(const core_module *module, const recurrent *r,
         return core__error_memory(count * sizeof *params);
     for (size_t i = 0; i < count; i++)
         params[i] = module->members[i].u.tensor;
-    status = run(module, r, x, states, params, out);
+    status = run(module, r, g, params, out);
     core__free(params);
     return status;
+}
+
+static core_status refused(const core_module *module, const recurrent *r,
+                           size_t ninputs)
+{
+    int nstates = r->kind == CORE_NN_LSTM ? 2 : 1;
+
+    return core__error(
+        CORE_ERROR_INVALID_ARGUMENT,
+        "a%s %s was called with %zu inputs; it accepts %s, and optionally %d "
+        "state%s",
+        r->kind == CORE_NN_GRU ? "" : "n", module->type, ninputs,
+        r->cell ? "a step of 2 dimensions, or 1 without a batch"
+                : "a sequence of 3 dimensions, or 2 without a batch or with "
+                  "batch sizes after it",
+        nstates, nstates == 1 ? "" : "s");
+}
+
+static bool is_batch_sizes(const core_tensor *tensor)
+{
+    return tensor->ndim == 1 && !core__dtype_is_floating(tensor->dtype);
+}
+
+static core_status inputs_of(const core_module *module, const recurrent *r,
+                             core_tensor *const *inputs, size_t ninputs,
+                             given *out)
+{
+    size_t nstates = r->kind == CORE_NN_LSTM ? 2 : 1, given = 0;
+    uint32_t most = 3u - r->cell;
+
+    while (ninputs > 1 && !inputs[ninputs - 1])
+        ninputs--;
+    while (given < ninputs && inputs[given])
+        given++;
+    if (given != ninputs || ninputs == 0)
+        return refused(module, r, ninputs);
+    out->x = inputs[0];
+    out->batch_sizes = NULL;
+    if (!r->cell && ninputs > 1 && is_batch_sizes(inputs[1])) {
+        out->batch_sizes = inputs[1];
+        inputs++;
+        ninputs--;
+        most = 2;
+    }
+    out->states = ninputs > 1 ? inputs + 1 : NULL;
+    if ((ninputs != 1 && ninputs != 1 + nstates) ||
+        out->x->ndim < 2u - r->cell || out->x->ndim > most)
+        return refused(module, r, given);
+    return CORE_OK;
 }
 
 static core_status recurrent_forward(core_module *module, void *context,
@@ -244,30 +322,17 @@ static core_status recurrent_forward(core_module *module, void *context,
                                      core_tensor **outputs, size_t *noutputs)
 {
     const recurrent *r = context;
-    size_t nstates = r->kind == CORE_NN_LSTM ? 2 : 1, given = 0;
     core_tensor *zeros[2] = {NULL, NULL}, *out[3] = {NULL, NULL, NULL};
-    core_status status;
+    core_status status = CORE_OK;
+    given g = {NULL, NULL, NULL};
 
-    while (ninputs > 1 && !inputs[ninputs - 1])
-        ninputs--;
-    while (given < ninputs && inputs[given])
-        given++;
-    if (given != ninputs || (ninputs != 1 && ninputs != 1 + nstates) ||
-        inputs[0]->ndim < 2u - r->cell || inputs[0]->ndim > 3u - r->cell)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "a%s %s was called with %zu inputs; it accepts %s, "
-                           "and optionally %zu state%s",
-                           r->kind == CORE_NN_GRU ? "" : "n", module->type,
-                           ninputs,
-                           r->cell ? "a step of 2 dimensions, or 1 without "
-                                     "a batch"
-                                   : "a sequence of 3 dimensions, or 2 "
-                                     "without a batch",
-                           nstates, nstates == 1 ? "" : "s");
-    status = ninputs == 1 ? zero_states(r, inputs[0], zeros) : CORE_OK;
+    CORE_TRY(inputs_of(module, r, inputs, ninputs, &g));
+    if (!g.states) {
+        status = zero_states(r, &g, zeros);
+        g.states = zeros;
+    }
     if (status == CORE_OK)
-        status = run_with(module, r, inputs[0],
-                          ninputs == 1 ? zeros : inputs + 1, out);
+        status = run_with(module, r, &g, out);
     core__tensor_release(zeros[0]);
     core__tensor_release(zeros[1]);
     if (status != CORE_OK)

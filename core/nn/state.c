@@ -6,6 +6,7 @@
 #include "nn/module.h"
 
 #include "base/error.h"
+#include "base/growing_text.h"
 #include "base/memory.h"
 #include "dispatch/inference.h"
 #include "tensor/dtype.h"
@@ -14,6 +15,7 @@
 #include <libcore/ops.h>
 #include <libcore/safetensors.h>
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -150,17 +152,47 @@ typedef struct loading {
         refused; /* names that are missing or unexpected, but must not be */
     core_module_report report;
     char text[256]; /* the first names that are missing or unexpected */
+    core__growing_text names; /* all of them, each with its NUL, on request */
     char name[768];
 } loading;
 
-static void note(loading *l, const char *what, const char *name)
+/* A name that is missing or unexpected; `allowed`: the flag that permits it. */
+static core_status note(loading *l, const char *what, const char *name,
+                        uint32_t allowed)
 {
-    size_t at = strlen(l->text);
+    size_t at = strlen(l->text), size = strlen(name) + 1;
 
+    if (l->flags & CORE_MODULE_NAMES &&
+        !core__growing_text_append(&l->names, name, size))
+        return core__error_memory(size);
+    if (l->flags & allowed)
+        return CORE_OK;
     l->refused++;
-    if (at + strlen(name) + strlen(what) + 8 < sizeof l->text)
+    if (at + size + strlen(what) + 7 < sizeof l->text)
         snprintf(l->text + at, sizeof l->text - at, "%s%s %s", at ? ", " : "",
                  what, name);
+    return CORE_OK;
+}
+
+/* One block with the pointers and what they point to. */
+static core_status names_reported(const loading *l, core_module_report *report)
+{
+    size_t count = (size_t)report->missing + report->unexpected;
+    const char **names;
+    char *name;
+
+    if (!l->names.data)
+        return CORE_OK;
+    names = core__alloc(count * sizeof *names + l->names.size);
+    if (!names)
+        return core__error_memory(count * sizeof *names + l->names.size);
+    name = memcpy(names + count, l->names.data, l->names.size);
+    for (size_t i = 0; i < count; i++) {
+        names[i] = name;
+        name += strlen(name) + 1;
+    }
+    report->names = names;
+    return CORE_OK;
 }
 
 /* The name in the file of a tensor of the list. */
@@ -223,9 +255,9 @@ static core_status find_unexpected(loading *l)
         if (strncmp(entry.name, l->prefix, skip) != 0 ||
             is_wanted(l, entry.name + skip))
             continue;
+        CORE_TRY(
+            note(l, "unexpected", entry.name, CORE_MODULE_ALLOW_UNEXPECTED));
         l->report.unexpected++;
-        if (!(l->flags & CORE_MODULE_ALLOW_UNEXPECTED))
-            note(l, "unexpected", entry.name);
     }
     return CORE_OK;
 }
@@ -237,9 +269,8 @@ static core_status check_file(loading *l)
         CORE_TRY(name_in_file(l, i));
         if (core_safetensors_has(l->file, l->name))
             continue;
+        CORE_TRY(note(l, "missing", l->name, CORE_MODULE_ALLOW_MISSING));
         l->report.missing++;
-        if (!(l->flags & CORE_MODULE_ALLOW_MISSING))
-            note(l, "missing", l->name);
     }
     CORE_TRY(find_unexpected(l));
     if (l->refused)
@@ -292,24 +323,51 @@ static core_status load_all(loading *l)
     return CORE_OK;
 }
 
+/* A report without the field `names` is that of an earlier version. */
+static core_status check_report(const core_module_report *report,
+                                uint32_t flags)
+{
+    const char *const function = "core_module_load";
+    size_t needed = flags & CORE_MODULE_NAMES
+                        ? sizeof *report
+                        : offsetof(core_module_report, names);
+
+    if (flags & ~(uint32_t)(CORE_MODULE_ALLOW_MISSING |
+                            CORE_MODULE_ALLOW_UNEXPECTED | CORE_MODULE_NAMES))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: flags has unknown bits, 0x%x", function, flags);
+    if (!report)
+        return flags & CORE_MODULE_NAMES
+                   ? core__error_null(function, "out_report")
+                   : CORE_OK;
+    return report->struct_size < needed
+               ? core__error_struct_size(function, "core_module_report",
+                                         report->struct_size, needed)
+               : CORE_OK;
+}
+
+static core_status report_to(const loading *l, core_module_report *out)
+{
+    uint32_t size = out->struct_size;
+
+    memcpy(out, &l->report, offsetof(core_module_report, names));
+    out->struct_size = size;
+    if (size < sizeof *out)
+        return CORE_OK;
+    out->names = NULL;
+    return names_reported(l, out);
+}
+
 core_status core_module_load(core_module *module, const char *path,
                              const char *prefix, uint32_t flags,
                              core_module_report *out_report)
 {
     loading l = {.prefix = prefix ? prefix : "", .flags = flags};
-    core_status status;
+    core_status status, reported = CORE_OK;
 
     CORE__NOT_NULL(module);
     CORE__NOT_NULL(path);
-    if (out_report && out_report->struct_size < sizeof *out_report)
-        return core__error_struct_size(__func__, "core_module_report",
-                                       out_report->struct_size,
-                                       sizeof *out_report);
-    if (flags &
-        ~(uint32_t)(CORE_MODULE_ALLOW_MISSING | CORE_MODULE_ALLOW_UNEXPECTED))
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "%s: flags has unknown bits, 0x%x", __func__, flags);
-    l.report.struct_size = sizeof l.report;
+    CORE_TRY(check_report(out_report, flags));
     CORE_TRY(core_module_list(module, NULL, CORE_MODULE_STATE, &l.list));
     status = core_safetensors_open(path, &l.file);
     if (status == CORE_OK)
@@ -317,8 +375,17 @@ core_status core_module_load(core_module *module, const char *path,
     core_safetensors_close(l.file);
     core_module_tensors_free(&l.list);
     if (out_report)
-        *out_report = l.report;
-    return status;
+        reported = report_to(&l, out_report);
+    core__free(l.names.data);
+    return reported != CORE_OK ? reported : status;
+}
+
+void core_module_report_free(core_module_report *report)
+{
+    if (!report || report->struct_size < sizeof *report)
+        return;
+    core__free(report->names);
+    report->names = NULL;
 }
 
 /* ------------------------------------------------------------ conversion -- */

@@ -551,3 +551,48 @@ CORE__COMPOSITE(where_nonzero)
         CORE_VALUE_TENSOR_LIST, (uint32_t)count, {.tensors = parts}};
     return CORE_OK;
 }
+
+/* ------------------------------------------------------------ along a dim -- */
+
+/* x broadcast to its sizes and those of like, except along dim. */
+static core_status beside(core__scope *scope, const core_operator *op,
+                          core_tensor **x, const core_tensor *like,
+                          uint32_t dim)
+{
+    int64_t sizes[CORE_MAX_NDIM], other[CORE_MAX_NDIM];
+    uint32_t ndim;
+
+    memcpy(other, like->sizes, like->ndim * sizeof *other);
+    other[dim] = (*x)->sizes[dim];
+    CORE_TRY(core__sizes_broadcast(op, (*x)->ndim, (*x)->sizes, like->ndim,
+                                   other, &ndim, sizes));
+    *x = CORE__DO(scope, core_expand, *x, sizes, ndim, false);
+    return scope->status;
+}
+
+/* take_along_dim(self, indices, dim): gather, which broadcasts the other
+ * dimensions; without dim, of all elements */
+CORE__COMPOSITE(take_along_dim)
+{
+    core_tensor *x = args[0].u.tensor, *indices = args[1].u.tensor;
+    uint32_t dim = 0;
+
+    if (args[2].tag == CORE_VALUE_NONE) {
+        const int64_t all = -1;
+
+        x = core__x_reshape(scope, x, &all, 1);
+        indices = core__x_reshape(scope, indices, &all, 1);
+    } else {
+        if (x->ndim != indices->ndim)
+            return core__op_shapes_error(
+                call->op, "self", x, "indices", indices,
+                "both must have the same number of dimensions");
+        CORE_TRY(core__dim_wrap(call->op, args[2].u.i, x->ndim, &dim));
+        if (x->ndim > 0) {
+            CORE_TRY(beside(scope, call->op, &x, indices, dim));
+            CORE_TRY(beside(scope, call->op, &indices, x, dim));
+        }
+    }
+    x = CORE__DO(scope, core_gather, x, dim, indices, false);
+    return core__scope_result(scope, x, &results[0]);
+}

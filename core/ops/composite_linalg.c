@@ -6,6 +6,7 @@
 #include "ops/expression.h"
 #include "ops/shape.h"
 
+#include <math.h>
 #include <string.h>
 
 CORE__OP(cholesky)
@@ -47,4 +48,60 @@ CORE__COMPOSITE(linalg_solve_triangular)
                                        core__arg_bool(args, 3, true),
                                        core__arg_bool(args, 4, false)),
                               &results[0]);
+}
+
+/* ----------------------------------------------- determinants and inverses -- */
+
+/* linalg_slogdet and slogdet */
+CORE__COMPOSITE(slogdet)
+{
+    core_tensor *lu = NULL, *pivots = NULL;
+    core_tensor *sign = NULL, *logarithm = NULL;
+    core_status status = core_linalg_slogdet_parts(args[0].u.tensor, &sign,
+                                                   &logarithm, &lu, &pivots);
+
+    core__tensor_release(lu);
+    core__tensor_release(pivots);
+    core__result_tensor(&results[0], sign);
+    core__result_tensor(&results[1], logarithm);
+    return status;
+}
+
+/* The logarithm of a negative determinant is NaN. */
+CORE__COMPOSITE(logdet)
+{
+    core_tensor *sign = NULL, *x = NULL;
+    core_status status = core_slogdet(args[0].u.tensor, &sign, &x);
+
+    if (status != CORE_OK)
+        return status;
+    sign = core__scope_keep(scope, sign);
+    x = core__scope_keep(scope, x);
+    x = CORE__DO(scope, core_masked_fill, x, core__x_lt_scalar(scope, sign, 0),
+                 core_float(NAN));
+    return core__scope_result(scope, x, &results[0]);
+}
+
+/* linalg_det and det */
+CORE__COMPOSITE(det)
+{
+    core_tensor *lu = NULL, *pivots = NULL, *x = NULL;
+    core_status status =
+        core_linalg_det_parts(args[0].u.tensor, &x, &lu, &pivots);
+
+    core__tensor_release(lu);
+    core__tensor_release(pivots);
+    core__result_tensor(&results[0], x);
+    return status;
+}
+
+/* linalg_inv and inverse */
+CORE__COMPOSITE(inverse)
+{
+    core_tensor *info = NULL, *x = NULL;
+    core_status status = core_linalg_inv_ex(args[0].u.tensor, true, &x, &info);
+
+    core__tensor_release(info);
+    core__result_tensor(&results[0], x);
+    return status;
 }

@@ -553,6 +553,13 @@ CORE__COMPOSITE(mvlgamma)
     return core__scope_result(scope, x, &results[0]);
 }
 
+CORE__COMPOSITE(square)
+{
+    return core__scope_result(
+        scope, CORE__DO(scope, core_pow_scalar, args[0].u.tensor, core_int(2)),
+        &results[0]);
+}
+
 /* ------------------------------------------------------------- reductions -- */
 
 /* all.dims and any.dims(self, dim, keepdim): no dimensions at all for an empty

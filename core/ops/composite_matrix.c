@@ -243,6 +243,23 @@ CORE__COMPOSITE(cdist_forward)
     return core__scope_result(scope, distances(scope, d, p), &results[0]);
 }
 
+/* cdist(x1, x2, p, compute_mode): always computed from differences */
+CORE__COMPOSITE(cdist)
+{
+    int64_t mode = core__arg_int(args, 3, 0);
+
+    if (mode < 0 || mode > 2)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "compute_mode is %lld; it must be 0, 1 or 2",
+                              (long long)mode);
+    return core__scope_result(
+        scope,
+        CORE__DO(scope, core_cdist_forward, args[0].u.tensor, args[1].u.tensor,
+                 args[2].tag == CORE_VALUE_NONE ? 2 : core__double_of(&args[2]),
+                 NULL),
+        &results[0]);
+}
+
 /* The distances of rows i and j, for all i < j. */
 CORE__COMPOSITE(pdist_forward)
 {
@@ -291,6 +308,25 @@ CORE__COMPOSITE(linalg_cross)
         core__x_mul(scope, CORE__DO(scope, core_roll, a, &shift, 1, &dim, 1),
                     CORE__DO(scope, core_roll, b, &other, 1, &dim, 1));
     return core__scope_result(scope, core__x_sub(scope, left, right),
+                              &results[0]);
+}
+
+/* cross(self, other, dim): without dim, along the first dimension of size 3 */
+CORE__COMPOSITE(cross)
+{
+    core_tensor *self = args[0].u.tensor;
+    uint32_t first = 0;
+
+    while (first < self->ndim && self->sizes[first] != 3)
+        first++;
+    if (args[2].tag == CORE_VALUE_NONE && first == self->ndim)
+        return core__op_shapes_error(call->op, "self", self, "other",
+                                     args[1].u.tensor,
+                                     "self has no dimension of size 3");
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_linalg_cross, self,
+                                       args[1].u.tensor,
+                                       core__arg_int(args, 2, first)),
                               &results[0]);
 }
 

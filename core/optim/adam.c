@@ -41,7 +41,8 @@ static core_status change(const core_optimizer *optimizer,
                           core__parameter *parameter, core_tensor *grad,
                           const temporaries *temporary)
 {
-    const core_adam_options *options = &optimizer->options.adam;
+    const core_adam_options *options =
+        &core__group_of(optimizer, parameter)->options.adam;
     double number;
     bool begins = temporary->average != NULL;
     core_tensor *average =
@@ -79,7 +80,8 @@ static core_status step(const core_optimizer *optimizer,
     temporaries temporary = {NULL, NULL, NULL, NULL};
     core_status status;
 
-    status = prepare(&optimizer->options.adam, parameter, grad, &temporary);
+    status = prepare(&core__group_of(optimizer, parameter)->options.adam,
+                     parameter, grad, &temporary);
     if (status == CORE_OK)
         status = change(optimizer, parameter, grad, &temporary);
     if (status == CORE_OK && temporary.average) {
@@ -98,7 +100,8 @@ static core_status fused(const core_optimizer *optimizer,
                          const core__parameter *first,
                          const core__fused_lists *lists)
 {
-    const core_adam_options *options = &optimizer->options.adam;
+    const core__group *group = core__group_of(optimizer, first);
+    const core_adam_options *options = &group->options.adam;
     size_t n = lists->count;
 
     CORE_TRY(core__optimizer_check_capture(first, "a step of Adam"));
@@ -107,9 +110,8 @@ static core_status fused(const core_optimizer *optimizer,
     return core_fused_adam_step(
         lists->parameters, n, lists->grads, n, lists->state[EXP_AVG], n,
         lists->state[EXP_AVG_SQ], n, (int64_t)first->steps + 1,
-        optimizer->learning_rate, options->beta1, options->beta2,
-        options->epsilon, options->weight_decay, options->decoupled != 0, NULL,
-        NULL);
+        group->learning_rate, options->beta1, options->beta2, options->epsilon,
+        options->weight_decay, options->decoupled != 0, NULL, NULL);
 }
 
 static const core__optimizer_table table = {
@@ -119,34 +121,56 @@ static const core__optimizer_table table = {
     .fused_op = CORE_OP_FUSED_ADAM_STEP,
 };
 
-core_status core_adam_create(core_tensor *const *parameters, size_t count,
-                             const core_adam_options *options,
-                             core_optimizer **out_optimizer)
+static core_status group_of(const char *function,
+                            const core_adam_options *options,
+                            core__group *out_group)
 {
-    CORE__NOT_NULL(out_optimizer);
-    *out_optimizer = NULL;
-    CORE__NOT_NULL(options);
-    if (count > 0)
-        CORE__NOT_NULL(parameters);
     if (options->struct_size < sizeof *options)
-        return core__error_struct_size(__func__, "core_adam_options",
+        return core__error_struct_size(function, "core_adam_options",
                                        options->struct_size, sizeof *options);
     CORE_TRY(core__optimizer_check_option(options->epsilon, "epsilon"));
     CORE_TRY(
         core__optimizer_check_option(options->weight_decay, "weight decay"));
     if (options->decoupled > 1)
-        return core__error(
-            CORE_ERROR_INVALID_ARGUMENT,
-            "core_adam_create: decoupled is %u; it must be 0 or 1",
-            options->decoupled);
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: decoupled is %u; it must be 0 or 1", function,
+                           options->decoupled);
     if (!(options->beta1 >= 0) || !(options->beta1 < 1) ||
         !(options->beta2 >= 0) || !(options->beta2 < 1))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_adam_create: the betas are %g and %g; they "
-                           "must be at least 0 and below 1",
-                           options->beta1, options->beta2);
-    CORE_TRY(core__optimizer_create(&table, parameters, count,
-                                    options->learning_rate, out_optimizer));
-    (*out_optimizer)->options.adam = *options;
+                           "%s: the betas are %g and %g; they must be at least "
+                           "0 and below 1",
+                           function, options->beta1, options->beta2);
+    *out_group =
+        (core__group){&table, {.adam = *options}, options->learning_rate};
     return CORE_OK;
+}
+
+core_status core_adam_create(core_tensor *const *parameters, size_t count,
+                             const core_adam_options *options,
+                             core_optimizer **out_optimizer)
+{
+    core__group group;
+
+    CORE__NOT_NULL(out_optimizer);
+    *out_optimizer = NULL;
+    CORE__NOT_NULL(options);
+    if (count > 0)
+        CORE__NOT_NULL(parameters);
+    CORE_TRY(group_of(__func__, options, &group));
+    return core__optimizer_create(&group, parameters, count, out_optimizer);
+}
+
+core_status core_adam_set_group(core_optimizer *optimizer,
+                                core_tensor *const *parameters, size_t count,
+                                const core_adam_options *options)
+{
+    core__group group;
+
+    CORE__NOT_NULL(optimizer);
+    CORE__NOT_NULL(options);
+    if (count > 0)
+        CORE__NOT_NULL(parameters);
+    CORE_TRY(group_of(__func__, options, &group));
+    return core__optimizer_set_group(optimizer, &group, parameters, count);
 }

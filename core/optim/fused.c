@@ -46,7 +46,8 @@ static bool can_share_step(const core__parameter *a, const core__parameter *b)
 {
     return a->tensor->device == b->tensor->device &&
            a->tensor->dtype == b->tensor->dtype && a->steps == b->steps &&
-           a->fresh == b->fresh && !a->state[0] == !b->state[0];
+           a->fresh == b->fresh && a->group == b->group &&
+           !a->state[0] == !b->state[0];
 }
 
 /* Whether a kernel can step this parameter. */
@@ -56,7 +57,9 @@ static bool has_kernel(const core_optimizer *optimizer,
     core_tensor *tensor = parameter->tensor;
     const core_value list = {CORE_VALUE_TENSOR_LIST, 1, {.tensors = &tensor}};
     core_value args[16] = {list, list, list, list};
-    core_operator *op = &core__operators[optimizer->table->fused_op];
+    const core__optimizer_table *table =
+        core__group_of(optimizer, parameter)->table;
+    core_operator *op = &core__operators[table->fused_op];
 
     /* The lists come first; scalars do not affect the choice. */
     for (uint32_t i = 0; i < 4; i++)
@@ -74,6 +77,13 @@ static bool is_medium_size(const core_tensor *tensor)
     return tensor->numel >= WORK && tensor->numel < MUCH;
 }
 
+/* Whether a step of the parameter is one operator. */
+static bool is_one_operator(const core_optimizer *optimizer,
+                            const core__parameter *parameter)
+{
+    return core__group_of(optimizer, parameter)->table->one_operator;
+}
+
 /* Whether parameters that single operators would update in one thread each have
  * enough work for several threads together. */
 static bool is_for_threads(const core_optimizer *optimizer)
@@ -81,11 +91,13 @@ static bool is_for_threads(const core_optimizer *optimizer)
     int64_t elements = 0;
     uint32_t threads;
 
-    if (!optimizer->table->one_operator)
-        return false;
-    for (size_t i = 0; i < optimizer->count && elements < MUCH; i++)
-        if (is_medium_size(optimizer->parameters[i].tensor))
-            elements += optimizer->parameters[i].tensor->numel;
+    for (size_t i = 0; i < optimizer->count && elements < MUCH; i++) {
+        const core__parameter *parameter = &optimizer->parameters[i];
+
+        if (is_one_operator(optimizer, parameter) &&
+            is_medium_size(parameter->tensor))
+            elements += parameter->tensor->numel;
+    }
     return elements >= MUCH && core_threads_get(&threads) == CORE_OK &&
            threads > 1;
 }
@@ -95,7 +107,7 @@ static bool is_for_threads(const core_optimizer *optimizer)
 static bool is_worth_fusing(const core_optimizer *optimizer,
                             const core__parameter *parameter, bool for_threads)
 {
-    return !optimizer->table->one_operator ||
+    return !is_one_operator(optimizer, parameter) ||
            !parameter->tensor->device->synchronous ||
            (for_threads && is_medium_size(parameter->tensor));
 }
@@ -105,7 +117,7 @@ static bool is_worth_fusing(const core_optimizer *optimizer,
 static core_status make_state(const core_optimizer *optimizer,
                               core__parameter *parameter)
 {
-    for (size_t k = 0; optimizer->table->slots[k]; k++)
+    for (size_t k = 0; core_optimizer_state_name(optimizer, k); k++)
         if (!parameter->state[k])
             CORE_TRY(core_zeros_like(parameter->tensor, CORE_DTYPE_NONE, NULL,
                                      -1, &parameter->state[k]));
@@ -143,7 +155,8 @@ static core_status step_fused(core_optimizer *optimizer, core_tensor **tensors,
             lists.state[k][i] = parameter->state[k];
     }
     if (status == CORE_OK)
-        status = optimizer->table->fused(optimizer, first, &lists);
+        status = core__group_of(optimizer, first)
+                     ->table->fused(optimizer, first, &lists);
     for (size_t i = 0; i < count; i++) {
         core__parameter *parameter = &optimizer->parameters[indices[i]];
 

@@ -53,30 +53,33 @@ static core_status check_parameters(core_tensor *const *parameters,
     return CORE_OK;
 }
 
-core_status core__optimizer_create(const core__optimizer_table *table,
+core_status core__optimizer_create(const core__group *group,
                                    core_tensor *const *parameters, size_t count,
-                                   double learning_rate,
                                    core_optimizer **out_optimizer)
 {
     static _Atomic uint64_t optimizers;
     core_optimizer *optimizer;
 
-    CORE_TRY(core__optimizer_check_option(learning_rate, "learning rate"));
+    CORE_TRY(
+        core__optimizer_check_option(group->learning_rate, "learning rate"));
     CORE_TRY(check_parameters(parameters, count));
     optimizer = core__alloc_zero(sizeof *optimizer);
     if (!optimizer)
         return core__error_memory(sizeof *optimizer);
     optimizer->parameters =
         core__alloc_zero(count * (sizeof *optimizer->parameters + 1));
-    if (!optimizer->parameters) {
+    optimizer->groups = core__alloc(sizeof *optimizer->groups);
+    if (!optimizer->parameters || !optimizer->groups) {
+        core__free(optimizer->parameters);
+        core__free(optimizer->groups);
         core__free(optimizer);
         return core__error_memory(count * sizeof *optimizer->parameters);
     }
+    optimizer->groups[0] = *group;
+    optimizer->ngroups = 1;
     atomic_init(&optimizer->references, 1);
     optimizer->done = (uint8_t *)(optimizer->parameters + count);
     optimizer->number = atomic_fetch_add(&optimizers, 1);
-    optimizer->table = table;
-    optimizer->learning_rate = learning_rate;
     optimizer->count = count;
     for (size_t i = 0; i < count; i++)
         optimizer->parameters[i].tensor = core_tensor_retain(parameters[i]);
@@ -96,8 +99,9 @@ static double number_of(const core_optimizer *optimizer,
                         const core__parameter *parameter,
                         core__step_number number, uint32_t earlier)
 {
-    const core_adam_options *adam = &optimizer->options.adam;
-    double rate = optimizer->learning_rate;
+    const core__group *group = core__group_of(optimizer, parameter);
+    const core_adam_options *adam = &group->options.adam;
+    double rate = group->learning_rate;
     double k = (double)(parameter->steps + earlier + 1);
     bool begins = earlier == 0 && parameter->fresh;
 
@@ -115,7 +119,7 @@ static double number_of(const core_optimizer *optimizer,
     case CORE__STEP_DENOMINATOR:
         return sqrt(1 - pow(adam->beta2, k));
     case CORE__STEP_FRACTION:
-        return begins ? 1 : 1 - optimizer->options.sgd.dampening;
+        return begins ? 1 : 1 - group->options.sgd.dampening;
     default:
         return begins;
     }
@@ -142,6 +146,7 @@ static bool is_alike(void *object, uint32_t part, uint32_t other)
     const core__parameter *parameters = optimizer->parameters;
 
     return part < optimizer->count && other < optimizer->count &&
+           parameters[part].group == parameters[other].group &&
            parameters[part].steps == parameters[other].steps &&
            parameters[part].fresh == parameters[other].fresh;
 }
@@ -262,7 +267,8 @@ static core_status make_fresh_states(core_optimizer *optimizer)
 
         if (!core_tensor_grad(parameter->tensor))
             continue;
-        for (size_t k = 0; optimizer->table->slots[k] && status == CORE_OK; k++)
+        for (size_t k = 0;
+             core_optimizer_state_name(optimizer, k) && status == CORE_OK; k++)
             if (!parameter->state[k]) {
                 status = core_zeros_like(parameter->tensor, CORE_DTYPE_NONE,
                                          NULL, -1, &parameter->state[k]);
@@ -320,7 +326,9 @@ void core_optimizer_release(core_optimizer *optimizer)
     }
     optimizer->count = 0;
     core__free(optimizer->parameters);
+    core__free(optimizer->groups);
     optimizer->parameters = NULL;
+    optimizer->groups = NULL;
     release_struct(optimizer);
 }
 
@@ -340,7 +348,8 @@ static core_status step(core_optimizer *optimizer)
 
         if (!grad || optimizer->done[i] == CORE__STEP_DONE)
             continue;
-        status = optimizer->table->step(optimizer, parameter, grad);
+        status = core__group_of(optimizer, parameter)
+                     ->table->step(optimizer, parameter, grad);
         if (status == CORE_OK)
             status = core__step_count(optimizer, parameter, parameter);
         else
@@ -372,7 +381,7 @@ void core_optimizer_zero_grad(core_optimizer *optimizer)
 
 double core_optimizer_learning_rate(const core_optimizer *optimizer)
 {
-    return optimizer->learning_rate;
+    return optimizer->groups[0].learning_rate;
 }
 
 core_status core_optimizer_set_learning_rate(core_optimizer *optimizer,
@@ -380,7 +389,8 @@ core_status core_optimizer_set_learning_rate(core_optimizer *optimizer,
 {
     CORE__NOT_NULL(optimizer);
     CORE_TRY(core__optimizer_check_option(learning_rate, "learning rate"));
-    optimizer->learning_rate = learning_rate;
+    for (uint32_t i = 0; i < optimizer->ngroups; i++)
+        optimizer->groups[i].learning_rate = learning_rate;
     return CORE_OK;
 }
 
@@ -402,7 +412,9 @@ core_tensor *core_optimizer_parameter(const core_optimizer *optimizer,
 const char *core_optimizer_state_name(const core_optimizer *optimizer,
                                       size_t slot)
 {
-    return slot < CORE__OPTIMIZER_SLOTS ? optimizer->table->slots[slot] : NULL;
+    return slot < CORE__OPTIMIZER_SLOTS
+               ? optimizer->groups[0].table->slots[slot]
+               : NULL;
 }
 
 core_tensor *core_optimizer_state(const core_optimizer *optimizer,
@@ -510,10 +522,10 @@ core_status core_optimizer_set_state(core_optimizer *optimizer,
     if (slots > 0)
         CORE__NOT_NULL(tensors);
     for (size_t i = 0; i < slots; i++) {
-        CORE_TRY(
-            check_state(tensors[i], entry->tensor, optimizer->table->slots[i]));
-        CORE_TRY(
-            check_apart(tensors, i, entry->tensor, optimizer->table->slots));
+        const char *const *names = optimizer->groups[0].table->slots;
+
+        CORE_TRY(check_state(tensors[i], entry->tensor, names[i]));
+        CORE_TRY(check_apart(tensors, i, entry->tensor, names));
     }
     for (size_t i = 0; i < CORE__OPTIMIZER_SLOTS; i++) {
         core_tensor *old = entry->state[i];

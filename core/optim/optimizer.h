@@ -24,6 +24,7 @@ typedef struct core__parameter {
     core_tensor *tensor;
     core_tensor *state[CORE__OPTIMIZER_SLOTS]; /* all are set, or none */
     uint64_t steps;
+    uint32_t group;
     bool fresh; /* the state was made for a recording, and no step was counted
                  * yet: to others there is none */
 } core__parameter;
@@ -65,20 +66,32 @@ typedef struct core__optimizer_table {
     bool one_operator;
 } core__optimizer_table;
 
-struct core_optimizer {
-    uint64_t number; /* of this process; not that of any other optimizer */
-    _Atomic uint32_t references; /* 1, and those of programs */
+/* The options of some of the parameters. */
+typedef struct core__group {
     const core__optimizer_table *table;
-    core__parameter *parameters;
-    size_t count;  /* 0: it was released; programs keep the struct alone */
-    bool fresh;    /* some parameter may be */
-    uint8_t *done; /* during a step: CORE__STEP_… for each parameter */
     union {
         core_sgd_options sgd;
         core_adam_options adam;
     } options;
     double learning_rate; /* takes precedence over the one in options */
+} core__group;
+
+struct core_optimizer {
+    uint64_t number; /* of this process; not that of any other optimizer */
+    _Atomic uint32_t references; /* 1, and those of programs */
+    core__parameter *parameters;
+    size_t count;  /* 0: it was released; programs keep the struct alone */
+    bool fresh;    /* some parameter may be */
+    uint8_t *done; /* during a step: CORE__STEP_… for each parameter */
+    core__group *groups; /* at least one; the tables have the same slots */
+    uint32_t ngroups;
 };
+
+static inline const core__group *core__group_of(
+    const core_optimizer *optimizer, const core__parameter *parameter)
+{
+    return &optimizer->groups[parameter->group];
+}
 
 /* A number of a step of a parameter.  While a program is recorded, *out becomes
  * a number that runs read: it must be argument number `argument` of the next
@@ -100,11 +113,16 @@ core_status core__step_count(const core_optimizer *optimizer,
                              core__parameter *parameter,
                              const core__parameter *other);
 
-/* Checks the parameters; the caller fills in the options. */
-core_status core__optimizer_create(const core__optimizer_table *table,
+/* Checks the parameters. */
+core_status core__optimizer_create(const core__group *group,
                                    core_tensor *const *parameters, size_t count,
-                                   double learning_rate,
                                    core_optimizer **out_optimizer);
+
+/* Makes these parameters of the optimizer another group (optim.h). */
+core_status core__optimizer_set_group(core_optimizer *optimizer,
+                                      const core__group *group,
+                                      core_tensor *const *parameters,
+                                      size_t count);
 
 /* Returns UNSUPPORTED during a capture: its launches would not repeat the host
  * part of `step`. */

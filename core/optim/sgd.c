@@ -44,7 +44,8 @@ static core_status change(const core_optimizer *optimizer,
                           core__parameter *parameter, core_tensor *grad,
                           const temporaries *temporary)
 {
-    const core_sgd_options *options = &optimizer->options.sgd;
+    const core_sgd_options *options =
+        &core__group_of(optimizer, parameter)->options.sgd;
     core_tensor *direction = temporary->decayed ? temporary->decayed : grad;
     core_tensor *buffer = parameter->state[MOMENTUM_BUFFER];
     double number;
@@ -77,7 +78,8 @@ static core_status step(const core_optimizer *optimizer,
     temporaries temporary = {NULL, NULL, NULL};
     core_status status;
 
-    status = prepare(&optimizer->options.sgd, parameter, grad, &temporary);
+    status = prepare(&core__group_of(optimizer, parameter)->options.sgd,
+                     parameter, grad, &temporary);
     if (status == CORE_OK)
         status = change(optimizer, parameter, grad, &temporary);
     if (status == CORE_OK && temporary.first) {
@@ -94,7 +96,8 @@ static core_status fused(const core_optimizer *optimizer,
                          const core__parameter *first,
                          const core__fused_lists *lists)
 {
-    const core_sgd_options *options = &optimizer->options.sgd;
+    const core__group *group = core__group_of(optimizer, first);
+    const core_sgd_options *options = &group->options.sgd;
     size_t buffers = options->momentum != 0 ? lists->count : 0;
 
     if (buffers && lists->begins)
@@ -105,7 +108,7 @@ static core_status fused(const core_optimizer *optimizer,
         buffers ? CORE__STEP_IS_FIRST : CORE__STEP_NONE, 8));
     return core_fused_sgd_step(
         lists->parameters, lists->count, lists->grads, lists->count,
-        lists->state[MOMENTUM_BUFFER], buffers, optimizer->learning_rate,
+        lists->state[MOMENTUM_BUFFER], buffers, group->learning_rate,
         options->momentum, options->dampening, options->weight_decay,
         options->nesterov != 0, lists->begins, NULL, NULL);
 }
@@ -130,19 +133,14 @@ static const core__optimizer_table with_momentum = {
     .fused_op = CORE_OP_FUSED_SGD_STEP,
 };
 
-core_status core_sgd_create(core_tensor *const *parameters, size_t count,
+static core_status group_of(const char *function,
                             const core_sgd_options *options,
-                            core_optimizer **out_optimizer)
+                            core__group *out_group)
 {
     const core__optimizer_table *table = &plain;
 
-    CORE__NOT_NULL(out_optimizer);
-    *out_optimizer = NULL;
-    CORE__NOT_NULL(options);
-    if (count > 0)
-        CORE__NOT_NULL(parameters);
     if (options->struct_size < sizeof *options)
-        return core__error_struct_size(__func__, "core_sgd_options",
+        return core__error_struct_size(function, "core_sgd_options",
                                        options->struct_size, sizeof *options);
     CORE_TRY(core__optimizer_check_option(options->momentum, "momentum"));
     CORE_TRY(
@@ -153,15 +151,43 @@ core_status core_sgd_create(core_tensor *const *parameters, size_t count,
          (options->momentum == 0 || options->dampening != 0)))
         return core__error(
             CORE_ERROR_INVALID_ARGUMENT,
-            "core_sgd_create: nesterov is %u, momentum %g and dampening %g; "
-            "nesterov must be 0, or 1 with momentum above 0 and dampening 0",
-            options->nesterov, options->momentum, options->dampening);
+            "%s: nesterov is %u, momentum %g and dampening %g; nesterov must "
+            "be 0, or 1 with momentum above 0 and dampening 0",
+            function, options->nesterov, options->momentum, options->dampening);
     if (options->momentum != 0)
         table = &with_momentum;
     else if (options->weight_decay != 0)
         table = &with_decay;
-    CORE_TRY(core__optimizer_create(table, parameters, count,
-                                    options->learning_rate, out_optimizer));
-    (*out_optimizer)->options.sgd = *options;
+    *out_group =
+        (core__group){table, {.sgd = *options}, options->learning_rate};
     return CORE_OK;
+}
+
+core_status core_sgd_create(core_tensor *const *parameters, size_t count,
+                            const core_sgd_options *options,
+                            core_optimizer **out_optimizer)
+{
+    core__group group;
+
+    CORE__NOT_NULL(out_optimizer);
+    *out_optimizer = NULL;
+    CORE__NOT_NULL(options);
+    if (count > 0)
+        CORE__NOT_NULL(parameters);
+    CORE_TRY(group_of(__func__, options, &group));
+    return core__optimizer_create(&group, parameters, count, out_optimizer);
+}
+
+core_status core_sgd_set_group(core_optimizer *optimizer,
+                               core_tensor *const *parameters, size_t count,
+                               const core_sgd_options *options)
+{
+    core__group group;
+
+    CORE__NOT_NULL(optimizer);
+    CORE__NOT_NULL(options);
+    if (count > 0)
+        CORE__NOT_NULL(parameters);
+    CORE_TRY(group_of(__func__, options, &group));
+    return core__optimizer_set_group(optimizer, &group, parameters, count);
 }

@@ -497,6 +497,18 @@ static inline core_optimizer *core_x_sgd_at(const char *where,
                                                       core_x_optimizer_release);
 }
 
+/* The options with the usual numbers where they are 0. */
+static inline core_adam_options core_x_adam_usual(
+    const core_adam_options *options)
+{
+    core_adam_options usual = *options;
+
+    usual.beta1 = usual.beta1 == 0 ? 0.9 : usual.beta1;
+    usual.beta2 = usual.beta2 == 0 ? 0.999 : usual.beta2;
+    usual.epsilon = usual.epsilon == 0 ? 1e-8 : usual.epsilon;
+    return usual;
+}
+
 /* The same with core_adam_create.  Where beta1, beta2 or epsilon is 0, it
  * becomes 0.9, 0.999 or 1e-8; core_adam_create itself takes 0. */
 #define core_x_adam(module, ...)                         \
@@ -508,16 +520,52 @@ static inline core_optimizer *core_x_adam_at(const char *where,
 {
     core_optimizer *optimizer = NULL;
     core_status status = core_scope_status();
-    core_adam_options own = *options;
+    const core_adam_options own = core_x_adam_usual(options);
 
-    own.beta1 = own.beta1 == 0 ? 0.9 : own.beta1;
-    own.beta2 = own.beta2 == 0 ? 0.999 : own.beta2;
-    own.epsilon = own.epsilon == 0 ? 1e-8 : own.epsilon;
     if (status == CORE_OK)
         status = core_adam_create(parameters.items, parameters.count, &own,
                                   &optimizer);
     return (core_optimizer *)core_scope_own_object_at(where, status, optimizer,
                                                       core_x_optimizer_release);
+}
+
+/* core_sgd_set_group: other options for some parameters of the optimizer.  All
+ * of them are given again; those that are not named are 0.
+ *
+ *     core_x_sgd_group(sgd, core_x_named_parameters(m, "*.bias"),
+ *                      .learning_rate = 0.02, .momentum = 0.9); */
+#define core_x_sgd_group(optimizer, parameters, ...)      \
+    core_x_sgd_group_at(CORE_HERE, optimizer, parameters, \
+                        CORE_OPTIONS(core_sgd_options, __VA_ARGS__))
+static inline void core_x_sgd_group_at(const char *where,
+                                       core_optimizer *optimizer,
+                                       core_list parameters,
+                                       const core_sgd_options *options)
+{
+    core_status status = core_scope_status();
+
+    if (status == CORE_OK)
+        status = core_sgd_set_group(optimizer, parameters.items,
+                                    parameters.count, options);
+    (void)core_scope_check_at(where, "core_sgd_set_group", status);
+}
+
+/* The same with core_adam_set_group, and the numbers of core_x_adam. */
+#define core_x_adam_group(optimizer, parameters, ...)      \
+    core_x_adam_group_at(CORE_HERE, optimizer, parameters, \
+                         CORE_OPTIONS(core_adam_options, __VA_ARGS__))
+static inline void core_x_adam_group_at(const char *where,
+                                        core_optimizer *optimizer,
+                                        core_list parameters,
+                                        const core_adam_options *options)
+{
+    core_status status = core_scope_status();
+    const core_adam_options own = core_x_adam_usual(options);
+
+    if (status == CORE_OK)
+        status = core_adam_set_group(optimizer, parameters.items,
+                                     parameters.count, &own);
+    (void)core_scope_check_at(where, "core_adam_set_group", status);
 }
 
 /* Computes the gradients of a loss, changes the parameters by a step of the

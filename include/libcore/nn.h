@@ -170,6 +170,20 @@ core_list core_x_forward_at(const char *where, core_module *module,
 #define core_x_parameters(module) core_x_parameters_at(CORE_HERE, module)
 core_list core_x_parameters_at(const char *where, const core_module *module);
 
+/* Lists, in C, those whose path matches one of the patterns, in which `*` stands
+ * for any text and `?` for one character:
+ *
+ *     core_x_named_parameters(m, "*.bias", "encoder.*")
+ *
+ * NOT_FOUND: a pattern matches none, which also is an error of the scope. */
+#define core_x_named_parameters(module, ...)                   \
+    core_x_named_parameters_at(                                \
+        CORE_HERE, module, (const char *const[]){__VA_ARGS__}, \
+        sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *))
+core_list core_x_named_parameters_at(const char *where,
+                                     const core_module *module,
+                                     const char *const *patterns, size_t count);
+
 /* Creates a child by a function whose last parameter is out_module, with the
  * arguments before it:
  *
@@ -188,8 +202,8 @@ core_list core_x_parameters_at(const char *where, const core_module *module);
  * with a status.  parent: the module becomes its child; NULL: the innermost
  * scope owns it.  name: of the child, or its path: "attn.proj" is the child
  * "proj" of the child "attn".  Modules on the way that are missing become
- * sequences, as of core_nn_sequential.  NULL, or a path that ends with a dot,
- * "layers.": the name is the number of children so far, as in a sequence.
+ * sequences, as of core_nn_sequential.  NULL, "", or a path that ends with a
+ * dot, "layers.": the name is the number of children so far, as in a sequence.
  * Returns the module, borrowed, or NULL after an error, which becomes the
  * scope's. */
 #define core_x_nn_add(parent, name, status, module) \
@@ -248,27 +262,33 @@ void core_module_tensors_free(core_module_tensors *list);
  * are those of core_safetensors_save (safetensors.h). */
 core_status core_module_save(const core_module *module, const char *path);
 
-/* What core_module_load found: numbers of tensors. */
+/* What core_module_load found: numbers of tensors, and names on request. */
 typedef struct core_module_report {
     uint32_t struct_size;
     uint32_t loaded;     /* read from the file */
     uint32_t missing;    /* in the module, but not in the file */
     uint32_t unexpected; /* in the file, but not in the module */
+    /* With CORE_MODULE_NAMES: the names of those missing, then of those
+     * unexpected, as in the file.  core_module_report_free frees them. */
+    const char **names;
 } core_module_report;
-CORE_STATIC_ASSERT(sizeof(core_module_report) == 16, "core_module_report");
+CORE_STATIC_ASSERT(sizeof(core_module_report) == 16 + sizeof(void *),
+                   "core_module_report");
 
 /* Flags of core_module_load. */
 enum {
-    CORE_MODULE_ALLOW_MISSING = 1u << 0,   /* do not fail if missing */
-    CORE_MODULE_ALLOW_UNEXPECTED = 1u << 1 /* do not fail if unexpected */
+    CORE_MODULE_ALLOW_MISSING = 1u << 0,    /* do not fail if missing */
+    CORE_MODULE_ALLOW_UNEXPECTED = 1u << 1, /* do not fail if unexpected */
+    CORE_MODULE_NAMES = 1u << 2             /* report the names */
 };
 
 /* Loads parameters and buffers from a safetensors file, or from the index of a
  * file in shards.  prefix: stands before the module's paths in the file, such
  * as "transformer."; NULL: nothing does.  Tensors of the file without the
  * prefix are ignored.  Elements are converted between floating dtypes to the
- * dtype of the parameter or buffer.  flags: CORE_MODULE_ALLOW_….  out_report:
- * filled on failure, too; the caller sets struct_size; may be NULL.
+ * dtype of the parameter or buffer.  flags: CORE_MODULE_ALLOW_… and
+ * CORE_MODULE_NAMES.  out_report: filled on failure, too; the caller sets
+ * struct_size; may be NULL without CORE_MODULE_NAMES.
  *
  * NOT_FOUND: tensors are missing or unexpected; the message names the first.
  * SHAPE: a tensor has other sizes in the file.  DTYPE: it cannot be converted.
@@ -277,6 +297,10 @@ enum {
 core_status core_module_load(core_module *module, const char *path,
                              const char *prefix, uint32_t flags,
                              core_module_report *out_report);
+
+/* Frees the names of a report, and sets them to NULL.  Accepts NULL, and a
+ * report without names. */
+void core_module_report_free(core_module_report *report);
 
 /* ------------------------------------------------------ initialization -- */
 
@@ -480,6 +504,12 @@ typedef struct core_nn_recurrent_options {
  * [L, N, D * H], then the last states; those that the capacity of outputs
  * excludes are not returned.  One sample may be given without the dimension N,
  * which the states and the outputs then lack too.
+ *
+ * A packed sequence, of samples of different lengths, is two inputs: the steps of
+ * all samples, [sum of the lengths, input_size], and the number of samples that
+ * have each step, a tensor of i64 on the CPU.  core_pack_padded_sequence of ops.h
+ * makes both, and core_pad_packed_sequence undoes it.  The first output is packed
+ * in the same way, and the last states are those of each sample's last step.
  *
  * Parameters of layer 0: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0
  * unless no_bias, and weight_hr_l0 with a projection; those of the backward

@@ -107,11 +107,11 @@ core_status core_optimizer_step(core_optimizer *optimizer);
  * NULL. */
 void core_optimizer_zero_grad(core_optimizer *optimizer);
 
-/* Returns the learning rate.  optimizer must not be NULL. */
+/* Returns the learning rate of group 0.  optimizer must not be NULL. */
 double core_optimizer_learning_rate(const core_optimizer *optimizer);
 
-/* Sets the learning rate of the following steps.  INVALID_ARGUMENT if it is
- * negative or not finite. */
+/* Sets the learning rate of all groups in the following steps.
+ * INVALID_ARGUMENT if it is negative or not finite. */
 core_status core_optimizer_set_learning_rate(core_optimizer *optimizer,
                                              double learning_rate);
 
@@ -122,6 +122,53 @@ size_t core_optimizer_parameter_count(const core_optimizer *optimizer);
  * last one.  optimizer must not be NULL. */
 core_tensor *core_optimizer_parameter(const core_optimizer *optimizer,
                                       size_t parameter);
+
+/* ------------------------------------------------------------- groups -- */
+
+/* The parameters of a new optimizer are one group, number 0.  Some of them may
+ * become another group, with options of its own, as the dicts of parameters in
+ * torch.optim: biases without weight decay, or layers that learn more slowly.
+ *
+ *     CORE_TRY(core_adam_create(all, count, &options, &adam));
+ *     options.weight_decay = 0;
+ *     CORE_TRY(core_adam_set_group(adam, biases, nbiases, &options));
+ *
+ * The numbers of parameters and their state remain.  Groups are not part of the
+ * state: a program makes them again before it resumes. */
+
+/* Moves parameters of the optimizer to a new group, whose number is
+ * core_optimizer_group_count before the call.  options: all of them, copied.
+ * parameters: those of the optimizer, in any order; count may be 0.
+ * INVALID_ARGUMENT: an option out of range, an optimizer of another kind, or
+ * momentum that is 0 in some groups only.  NOT_FOUND: a tensor is not a
+ * parameter of the optimizer.  BUSY: a recorded program (compile.h) contains a
+ * step of the optimizer.  Nothing has changed on failure. */
+core_status core_sgd_set_group(core_optimizer *optimizer,
+                               core_tensor *const *parameters, size_t count,
+                               const core_sgd_options *options);
+
+/* Does the same for Adam. */
+core_status core_adam_set_group(core_optimizer *optimizer,
+                                core_tensor *const *parameters, size_t count,
+                                const core_adam_options *options);
+
+/* Returns the number of groups.  optimizer must not be NULL. */
+size_t core_optimizer_group_count(const core_optimizer *optimizer);
+
+/* Returns the number of the group of a parameter.  parameter: an index from 0.
+ * SIZE_MAX after the last one.  optimizer must not be NULL. */
+size_t core_optimizer_group(const core_optimizer *optimizer, size_t parameter);
+
+/* Returns the learning rate of a group, or 0 for a number out of range.
+ * optimizer must not be NULL. */
+double core_optimizer_group_learning_rate(const core_optimizer *optimizer,
+                                          size_t group);
+
+/* Sets the learning rate of a group in the following steps.  INDEX: there is no
+ * such group.  INVALID_ARGUMENT as for core_optimizer_set_learning_rate. */
+core_status core_optimizer_set_group_learning_rate(core_optimizer *optimizer,
+                                                   size_t group,
+                                                   double learning_rate);
 
 /* ----------------------------------------------------------- clipping -- */
 

@@ -64,8 +64,10 @@ PREAMBLE = """\
  * The comment above a call is the schema of its operator.  Arguments are
  * borrowed.  Trailing arguments that have a default may be omitted.  A list is
  * written CORE_SIZES(2, 3), CORE_FLOATS(0.5, 1), CORE_LIST(a, b); where the
- * schema says int[2], CORE_SIZES(1) means CORE_SIZES(1, 1).  A number is
- * core_int(2), core_float(0.5) or core_bool(true).
+ * schema says int[2], CORE_SIZES(1) means CORE_SIZES(1, 1).  A number is a number
+ * of C, or core_int(2), core_float(0.5), core_bool(true).  Where ATen has an
+ * operator for tensors and for numbers, such as mul.Tensor and mul.Scalar, one
+ * call accepts both: core_x_mul(x, y), core_x_mul(x, 2).
  *
  * To omit an argument before others, pass NULL for a tensor, a text, a device or
  * a generator, core_none() for a number, CORE_NO_SIZES, CORE_NO_FLOATS or
@@ -129,7 +131,106 @@ static inline core_value core_x_pack_pair(core_sizes list)
                                          : core_x_pack_sizes(list);
 }
 
+/* Returns a number as it is. */
+static inline core_scalar core_x_same(core_scalar number)
+{
+    return number;
+}
+
+/* Whether an argument that is a tensor or a number is a number. */
+static inline bool core_x_is_number(const core_value *value)
+{
+    return value->tag == CORE_VALUE_INT || value->tag == CORE_VALUE_FLOAT ||
+           value->tag == CORE_VALUE_BOOL;
+}
+
+/* Convert an argument, which is evaluated once: a number of C, or a core_scalar,
+ * to a core_scalar, and to one with a floating-point number or a bool; a tensor or
+ * a number to a core_value, of which a number is an integer or not as in C, or
+ * has floating point. */
+#ifdef __cplusplus
+}
+
+static inline core_scalar core_x_number(core_scalar x) { return x; }
+static inline core_scalar core_x_number(double x) { return core_float(x); }
+static inline core_scalar core_x_number(bool x) { return core_bool(x); }
+static inline core_scalar core_x_number(int x) { return core_int(x); }
+static inline core_scalar core_x_number(long x) { return core_int(x); }
+static inline core_scalar core_x_number(long long x) { return core_int(x); }
+static inline core_scalar core_x_number(unsigned x) { return core_int(x); }
+static inline core_scalar core_x_number(unsigned long x)
+{
+    return core_int((int64_t)x);
+}
+static inline core_scalar core_x_number(unsigned long long x)
+{
+    return core_int((int64_t)x);
+}
+static inline core_scalar core_x_real(core_scalar x) { return x; }
+static inline core_scalar core_x_real(double x) { return core_float(x); }
+static inline core_scalar core_x_truth(core_scalar x) { return x; }
+static inline core_scalar core_x_truth(bool x) { return core_bool(x); }
+static inline core_value core_x_operand(core_tensor *x)
+{
+    return core_pack_tensor(x);
+}
+template <typename number> static inline core_value core_x_operand(number x)
+{
+    return core_x_number(x);
+}
+static inline core_value core_x_real_operand(core_tensor *x)
+{
+    return core_pack_tensor(x);
+}
+template <typename number>
+static inline core_value core_x_real_operand(number x)
+{
+    return core_x_real(x);
+}
+
+#define CORE_X_NUMBER(x) core_x_number(x)
+#define CORE_X_REAL(x) core_x_real(x)
+#define CORE_X_TRUTH(x) core_x_truth(x)
+#define CORE_X_OPERAND(x) core_x_operand(x)
+#define CORE_X_REAL_OPERAND(x) core_x_real_operand(x)
+extern "C" {
+#else
+#define CORE_X_NUMBER(x) CORE_X_CONVERT(x, __COUNTER__, CORE_X_NUMBERS)
+#define CORE_X_REAL(x) \\
+    CORE_X_CONVERT(x, __COUNTER__, core_scalar : core_x_same, default : core_float)
+#define CORE_X_TRUTH(x) \\
+    CORE_X_CONVERT(x, __COUNTER__, core_scalar : core_x_same, default : core_bool)
+#define CORE_X_OPERAND(x)           \\
+    CORE_X_CONVERT(x, __COUNTER__, CORE_X_TENSORS, CORE_X_NUMBERS)
+#define CORE_X_REAL_OPERAND(x)                                        \\
+    CORE_X_CONVERT(x, __COUNTER__, CORE_X_TENSORS,                     \\
+                   core_scalar : core_x_same, default : core_float)
+#define CORE_X_TENSORS \\
+    core_tensor * : core_pack_tensor, void * : core_pack_tensor
+#define CORE_X_NUMBERS                                                    \\
+    core_scalar : core_x_same, float : core_float, double : core_float,   \\
+    long double : core_float, bool : core_bool, default : core_int
+#define CORE_X_CONVERT(x, number, ...) \\
+    CORE_X_CONVERT_(x, CORE_X_JOIN(core_x_value_, number), __VA_ARGS__)
+/* The variable keeps calls in calls short: x is not written twice. */
+#define CORE_X_CONVERT_(x, value, ...)     \\
+    __extension__({                        \\
+        __auto_type value = (x);           \\
+        _Generic(value, __VA_ARGS__)(value); \\
+    })
+#endif
+
 """
+
+
+# What a macro makes of an argument, so that numbers may be those of C.
+NUMBERS = {"Scalar": "CORE_X_NUMBER(%s)", "Scalar?": "CORE_X_NUMBER(%s)",
+           "int?": "CORE_X_NUMBER(%s)", "float?": "CORE_X_REAL(%s)",
+           "bool?": "CORE_X_TRUTH(%s)"}
+# The same of an argument that is a tensor or a number of this kind, and the
+# number that the call for numbers gets.
+OPERANDS = {"Scalar": ("CORE_X_OPERAND(%s)", "%s"),
+            "float": ("CORE_X_REAL_OPERAND(%s)", "%s.u.f")}
 
 
 def default(argument):
@@ -180,6 +281,7 @@ class Expression:
         kinds = [r.kind for r in self.results]
         self.single = kinds == ["Tensor"]
         self.checked = any(PARAMETERS[a.kind][2] for a in self.arguments)
+        self.either = None  # the other call of a pair, see pair()
         if self.inplace:
             self.type = "core_tensor *"
         elif not kinds:
@@ -249,21 +351,92 @@ class Expression:
             self.type, self.name, ", ".join(parameters)), "    ")
         return "\n".join([head, "{"] + self.body(packed) + ["}", ""])
 
+    # ---------------------------------------------- tensors or numbers
+    def differs(self, other):
+        """The position where one call has a tensor and the other a number, or
+        None: they are equal, or differ otherwise."""
+        if len(self.arguments) != len(other.arguments) or \
+                self.type != other.type:
+            return None
+        found = [i for i, (a, b) in
+                 enumerate(zip(self.arguments, other.arguments))
+                 if (a.kind, a.default) != (b.kind, b.default)]
+        kinds = {c.arguments[i].kind for c in (self, other) for i in found}
+        if len(found) == 1 and any(kinds == {"Tensor", kind}
+                                   for kind in OPERANDS):
+            return found[0]
+        return None
+
+    def pair(self, calls):
+        """Finds the call for numbers, or for tensors, that this one also
+        makes."""
+        stem = self.name[:-1] if self.name.endswith("_") else self.name
+        for suffix in ("_scalar", "_tensor"):
+            other = calls.get(stem + suffix + self.name[len(stem):])
+            if other and self.differs(other) is not None:
+                self.either = other
+
+    def either_function(self):
+        """Makes the call of the pair that the argument needs."""
+        at = self.differs(self.either)
+        tensor, number = ((self, self.either)
+                          if self.arguments[at].kind == "Tensor"
+                          else (self.either, self))
+        parameters = [PARAMETERS[a.kind][0] % c_identifier(a.name)
+                      for a in self.arguments]
+        names = [c_identifier(a.name) for a in self.arguments]
+        own = names[at]
+        parameters[at] = "core_value " + own
+        head = wrap("static inline %s%s_either_at(%s)" % (
+            self.type, self.name,
+            ", ".join(["const char *where_"] + parameters)), "    ")
+        calls = []
+        for call, value in ((number, OPERANDS[number.arguments[at].kind][1] %
+                             own),
+                            (tensor, "core_unpack_tensor(&%s)" % own)):
+            names[at] = value
+            calls.append(wrap("return %s_at(where_, %s);" % (
+                call.name, ", ".join(names)), "            ", 70))
+        return "%s\n{\n    if (core_x_is_number(&%s))\n        %s\n    %s\n}\n" \
+            % (head, own, calls[0], calls[1])
+
+    # ------------------------------------------------------------ macros
+    def passed(self):
+        """What macros pass to the function, if it is not what they get."""
+        names = [c_identifier(a.name) for a in self.arguments]
+        values = [NUMBERS.get(a.kind, "%s") % name
+                  for a, name in zip(self.arguments, names)]
+        if self.either:
+            at = self.differs(self.either)
+            kind = self.arguments[at].kind
+            if kind == "Tensor":
+                kind = self.either.arguments[at].kind
+            values[at] = OPERANDS[kind][0] % names[at]
+        return (names, values) if names != values else (None, None)
+
+    def macro(self, name, given):
+        """A macro with this number of arguments."""
+        names, values = self.passed()
+        omitted = [default(a) for a in self.arguments[given:]]
+        function = self.name + ("_either_at" if self.either else "_at")
+        if names is None:
+            names, values = ["..."], ["__VA_ARGS__"]
+        call = wrap("%s(%s)" % (function, ", ".join(
+            ["CORE_HERE"] + values[:given] + omitted)), "        ", 73)
+        line = "#define %s(%s)" % (name, ", ".join(names[:given]))
+        if len(line) + len(call) < 75 and "\n" not in call:
+            return line + " " + call
+        return wrap(line, "        ", 73).replace("\n", " \\\n") + \
+            " \\\n    " + call.replace("\n", " \\\n")
+
     def macros(self):
         count = len(self.arguments)
         if self.required == count:
-            return ["#define %s(...) %s_at(CORE_HERE, __VA_ARGS__)" % (
-                self.name, self.name)]
+            return [self.macro(self.name, count)]
         lines = ["#define %s(...) \\\n    CORE_X_CALL(%s_with_, __VA_ARGS__)" %
                  (self.name, self.name)]
-        for given in range(max(self.required, 1), count + 1):
-            omitted = "".join(", " + default(a)
-                              for a in self.arguments[given:])
-            call = wrap("%s_at(CORE_HERE, __VA_ARGS__%s)" % (
-                self.name, omitted), "        ", 73)
-            lines.append("#define %s_with_%d(...) \\\n    %s" % (
-                self.name, given, call.replace("\n", " \\\n")))
-        return lines
+        return lines + [self.macro("%s_with_%d" % (self.name, given), given)
+                        for given in range(max(self.required, 1), count + 1)]
 
     def text(self):
         parts = [comment(self.operator.schema.text())]
@@ -277,14 +450,25 @@ class Expression:
 
 def expressions(model, names):
     """Of every operator and in-place variant."""
-    return [model.guard(o.name, lambda: Expression(o, names))
-            for o in model.operators if o.variant != "OUT"]
+    return paired(model.guard(o.name, lambda: Expression(o, names))
+                  for o in model.operators if o.variant != "OUT")
+
+
+def paired(calls):
+    calls = list(calls)
+    by_name = {call.name: call for call in calls}
+    for call in calls:
+        call.pair(by_name)
+    return calls
 
 
 def header(model, names):
     """expressions.h"""
+    calls = expressions(model, names)
     parts = [HEAD + PREAMBLE]
-    parts += [call.text() for call in expressions(model, names)]
+    parts += [call.text() for call in calls]
+    parts.append("/* Calls for a tensor or a number. */\n")
+    parts += [call.either_function() for call in calls if call.either]
     parts.append("#ifdef __cplusplus\n}\n#endif\n\n#endif\n")
     return "\n".join(parts)
 
@@ -368,8 +552,11 @@ class Check(Expression):
 
 def checks(model, names):
     """The table that tests/unit/scope/test_expressions.c includes."""
-    found = [model.guard(o.name, lambda: Check(o, names))
-             for o in model.operators if o.variant != "OUT"]
+    found = paired(model.guard(o.name, lambda: Check(o, names))
+                   for o in model.operators if o.variant != "OUT")
+    for check in found:
+        if check.either:  # the call of both is made instead of the other's
+            check.either.name = check.name
     parts = [HEAD] + [check.text() for check in found]
     parts.append("static const expression expressions[] = {")
     parts += ["    {%s, %s, call_%d}," % (

@@ -22,6 +22,7 @@ typedef enum kind {
     DAMPENED,
     DECAYED,
     PLAIN,
+    GROUPED, /* Adam, of which the second parameter has other options */
     KINDS
 } kind;
 
@@ -48,11 +49,16 @@ static core_optimizer *make_optimizer(core_tensor *const *parameters, kind what)
         .dampening = what == DAMPENED ? .25 : 0,
         .weight_decay = what == DECAYED || what == DAMPENED ? .125 : 0};
     core_optimizer *optimizer;
+    core_adam_options other = adam;
 
-    if (what == ADAM || what == ADAMW)
+    other.learning_rate = .125;
+    other.beta1 = .5;
+    if (what == ADAM || what == ADAMW || what == GROUPED)
         OK(core_adam_create(parameters, PARAMETERS, &adam, &optimizer));
     else
         OK(core_sgd_create(parameters, PARAMETERS, &sgd, &optimizer));
+    if (what == GROUPED)
+        OK(core_adam_set_group(optimizer, parameters + 1, 1, &other));
     return optimizer;
 }
 
@@ -454,7 +460,27 @@ START_TEST(programs_of_released_optimizers_make_room)
 }
 END_TEST
 
+START_TEST(groups_do_not_change_under_a_program)
+{
+    const core_adam_options adam = {
+        .struct_size = sizeof adam, .beta1 = .9, .beta2 = .9};
+    world w = {.device = program_device};
+    model m = make_model(ADAM);
+    core_tensor *x = NUMBERS(&w, 1, 1);
+    core_compiled *compiled;
+
+    OK(core_compile(train, &m, NULL, &compiled));
+    OK(core_compiled_call(compiled, &x, 1, NULL, 0));
+    FAILS(core_adam_set_group(m.optimizer, m.parameters, 1, &adam),
+          CORE_ERROR_BUSY, "a recorded program contains its step");
+    core_compiled_release(compiled);
+    OK(core_adam_set_group(m.optimizer, m.parameters, 1, &adam));
+    core_optimizer_release(m.optimizer);
+}
+END_TEST
+
 SUITE_ON_CPU_AND_SIM("compile/compiled_optimizer",
+                     groups_do_not_change_under_a_program,
                      programs_of_released_optimizers_make_room,
                      steps_of_each_optimizer_are_those_of_the_function,
                      a_function_may_step_twice,

@@ -293,6 +293,71 @@ START_TEST(recurrent_layers_of_one_state)
 }
 END_TEST
 
+/* Samples of 4 and 2 steps, packed, and each alone. */
+static void a_packed_sequence_is_its_samples(core_nn_recurrent_kind kind)
+{
+    const core_nn_recurrent_options o = {.struct_size = sizeof o,
+                                         .kind = kind,
+                                         .input_size = 3,
+                                         .hidden_size = 4,
+                                         .layers = 2,
+                                         .batch_first = true,
+                                         .bidirectional = true};
+    const int64_t lengths[] = {4, 2}, two = 2, shorter = 2;
+    core_tensor *x = random_of(2, 4, 3), *in[4], *out[3], *want[3], *sizes, *y;
+    size_t states = kind == CORE_NN_LSTM ? 2 : 1;
+    core_module *m;
+
+    OK(core_nn_recurrent(&o, &f64, &m));
+    OK(core_tensor_from_data(lengths, CORE_I64, &two, 1, NULL, &sizes));
+    OK(core_pack_padded_sequence(x, keep(sizes), true, &in[0], &in[1]));
+    keep(in[0]);
+    keep(in[1]);
+    ck_assert_uint_eq(outputs_of(m, in, 2, out), 1 + states);
+    for (size_t i = 0; i < states; i++)
+        in[2 + i] = CALL(zeros_like, out[1 + i], CORE_DTYPE_NONE, NULL, -1);
+    ck_assert_uint_eq(outputs_of(m, in, 2 + states, want), 1 + states);
+    expect_equal(out[0], want[0]);
+    OK(core_pad_packed_sequence(out[0], in[1], true, core_float(0), 0, &y,
+                                &sizes));
+    keep(sizes);
+    in[0] = CALL(slice, CALL(select, x, 0, 1), 0, NULL, &shorter, 1);
+    ck_assert_uint_eq(outputs_of(m, in, 1, want), 1 + states);
+    y = CALL(slice, CALL(select, keep(y), 0, 1), 0, NULL, &shorter, 1);
+    expect_close(y, want[0]);
+    expect_close(CALL(select, out[1], 1, 1), want[1]);
+    core_module_release(m);
+}
+
+START_TEST(recurrent_layers_of_packed_sequences)
+{
+    core_nn_recurrent_options o = {.struct_size = sizeof o,
+                                   .kind = CORE_NN_GRU,
+                                   .input_size = 3,
+                                   .hidden_size = 4};
+    core_tensor *in[2] = {random_of(2, 2, 3),
+                          CALL(zeros, (const int64_t[]){0}, 1, CORE_I64, NULL)};
+    core_tensor *out;
+    size_t count = 1;
+    core_module *m;
+
+    a_packed_sequence_is_its_samples(CORE_NN_LSTM);
+    a_packed_sequence_is_its_samples(CORE_NN_GRU);
+    a_packed_sequence_is_its_samples(CORE_NN_RNN_TANH);
+    OK(core_nn_recurrent(&o, &f64, &m));
+    FAILS(core_module_forward(m, in, 2, &out, &count),
+          CORE_ERROR_INVALID_ARGUMENT, "a GRU was called with 2 inputs",
+          "with batch sizes after it");
+    in[0] = CALL(select, in[0], 0, 0);
+    FAILS(core_module_forward(m, in, 2, &out, &count), CORE_ERROR_INDEX);
+    core_module_release(m);
+    o.cell = true;
+    OK(core_nn_recurrent(&o, &f64, &m));
+    FAILS(core_module_forward(m, in, 2, &out, &count), CORE_ERROR_SHAPE);
+    core_module_release(m);
+}
+END_TEST
+
 /* Two calls of a module, the second with the states that the first returned:
  * outputs of the second in out.  The states are the last outputs. */
 static void two_steps(core_module *module, core_tensor *first,
@@ -592,6 +657,7 @@ int main(void)
         dropout_depends_on_training,
         recurrent_layers,
         recurrent_layers_of_one_state,
+        recurrent_layers_of_packed_sequences,
         recurrent_cells,
         a_cell_refuses_options_of_layers,
         a_module_of_an_expression,

@@ -331,6 +331,45 @@ START_TEST(differences_are_told)
 }
 END_TEST
 
+START_TEST(names_are_reported)
+{
+    const uint32_t allowed =
+        CORE_MODULE_ALLOW_MISSING | CORE_MODULE_ALLOW_UNEXPECTED;
+    core_module *from = linear(3, 4), *to = perceptron();
+    core_module_report report = {.struct_size = sizeof report};
+
+    OK(core_module_save(from, path));
+    for (uint32_t flags = 0; flags <= allowed; flags += allowed) {
+        core_status status = core_module_load(
+            to, path, NULL, CORE_MODULE_NAMES | flags, &report);
+
+        ck_assert_int_eq(status, flags ? CORE_OK : CORE_ERROR_NOT_FOUND);
+        ck_assert_uint_eq(report.missing, 4);
+        ck_assert_str_eq(report.names[0], "0.weight");
+        ck_assert_str_eq(report.names[3], "2.bias");
+        ck_assert_str_eq(report.names[4], "bias");
+        ck_assert_str_eq(report.names[5], "weight");
+        core_module_report_free(&report);
+        ck_assert_ptr_null(report.names);
+    }
+    OK(core_module_load(from, path, NULL, CORE_MODULE_NAMES, &report));
+    ck_assert_ptr_null(report.names);
+    /* Programs that were compiled without the field. */
+    report.struct_size = 16;
+    report.names = (const char **)&report;
+    OK(core_module_load(from, path, NULL, 0, &report));
+    ck_assert_uint_eq(report.struct_size, 16);
+    ck_assert_uint_eq(report.loaded, 2);
+    ck_assert_ptr_eq(report.names, (const char **)&report);
+    FAILS(core_module_load(from, path, NULL, CORE_MODULE_NAMES, &report),
+          CORE_ERROR_INVALID_ARGUMENT, "core_module_report");
+    FAILS(core_module_load(from, path, NULL, CORE_MODULE_NAMES, NULL),
+          CORE_ERROR_INVALID_ARGUMENT, "out_report");
+    core_module_release(from);
+    core_module_release(to);
+}
+END_TEST
+
 START_TEST(a_part_of_a_file_is_loaded_by_its_prefix_and_converted)
 {
     core_module *from = perceptron(), *to;
@@ -426,8 +465,16 @@ END_TEST
 
 static core_status save_and_load(core_module *module)
 {
+    core_module_report report = {.struct_size = sizeof report};
+    core_status status;
+
     CORE_TRY(core_module_save(module, path));
-    return core_module_load(module, path, NULL, 0, NULL);
+    CORE_TRY(core_module_load(module, path, NULL, 0, NULL));
+    status = core_module_load(module, path, "none.",
+                              CORE_MODULE_NAMES | CORE_MODULE_ALLOW_MISSING,
+                              &report);
+    core_module_report_free(&report);
+    return status;
 }
 
 /* Each allocation fails once. */
@@ -463,6 +510,7 @@ int main(void)
         a_network_learns,
         a_state_is_saved_and_loaded,
         differences_are_told,
+        names_are_reported,
         a_part_of_a_file_is_loaded_by_its_prefix_and_converted,
         a_module_is_converted,
         nothing_is_lost_without_memory,

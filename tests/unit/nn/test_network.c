@@ -399,6 +399,42 @@ START_TEST(optimizers_have_the_parameters_of_a_module)
 }
 END_TEST
 
+/* In the first step the one group moves by the rate in each element, and the
+ * other by half of it. */
+START_TEST(named_parameters_are_a_group)
+{
+    core_scope scope = core_scope_begin();
+    core_module *m = core_x_nn_container(NULL, NULL);
+    core_optimizer *adam, *sgd;
+    core_tensor *w, *b;
+
+    core_x_nn_linear(m, "one", 1, 1);
+    core_x_nn_linear(m, "two", 1, 1, false);
+    ck_assert_uint_eq(core_x_named_parameters(m, "*.weight").count, 2);
+    ck_assert_uint_eq(core_x_named_parameters(m, "two*", "*bias").count, 2);
+    adam = core_x_adam(m, .learning_rate = 1);
+    core_x_adam_group(adam, core_x_named_parameters(m, "*bias"),
+                      .learning_rate = 0.5);
+    sgd = core_x_sgd(m, .learning_rate = 1);
+    core_x_sgd_group(sgd, core_x_named_parameters(m, "one.*"),
+                     .learning_rate = 0.5);
+    ck_assert_double_eq(core_optimizer_group_learning_rate(sgd, 1), 0.5);
+    OK(core_scope_status());
+    w = core_x_clone(core_module_tensor(m, "one.weight"));
+    b = core_x_clone(core_module_tensor(m, "one.bias"));
+    core_x_minimize(
+        adam, core_x_sum(core_x_child(m, "one", core_x_ones(CORE_SIZES(1)))));
+    w = core_x_sub(w, core_module_tensor(m, "one.weight"));
+    b = core_x_sub(b, core_module_tensor(m, "one.bias"));
+    ck_assert_double_eq_tol(core_x_item_float(w), 1, 1e-6);
+    ck_assert_double_eq_tol(core_x_item_float(b), .5, 1e-6);
+    ck_assert_uint_eq(core_x_named_parameters(m, "one", "*").count, 0);
+    core_x_sgd_group(sgd, CORE_NO_LIST, .learning_rate = 0.5);
+    FAILS(core_scope_end(scope), CORE_ERROR_NOT_FOUND,
+          "no parameter matches \"one\"", "test_network.c");
+}
+END_TEST
+
 START_TEST(gradients_are_clipped)
 {
     core_scope scope = core_scope_begin();
@@ -642,6 +678,8 @@ static core_status all_of_it(void)
     cell = core_x_nn_lstm_cell(NULL, NULL, 3, 2);
     lstm = core_x_nn_lstm(NULL, NULL, 3, 2);
     adam = core_x_adam(m, .learning_rate = 0.1);
+    core_x_adam_group(adam, core_x_named_parameters(m, "*.weight"),
+                      .learning_rate = 0.2);
     x = core_x_ones(CORE_SIZES(2, 3));
     core_x_minimize(adam, core_x_sum(core_x_module(m, x)));
     core_x_clip_grad_norm(m, 1);
@@ -695,6 +733,7 @@ int main(void)
         after_an_error_nothing_is_made,
         errors_have_their_place,
         optimizers_have_the_parameters_of_a_module,
+        named_parameters_are_a_group,
         gradients_are_clipped,
         inference_turns_training_off,
         tensors_are_loaded,

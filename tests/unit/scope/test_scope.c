@@ -710,6 +710,78 @@ START_TEST(arguments_have_the_defaults_of_the_schema)
 }
 END_TEST
 
+static int evaluated(int *count, int number)
+{
+    ++*count;
+    return number;
+}
+
+START_TEST(numbers_are_those_of_c)
+{
+    core_tensor *x = MATRIX(2, 2, 1, 2, 3, 4), *y;
+    core_scope scope = core_scope_begin();
+    const core_scalar two = core_int(2);
+    const float half = .5f;
+    size_t four = 4;
+    int count = 0;
+
+    ck_assert_int_eq(core_tensor_dtype(core_x_arange(four)), CORE_I64);
+    ck_assert_int_eq(core_tensor_dtype(core_x_arange(4.)), CORE_F32);
+    y = core_x_full(CORE_SIZES(2), core_x_size(x, 0) > 1 ? true : false);
+    ck_assert_double_eq(core_x_item_float(core_x_sum(y)), 2);
+    ck_assert_double_eq(item(core_x_clamp(x, half, 2.5), 3), 2.5);
+    ck_assert_double_eq(item(core_x_clamp(x, two, core_none()), 0), 2);
+    ck_assert_double_eq(item(core_x_sub(x, x, 2), 3), -4);
+    ck_assert_int_eq(core_x_item_int(core_x_select(core_x_argmax(x, -1), 0, 0)),
+                     1);
+    y = core_x_nan_to_num(x, 1, 2.f);
+    ck_assert_ptr_nonnull(y);
+    core_x_pow_of_scalar(evaluated(&count, 2), x);
+    ck_assert_int_eq(count, 1);
+    OK(core_scope_end(scope));
+}
+END_TEST
+
+START_TEST(a_call_takes_a_tensor_or_a_number)
+{
+    core_tensor *x = MATRIX(2, 2, 1, 2, 3, 4);
+    core_scope scope = core_scope_begin();
+    core_tensor *const y = core_x_full_like(x, 3);
+    void *const any = y;
+    int count = 0;
+
+    ck_assert_double_eq(item(core_x_mul(x, y), 3), 12);
+    ck_assert_double_eq(item(core_x_mul(x, any), 3), 12);
+    ck_assert_double_eq(item(core_x_mul(x, 3), 3), 12);
+    ck_assert_double_eq(item(core_x_mul(x, .5), 3), 2);
+    ck_assert_double_eq(item(core_x_mul(x, core_float(.25)), 3), 1);
+    ck_assert_double_eq(item(core_x_add(x, evaluated(&count, 1), 2), 3), 6);
+    ck_assert_int_eq(count, 1);
+    ck_assert_double_eq(item(core_x_rsub(x, core_x_sub(y, 1)), 3), -2);
+    ck_assert_double_eq(item(core_x_pow(x, core_x_pow(x, 0)), 3), 4);
+    ck_assert_int_eq(core_x_item_int(core_x_sum(core_x_gt(x, 2))), 2);
+    ck_assert_double_eq(
+        item(core_x_masked_fill(x, core_x_gt(x, y), core_x_sum(y)), 3), 12);
+    ck_assert_double_eq(item(core_x_masked_fill(x, core_x_gt(x, y), -1), 3),
+                        -1);
+    ck_assert_double_eq(item(core_x_clamp_min(x, core_x_mul(y, 1)), 0), 3);
+    ck_assert_ptr_eq(core_x_mul_(x, 2), x);
+    ck_assert_ptr_eq(core_x_mul_(x, y), x);
+    ck_assert_double_eq(item(x, 0), 6);
+    OK(core_scope_end(scope));
+}
+END_TEST
+
+START_TEST(a_missing_operand_is_named)
+{
+    core_tensor *x = pair(1, 2), *none = NULL;
+    core_scope scope = core_scope_begin();
+
+    core_x_mul(x, none);
+    FAILS(core_scope_end(scope), CORE_ERROR_INVALID_ARGUMENT, "other");
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -744,6 +816,9 @@ int main(void)
         functions_with_scopes_are_mapped,
         modes_have_their_scopes,
         arguments_have_the_defaults_of_the_schema,
+        numbers_are_those_of_c,
+        a_call_takes_a_tensor_or_a_number,
+        a_missing_operand_is_named,
     };
     const test_suite suite = {
         .name = "scope/scope", .teardown = drop_all, SUITE_TESTS(tests)};
