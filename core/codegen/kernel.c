@@ -275,7 +275,8 @@ static core_status scratch_size(const core__loop_kernel *kernel,
 
 core_status core__loop_kernel_launch(core__loop_kernel *kernel,
                                      const core_loop *loop,
-                                     core__loop_division division)
+                                     core__loop_division division,
+                                     core__loop_ahead ahead)
 {
     core_device *device = kernel->device;
     core__thread *self = core__thread_self();
@@ -286,7 +287,9 @@ core_status core__loop_kernel_launch(core__loop_kernel *kernel,
                                .stream = stream->impl,
                                .loop = loop,
                                .tile = division.tile,
-                               .threads = division.threads};
+                               .threads = division.threads,
+                               .ahead = ahead.ranges,
+                               .nahead = ahead.count};
     struct core__block *block = NULL;
     uint64_t size, capacity = 0;
     uint32_t errors;

@@ -41,12 +41,19 @@ typedef struct core__loop_division {
     uint32_t tile, threads;
 } core__loop_division;
 
+/* What later launches read (core_loop_launch). */
+typedef struct core__loop_ahead {
+    const core_loop_range *ranges; /* NULL: nothing */
+    uint32_t count;
+} core__loop_ahead;
+
 /* Launches a kernel on the device's current stream.  The loop is as
  * core__loop_program_verify_loop and core_loop_launch (codegen.h) require,
  * which is not checked. */
 core_status core__loop_kernel_launch(core__loop_kernel *kernel,
                                      const core_loop *loop,
-                                     core__loop_division division);
+                                     core__loop_division division,
+                                     core__loop_ahead ahead);
 
 /* Whether the device can run a kernel on each part of the result of another
  * one. */

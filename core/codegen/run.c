@@ -268,8 +268,8 @@ core_status core__loop_kernel_run(core__loop_kernel *kernel,
     CORE_TRY(make(&r, kernel, arguments));
     if (r.loop.numel == 0)
         return CORE_OK;
-    CORE_TRY(
-        core__loop_kernel_launch(kernel, &r.loop, (core__loop_division){0}));
+    CORE_TRY(core__loop_kernel_launch(kernel, &r.loop, (core__loop_division){0},
+                                      (core__loop_ahead){0}));
     for (uint32_t k = 0; k < kernel->program->noutputs; k++)
         core__tensor_bump_version(arguments->tensors[k]);
     return CORE_OK;

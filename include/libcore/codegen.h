@@ -241,6 +241,13 @@ typedef struct core_loop_hints {
 } core_loop_hints;
 CORE_STATIC_ASSERT(sizeof(core_loop_hints) == 32, "core_loop_hints");
 
+/* Memory of the device.  Frozen. */
+typedef struct core_loop_range {
+    core_memory memory; /* the first byte */
+    uint64_t bytes;
+} core_loop_range;
+CORE_STATIC_ASSERT(sizeof(core_loop_range) == 24, "core_loop_range is frozen");
+
 /* A launch of a kernel.  What it points to is valid until the call returns.
  *
  * The loop has the operands of the program, in order, with the same dtypes and
@@ -262,8 +269,14 @@ typedef struct core_loop_launch {
      * may do something else.  The elements do not depend on them. */
     uint32_t tile;    /* how many elements are computed at a time */
     uint32_t threads; /* how many threads compute, at most */
+    /* What the next block of rows reads first (row_block): a device may load it
+     * into a cache while this kernel computes.  This kernel does not write
+     * there, and its results do not depend on it. */
+    const core_loop_range *ahead; /* NULL: nothing */
+    uint32_t nahead;
+    uint32_t reserved; /* 0 */
 } core_loop_launch;
-CORE_STATIC_ASSERT(sizeof(core_loop_launch) == 56, "core_loop_launch");
+CORE_STATIC_ASSERT(sizeof(core_loop_launch) == 72, "core_loop_launch");
 
 /* ----------------------------------------------------------- interface -- */
 

@@ -649,9 +649,9 @@ static core_status launch(void *device, void *handle,
                          "a loop with %u operands; the kernel has %u",
                          launch->loop->noperands, kernel->noperands);
     /* Cores before ABI 0.6 have less. */
-    if (launch->struct_size >=
-        offsetof(core_loop_launch, threads) + sizeof launch->threads)
-        division = (cpu_tile_division){launch->tile, launch->threads};
+    if (launch->struct_size >= sizeof *launch)
+        division = (cpu_tile_division){launch->tile, launch->threads,
+                                       launch->ahead, launch->nahead};
     enough = cpu_tiles_run(kernel, launch->loop, division, &failed);
     return cpu_tiles_status(!enough, failed);
 }

@@ -20,7 +20,11 @@ enum {
     LONG_ROW = 16384, /* longer ones are computed in pieces */
     SHORT_ROW = 64,   /* shorter rows are gathered several at a time */
     LEAST_TILE = 64,
-    WORK = 1 << 18, /* steps times elements for one thread */
+    AHEAD = 2048, /* elements of a tile that also loads what is read later: 1024
+                     to 4096 are as fast, 512 is slower */
+    LINE = 64,    /* bytes of a cache's line */
+    SECOND_LEVEL = 2, /* cache, for __builtin_prefetch */
+    WORK = 1 << 18,   /* steps times elements for one thread */
     OPERANDS = CORE_LOOP_MAX_OPERANDS
 };
 
@@ -35,6 +39,8 @@ typedef struct run {
     bool streams[OPERANDS]; /* written past the caches */
     int64_t capacity;       /* elements of a block */
     int64_t row_size;       /* elements of a row, with reductions */
+    const core_loop_range *ahead;
+    uint32_t nahead;
     bool no_memory, failed; /* atomic */
 } run;
 
@@ -492,7 +498,7 @@ static int64_t step_size(const tile *t, int64_t left)
     if (t->r->kernel->reduces)
         return t->r->row_size;
     if (t->r->whole)
-        return left;
+        return t->r->nahead && left > AHEAD ? AHEAD : left;
     if (left > t->r->capacity)
         left = t->r->capacity;
     return !t->r->all_dense && rest >= SHORT_ROW && rest < left ? rest : left;
@@ -508,6 +514,25 @@ static void advance(tile *t)
         left -= n;
     }
     t->position += t->n;
+}
+
+/* Requests the part of what is read after the kernel that corresponds to the
+ * tile: so many lines are requested while so many elements are computed. */
+static void load_ahead(const tile *t)
+{
+    const double numel = (double)t->r->loop->numel;
+    const double from = (double)t->position / numel;
+    const double to = (double)(t->position + t->n) / numel;
+
+    for (uint32_t i = 0; i < t->r->nahead; i++) {
+        const core_loop_range *range = &t->r->ahead[i];
+        const char *memory = cpu_address(range->memory);
+        const uint64_t end = (uint64_t)(to * (double)range->bytes);
+
+        for (uint64_t at = (uint64_t)(from * (double)range->bytes); at < end;
+             at += LINE)
+            __builtin_prefetch(memory + at, 0, SECOND_LEVEL);
+    }
 }
 
 static size_t bytes_of_values(const cpu_tile_kernel *kernel)
@@ -537,6 +562,8 @@ static void run_range(void *context, int64_t begin, int64_t end)
     compute_all(&t, true);
     for (; t.position < end; advance(&t)) {
         t.n = step_size(&t, end - t.position);
+        if (r->nahead > 0)
+            load_ahead(&t);
         t.within = r->loop->ndim == 0 || t.index.at[0] + t.n <= r->inner;
         if (r->row_size > r->capacity)
             run_pieces(&t);
@@ -636,7 +663,9 @@ bool CPU_NAME(cpu_tiles_run)(const cpu_tile_kernel *kernel,
              .loop = loop,
              .inner = loop->ndim > 0 ? loop->sizes[0] : 1,
              .capacity = tile_of(division),
-             .all_dense = true};
+             .all_dense = true,
+             .ahead = division.ahead,
+             .nahead = division.nahead};
     int64_t grain = WORK / (kernel->nsteps + 1);
 
     for (uint32_t k = 0; k < loop->noperands; k++)

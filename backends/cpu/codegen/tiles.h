@@ -84,6 +84,8 @@ typedef struct cpu_tile_kernel {
 /* How a loop is divided; 0: as is usual. */
 typedef struct cpu_tile_division {
     uint32_t tile, threads;
+    const core_loop_range *ahead; /* what is read after the kernel */
+    uint32_t nahead;
 } cpu_tile_division;
 
 /* Runs a kernel on a loop.  *out_failed: an integer was divided by zero.

@@ -349,12 +349,13 @@ fused_failed(const core__prepared *set, const core__fused_group *group,
     return status;
 }
 
-static core_status run_fused(const core__prepared *set, const core__step *step)
+static core_status run_fused(const core__prepared *set, const core__step *step,
+                             core__loop_ahead ahead)
 {
     const core__fused_group *group =
         ((const core__fused_launch *)(const void *)step->launch)->group;
     core_status status = core__loop_kernel_launch(
-        group->kernel, step->launch->loop, group->division);
+        group->kernel, step->launch->loop, group->division, ahead);
 
     return core__likely(status == CORE_OK) ? status
                                            : fused_failed(set, group, status);
@@ -397,6 +398,28 @@ static void begin_rows(const core__prepared *set, const core__row_chain *chain)
             blocks->draws[chain->draws + i].at->u.i;
 }
 
+/* What the next block reads of memory that the chain does not write. */
+static core__loop_ahead look_ahead(const core__row_blocks *blocks,
+                                   const core__row_chain *chain, int64_t next,
+                                   core_loop_range *ranges)
+{
+    core__loop_ahead ahead = {ranges, 0};
+    int64_t rows = chain->rows - next;
+
+    rows = rows < chain->block ? rows : chain->block;
+    for (uint32_t i = 0; chain->loading && rows > 0 && i < chain->nplaces;
+         i++) {
+        const core__row_place *place = &blocks->places[chain->places + i];
+        core_memory from = {place->at->handle,
+                            place->start + place->per_row * (uint64_t)next};
+
+        if (place->ahead)
+            ranges[ahead.count++] =
+                (core_loop_range){from, place->per_row * (uint64_t)rows};
+    }
+    return ahead;
+}
+
 static core_status run_rows(const core__prepared *set, core__thread *self,
                             const core__row_chain *chain)
 {
@@ -406,12 +429,17 @@ static core_status run_rows(const core__prepared *set, core__thread *self,
     for (int64_t row = 0; row < chain->rows && status == CORE_OK;
          row += chain->block) {
         int64_t rest = chain->rows - row;
+        core_loop_range ranges[CORE__ROW_AHEAD_MOST];
+        core__loop_ahead none = {NULL, 0};
+        core__loop_ahead ahead =
+            look_ahead(&set->rows, chain, row + chain->block, ranges);
 
         set_rows(&set->rows, chain, row,
                  rest < chain->block ? rest : chain->block);
         for (uint32_t i = 0; i < chain->nsteps && status == CORE_OK; i++)
             status = chain->steps[i].kind == CORE__STEP_FUSED
-                         ? run_fused(set, &chain->steps[i])
+                         ? run_fused(set, &chain->steps[i],
+                                     i == chain->loading ? ahead : none)
                          : run_drawn(set, self, &chain->steps[i]);
     }
     set_rows(&set->rows, chain, 0, chain->rows);
@@ -465,7 +493,7 @@ static core_status run_other(core__prepared *set, core__run *r,
 {
     switch (step->kind) {
     case CORE__STEP_FUSED:
-        return run_fused(set, step);
+        return run_fused(set, step, (core__loop_ahead){0});
     case CORE__STEP_NODE:
         return run_node(set, r, step->index);
     case CORE__STEP_WRITE:

@@ -216,6 +216,31 @@ static core_status describe(search *s, const core__row_chain *chain)
     return CORE_OK;
 }
 
+/* Whether a place is requested while the block before is computed: another
+ * memory that only is read.  That is for blocks that the cache of one thread
+ * holds, twice. */
+static bool is_read_ahead(search *s, const core__row_chain *chain,
+                          uint32_t step, const core__row_operand *operand)
+{
+    const uint64_t near = (uint64_t)s->set->device->interfaces.codegen.row_block
+                          << 10;
+
+    if (s->block > near || chain->nahead == CORE__ROW_AHEAD_MOST ||
+        use_of(s, operand->memory)->written)
+        return false;
+    for (uint32_t i = chain->first; i <= step; i++)
+        for (uint32_t k = 0; k < s->launches[i].noperands; k++) {
+            const core__row_operand *known = &operands_of(s, i)[k];
+
+            if (known == operand)
+                return true;
+            if (known->memory == operand->memory &&
+                known->start == operand->start)
+                return false;
+        }
+    return true;
+}
+
 /* What differs from block to block in the call of a step. */
 static core_status add_step(search *s, core__row_chain *chain, uint32_t step)
 {
@@ -243,8 +268,10 @@ static core_status add_step(search *s, core__row_chain *chain, uint32_t step)
         place = core__program_grow(&out->places, &out->nplaces, sizeof *place);
         if (!place)
             return core__error_memory(sizeof *place);
-        *place = (core__row_place){operand->at,
-                                   operand->per_row * (uint64_t)more, 0};
+        *place =
+            (core__row_place){operand->at, operand->per_row * (uint64_t)more, 0,
+                              is_read_ahead(s, chain, step, operand)};
+        chain->nahead += place->ahead;
     }
     if (launch->numbers) {
         core__logged_launch *logged = s->set->steps[step].launch;
@@ -498,6 +525,23 @@ core_status core__row_blocks_find(core__prepared *set, core__row_memory *memory,
 
 /* -------------------------------------------------------------- lifetime -- */
 
+/* The kernel of the most operators, after the first, has the most time. */
+static uint32_t step_that_loads(const core__row_chain *chain)
+{
+    uint32_t most = 0, found = 0;
+
+    for (uint32_t i = 1; i < chain->nsteps; i++) {
+        const core__step *step = &chain->steps[i];
+        const core__fused_launch *fused = (const void *)step->launch;
+
+        if (step->kind == CORE__STEP_FUSED && fused->group->count >= most) {
+            most = fused->group->count;
+            found = i;
+        }
+    }
+    return found;
+}
+
 core_status core__row_blocks_make_steps(core__prepared *set)
 {
     core__row_blocks *blocks = &set->rows;
@@ -514,6 +558,7 @@ core_status core__row_blocks_make_steps(core__prepared *set)
                 chain->steps[chain->nsteps++] = steps[i];
             steps[i].kind = CORE__STEP_NOTHING;
         }
+        chain->loading = chain->nahead ? step_that_loads(chain) : 0;
         steps[0].kind = CORE__STEP_ROWS;
         steps[0].index = c;
     }

@@ -39,6 +39,7 @@ typedef struct core__row_place {
     core_memory *at;
     uint64_t per_row;
     uint64_t start; /* during a call: of the first row */
+    bool ahead;     /* the step that loads ahead requests it */
 } core__row_place;
 
 /* The first number that a random kernel draws. */
@@ -48,6 +49,10 @@ typedef struct core__row_draw {
     int64_t start;
 } core__row_draw;
 
+/* The most places of a chain that are requested ahead: a processor follows few
+ * streams of memory at once. */
+enum { CORE__ROW_AHEAD_MOST = 4 };
+
 typedef struct core__row_chain {
     uint32_t first, count; /* steps of the set */
     int64_t rows, block;   /* rows of all, and of a block */
@@ -55,6 +60,8 @@ typedef struct core__row_chain {
     uint32_t counts, ncounts, places, nplaces, draws, ndraws;
     core__step *steps; /* those that launch */
     uint32_t nsteps;
+    uint32_t nahead;  /* places that are requested ahead */
+    uint32_t loading; /* the step that requests them; 0: none does */
 } core__row_chain;
 
 /* What explain tells about a chain. */

@@ -388,6 +388,66 @@ START_TEST(several_threads_compute_the_same_bits)
 }
 END_TEST
 
+/* ------------------------------------------------------------ read ahead -- */
+
+static core_codegen_interface real;
+static core_loop_range ahead[8]; /* that launches got */
+static uint32_t nahead, nlaunches;
+
+static core_status note_ahead(void *device, void *kernel,
+                              const core_loop_launch *launch)
+{
+    nlaunches++;
+    for (uint32_t i = 0; i < launch->nahead; i++) {
+        ck_assert_uint_lt(nahead, 8);
+        ahead[nahead++] = launch->ahead[i];
+    }
+    return real.launch(device, kernel, launch);
+}
+
+static void expect_ahead(const core_loop_range *range, core_tensor *x,
+                         uint64_t row, uint64_t rows)
+{
+    void *data;
+
+    OK(core_tensor_data(x, &data));
+    ck_assert_ptr_eq((char *)range->memory.handle + range->memory.offset,
+                     (char *)data + row * 48);
+    ck_assert_uint_eq(range->bytes, rows * 48);
+}
+
+/* Blocks of 3, 3 and 2 rows of 48 bytes.  The last kernel requests the inputs,
+ * each once, also the one that two kernels read. */
+START_TEST(inputs_of_the_next_block_are_requested_ahead)
+{
+    world w = world_of(2, 8, 12);
+    core_compiled *compiled =
+        compile(norm_gelu_residual, &w, CORE_COMPILE_CODEGEN_ON);
+    core_codegen_interface *table = &w.device->interfaces.codegen;
+    core_tensor *out;
+    uint32_t threads;
+
+    OK(core_threads_get(&threads));
+    OK(core_threads_set(1)); /* blocks for several threads are larger */
+    OK(core_compiled_call(compiled, w.inputs, 2, &out, 1));
+    core_tensor_release(out);
+    real = *table;
+    table->launch = note_ahead;
+    nahead = nlaunches = 0;
+    OK(core_compiled_call(compiled, w.inputs, 2, &out, 1));
+    *table = real;
+    ck_assert_uint_eq(nlaunches, 3);
+    ck_assert_uint_eq(nahead, 4);
+    for (uint32_t i = 0; i < 2; i++) {
+        expect_ahead(&ahead[i], w.inputs[i], 3, 3);
+        expect_ahead(&ahead[2 + i], w.inputs[i], 6, 2);
+    }
+    OK(core_threads_set(threads));
+    core_tensor_release(out);
+    core_compiled_release(compiled);
+}
+END_TEST
+
 /* ---------------------------------------------------------------- options -- */
 
 static core_compiled *large_norm(uint32_t codegen)
@@ -504,6 +564,7 @@ int main(void)
         inputs_are_written_row_by_row,
         results_have_the_bits_of_operators,
         several_threads_compute_the_same_bits,
+        inputs_of_the_next_block_are_requested_ahead,
         large_chains_run_in_blocks_without_being_asked_for,
         small_chains_are_left_alone,
         a_call_after_one_that_fails_computes_all_rows,
