@@ -40,18 +40,21 @@ AC_DEFUN([LIBCORE_CFLAG], [
   AS_IF([test "x$libcore_flag" = xyes], [$2], [$3])
 ])
 
-# LIBCORE_SANITIZE: --enable-sanitize=address,undefined or thread.
+# LIBCORE_SANITIZE: --enable-sanitize=address,undefined or thread; a name after
+# `no-` is what one of those before it does not check.
 AC_DEFUN([LIBCORE_SANITIZE], [
   AC_ARG_ENABLE([sanitize],
     [AS_HELP_STRING([--enable-sanitize=LIST],
-       [instrument everything: address,undefined or thread])],
+       [instrument everything: address,undefined or thread; and no-CHECK])],
     [], [enable_sanitize=no])
   SANITIZE_CFLAGS=
   AS_CASE([$enable_sanitize],
     [no], [],
     [yes], [enable_sanitize=address,undefined])
   AS_IF([test "x$enable_sanitize" != xno], [
-    SANITIZE_CFLAGS="-fsanitize=$enable_sanitize -fno-omit-frame-pointer"
+    SANITIZE_CFLAGS=`AS_ECHO([",$enable_sanitize"]) |
+      sed 's/,no-/ -fno-sanitize=/g; s/,/ -fsanitize=/g'`
+    SANITIZE_CFLAGS="$SANITIZE_CFLAGS -fno-omit-frame-pointer"
     AS_CASE([$enable_sanitize], [*undefined*],
       [SANITIZE_CFLAGS="$SANITIZE_CFLAGS -fno-sanitize-recover=undefined"])
     libcore_saved_CFLAGS=$CFLAGS

@@ -612,7 +612,9 @@ fi
 
 # The plugin reads binaries from PoCL only if a cache folder is set.
 cached() {
-    env LIBCORE_OPENCL_CACHE="$work/programs" "$LIBCORE_BUILD/core-conformance" \
+    # shellcheck disable=SC2086 # empty or one setting
+    env $unoptimized LIBCORE_OPENCL_CACHE="$work/programs" \
+        "$LIBCORE_BUILD/core-conformance" \
         --golden "$LIBCORE_SOURCE/tests/golden/public" --device opencl \
         --filter add.Tensor
 }
@@ -674,7 +676,8 @@ unset LIBCORE_OPENCL_CACHE
 learns() {
     share=$1
     shift
-    "$train" --device opencl --log 1 "$@" >"$work/out" 2>&1
+    # shellcheck disable=SC2086 # empty or one setting
+    env $unoptimized "$train" --device opencl --log 1 "$@" >"$work/out" 2>&1
     status=$?
     cat "$work/out"
     [ $status = 0 ] || return

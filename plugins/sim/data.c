@@ -12,6 +12,7 @@
 #endif
 #include "block.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -47,15 +48,9 @@ static uint64_t page_size(void)
     return (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* The thread sanitizer detects races with the bytes that poisoning writes. */
 static bool is_mapped(uint64_t size)
 {
-#ifdef __SANITIZE_THREAD__
-    (void)size;
-    return false;
-#else
     return size >= LEAST && size <= MOST && sim_set.alignment <= page_size();
-#endif
 }
 
 /* The accessible pages of a mapped block. */
@@ -148,6 +143,56 @@ char *sim_data_create(uint64_t size)
     return data;
 }
 
+#ifdef __SANITIZE_THREAD__
+
+/* Sets which of `count` pages from begin on something has accessed, perhaps also
+ * others; false if that cannot be known. */
+static bool find_accessed(const char *begin, size_t count, uint64_t *entries)
+{
+    const size_t bytes = count * sizeof *entries;
+    int file = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    off_t at = (off_t)((uintptr_t)begin / page_size() * sizeof *entries);
+    bool known = file >= 0 && pread(file, entries, bytes, at) == (ssize_t)bytes;
+
+    if (file >= 0)
+        close(file);
+    return known;
+}
+
+/* The thread sanitizer detects races of earlier and later accesses with the bytes
+ * that are written here.  Pages that nothing has accessed may only be accessed
+ * later, which is a crash. */
+static bool poison_pages(char *begin, uint64_t size)
+{
+    const uint64_t page = page_size(), in_memory = UINT64_C(3) << 62;
+    const size_t count = size / page;
+    uint64_t *entries = malloc(count * sizeof *entries);
+    bool known = entries && find_accessed(begin, count, entries);
+
+    for (size_t i = 0, end; known && i < count; i = end) {
+        bool accessed = (entries[i] & in_memory) != 0;
+
+        for (end = i + 1; end < count; end++)
+            if (((entries[end] & in_memory) != 0) != accessed)
+                break;
+        if (accessed)
+            memset(begin + i * page, SIM_POISON_FREED, (end - i) * page);
+        else
+            mprotect(begin + i * page, (end - i) * page, PROT_NONE);
+    }
+    free(entries);
+    return known;
+}
+
+#else
+
+static bool poison_pages(char *begin, uint64_t size)
+{
+    return map_poison(begin, size, SIM_POISON_FREED);
+}
+
+#endif
+
 void sim_data_poison_freed(char *data, uint64_t size)
 {
     char *begin;
@@ -159,7 +204,7 @@ void sim_data_poison_freed(char *data, uint64_t size)
     }
     begin = data - unused_bytes(size);
     ASAN_UNPOISON_MEMORY_REGION(begin, unused_bytes(size));
-    mapped = map_poison(begin, mapped_bytes(size), SIM_POISON_FREED);
+    mapped = poison_pages(begin, mapped_bytes(size));
     ASAN_POISON_MEMORY_REGION(begin, unused_bytes(size));
     if (!mapped)
         memset(data, SIM_POISON_FREED, size);

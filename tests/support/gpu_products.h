@@ -83,6 +83,7 @@ static inline void check_captured_products(const char *library)
               second + PRODUCT_WORKSPACE <= first);
     check_workspace_belongs_to_graph(first, gpu);
     check_workspace_belongs_to_graph(second, gpu);
+    OK(core_stream_synchronize(stream)); /* x, which other streams read */
     for (int i = 0; i < 2; i++) {
         OK(core_stream_create(gpu, &others[i]));
         OK(core_graph_launch(graphs[i], others[i]));

@@ -53,6 +53,13 @@ use_fast_libtool() { # folder
         chmod +x "$1/libtool"
 }
 
+# Links a test program in half of the time.
+use_gold() {
+    have ld.gold || return 0
+    PROGRAM_LINKER=gold
+    export PROGRAM_LINKER
+}
+
 use_build() { # folder
     LIBCORE_PLUGIN_PATH=$1/.libs
     export LIBCORE_PLUGIN_PATH
@@ -238,11 +245,6 @@ sanitizer_options() {
     # accesses.
     GPU_EMULATED_OPTIMIZATION='-Og --param asan-instrumentation-with-call-threshold=0'
     export GPU_EMULATED_OPTIMIZATION
-    # Links a test program in half of the time.
-    if have ld.gold; then
-        PROGRAM_LINKER=gold
-        export PROGRAM_LINKER
-    fi
     # Nothing is seen twice that differs in a setting alone, and the generated
     # kernels of the emulated GPU, which index as the others do, are the first
     # build's: with sanitizers they compile for four minutes.
