@@ -393,6 +393,10 @@ if [ -z "${LIBCORE_TEST_SHORT-}" ]; then
     good=no
     [ $status = 0 ] && [ "$(sort -u "$work/measured" | wc -l)" = 1 ] && good=yes
     report 'a gate is measured once for all processes' $good
+    # Gates of kernels, too, use blocks that the device can allocate.
+    "$conformance" --plugin "$mutant" --filter $workspaces \
+        --timeout $patience >"$work/out" 2>&1 && good=yes || good=no
+    report 'copies that block kernels fit into small blocks' $good
     unset LIBCORE_SIM_LARGEST
     delay=100
     offer ''

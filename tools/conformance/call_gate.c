@@ -50,9 +50,12 @@ static bool enqueue_copies(call_gate *self, suite *of, core_stream *stream,
     enum { COPIES = 16 };
     int64_t size = 64 << 20;
     uint64_t most = of->properties.total_memory / 16;
+    uint64_t largest = of->properties.largest_allocation;
 
     if (most > 0 && most < (uint64_t)size)
         size = (int64_t)most;
+    if (largest > 0 && largest < (uint64_t)size)
+        size = (int64_t)largest;
     for (int i = 0; i < 2; i++)
         if (!expect_ok(out,
                        core_empty(&size, 1, CORE_U8, of->device,
