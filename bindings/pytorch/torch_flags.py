@@ -21,6 +21,7 @@ def cppflags(torch):
     folder = os.path.join(os.path.dirname(torch.__file__), "include")
     folders = [folder,
                os.path.join(folder, "torch", "csrc", "api", "include"),
+               os.path.join(folder, "kineto"),
                sysconfig.get_paths()["include"]]
     abi = int(torch._C._GLIBCXX_USE_CXX11_ABI)
     return " ".join([f"-D_GLIBCXX_USE_CXX11_ABI={abi}"]

@@ -90,8 +90,12 @@ def version_of(build):
 
 
 def plugins_of(build):
-    return sorted(glob.glob(f"{build}/.libs/core_*.so")
-                  + glob.glob(f"{build}/plugins/*/.libs/core_*.so"))
+    found = sorted(glob.glob(f"{build}/.libs/core_*.so")
+                   + glob.glob(f"{build}/plugins/*/.libs/core_*.so"))
+    if not found:
+        sys.exit(f"{build} has no plugins, without which the package has no "
+                 "devices; build them, or name files with --plugin")
+    return found
 
 
 def content(build, plugins, shims):
@@ -136,12 +140,13 @@ def main():
     parser.add_argument("--python", action="append", default=[])
     parser.add_argument("--plugin", action="append", default=[])
     options = parser.parse_args()
+    plugins = options.plugin or plugins_of(options.build)
     shims = shims_of(options.build, options.python)
     version = version_of(options.build)
     tag = "py3-none-" + re.sub(r"\W", "_", sysconfig.get_platform())
     folder = f"libcore_torch-{version}.dist-info"
     files = [(name, read(path)) for name, path in content(
-        options.build, options.plugin or plugins_of(options.build), shims)]
+        options.build, plugins, shims)]
     metadata = METADATA.format(version=version, versions=versions_of(shims))
     files += [(f"{folder}/METADATA", metadata.encode()),
               (f"{folder}/LICENSE",

@@ -35,6 +35,15 @@ typedef struct core__comm_header {
     uint32_t root;
 } core__comm_header;
 
+/* Of headers that are no call. */
+enum {
+    CORE__COMM_GROUP = 254, /* of `count` calls, from `sequence` */
+    CORE__COMM_FAILED = 255 /* its rank has failed; `dtype` is the status */
+};
+
+/* The calls of a group that has begun (group.c). */
+typedef struct core__comm_group core__comm_group;
+
 struct core_comm {
     _Atomic uint32_t references;
     /* Of the memory: the callers', counted as one, and one of each job on the
@@ -50,6 +59,8 @@ struct core_comm {
     uint8_t process;           /* core__fork_mark of its process */
     _Atomic bool in_call;      /* a thread is making a call */
     _Atomic uint64_t sequence; /* of collectives */
+    core__comm_group *group;   /* NULL: none; of calls */
+    _Atomic uint64_t compared; /* with other ranks, as parts of groups */
     pthread_mutex_t lock;      /* guards the rest */
     core_error *error;         /* the first; NULL: none */
     _Atomic bool dropped;      /* a collective did not run: its stream failed */
@@ -101,6 +112,31 @@ void core__comm_end(core_comm *comm);
  * output: contiguous, on the comm's device; NULL: none. */
 core_status core__comm_submit(core_comm *comm, core_collective *call,
                               core_tensor *input, core_tensor *output);
+/* The same for a call that has its number, also if a group has begun. */
+core_status core__comm_submit_now(core_comm *comm, core_collective *call,
+                                  core_tensor *input, core_tensor *output);
+
+/* Adds a call to the group that has begun; frees a group without its calls. */
+core_status core__comm_group_add(core_comm *comm, const core_collective *call,
+                                 core_tensor *input, core_tensor *output);
+void core__comm_group_drop(core_comm *comm);
+
+/* Compares a call with those of the other ranks, the counts of its parts, or, for a
+ * message, with that of the other rank. */
+core_status core__comm_compare(core_comm *comm, const core_collective *call);
+core_status core__comm_compare_counts(core_comm *comm,
+                                      const core_collective *call);
+core_status core__comm_compare_pair(core_comm *comm,
+                                    const core_collective *call);
+/* All calls of a group at once. */
+core_status core__comm_compare_group(core_comm *comm,
+                                     const core__comm_header *calls,
+                                     size_t count);
+core__comm_header core__comm_header_of(const core_collective *call);
+/* "all_reduce(sum) of 12 f32 (collective 7)" */
+void core__comm_describe(const core__comm_header *header, char *text,
+                         size_t size);
+
 /* Tells the other ranks, at their next collective, that this one does not take
  * part in it, because of the thread's error: they get an error that names this
  * rank.  Waits for them, at most for the timeout.  The comm fails with the

@@ -316,6 +316,7 @@ static void comm_destroy(core_comm *comm)
     /* After a failure, jobs that did not run must not use the engine. */
     if (own && comm->stream && core_stream_synchronize(comm->stream) != CORE_OK)
         core__comm_fail(comm);
+    core__comm_group_drop(comm);
     if (own && comm->impl)
         comm->engine->table.destroy(comm->impl, comm->error != NULL);
     core__progress_end(comm->progress, own);
@@ -560,6 +561,11 @@ core_status core_comm_split(core_comm *comm, uint32_t color, uint32_t key,
     CORE__NOT_NULL(out_comm);
     *out_comm = NULL;
     CORE_TRY(core__comm_begin(comm, __func__));
+    if (comm->group) {
+        core__comm_end(comm);
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_comm_split: a group has begun");
+    }
     if (!comm->engine->table.split && !comm->engine->table.unique_id) {
         core__comm_end(comm);
         return core__error(CORE_ERROR_UNSUPPORTED,

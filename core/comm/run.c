@@ -22,184 +22,27 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of a header that says that its rank has failed; `dtype` is the status. */
-enum { KIND_FAILED = 255 };
+/* ----------------------------------------------------------- execution -- */
 
-/* ---------------------------------------------------------- comparison -- */
-
-static const char *reduction_name(uint32_t reduction)
-{
-    static const char *const names[] = {"",      "(sum)", "(prod)",
-                                        "(min)", "(max)", "(avg)"};
-
-    return reduction < sizeof names / sizeof *names ? names[reduction] : "(?)";
-}
-
-/* "all_reduce(sum) of 12 f32 (collective 7)" */
-static void describe(const core__comm_header *header, char *text, size_t size)
-{
-    const char *name = core__collective_name(header->kind) + strlen("core_");
-    int used =
-        snprintf(text, size, "%s%s", name, reduction_name(header->reduction));
-
-    if (header->kind != CORE_COLLECTIVE_BARRIER)
-        used += snprintf(
-            text + used, size - (size_t)used, " of %s%llu %s",
-            header->kind == CORE_COLLECTIVE_ALL_TO_ALL_COUNTS ? "rows of " : "",
-            (unsigned long long)header->count, core__dtype_name(header->dtype));
-    if (header->kind == CORE_COLLECTIVE_BROADCAST ||
-        header->kind == CORE_COLLECTIVE_REDUCE)
-        used += snprintf(text + used, size - (size_t)used, " %s rank %u",
-                         header->kind == CORE_COLLECTIVE_REDUCE ? "to" : "from",
-                         header->root);
-    if (header->sequence)
-        snprintf(text + used, size - (size_t)used, " (collective %llu)",
-                 (unsigned long long)header->sequence);
-}
-
-static core__comm_header header_of(const core_collective *call)
-{
-    return (core__comm_header){call->sequence, call->count,     call->kind,
-                               call->dtype,    call->reduction, call->peer};
-}
-
-static core_status differ(uint32_t a, const core__comm_header *header_a,
-                          uint32_t b, const core__comm_header *header_b)
-{
-    char text_a[160], text_b[160];
-
-    describe(header_a, text_a, sizeof text_a);
-    describe(header_b, text_b, sizeof text_b);
-    return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                       "the ranks make different calls: rank %u %s, rank %u "
-                       "%s",
-                       a, text_a, b, text_b);
-}
-
-/* A rank that does not make the call, because of an error of its own. */
-static core_status find_failed(const core_comm *comm)
-{
-    for (uint32_t r = 0; r < comm->size; r++)
-        if (comm->all[r].kind == KIND_FAILED)
-            return core__error(CORE_ERROR_IO,
-                               "rank %u has failed (%s) and does not take part",
-                               r, core_status_name(comm->all[r].dtype));
-    return CORE_OK;
-}
-
-/* Every rank compares with rank 0, so that all report the same. */
+/* With those of the other ranks; calls of a group have been compared. */
 static core_status compare(core_comm *comm, const core_collective *call)
 {
-    core__comm_header mine = header_of(call);
-
-    CORE_TRY(comm->engine->table.exchange(comm->impl, &mine, sizeof mine,
-                                          comm->all, call->timeout_ns));
-    CORE_TRY(find_failed(comm));
-    for (uint32_t r = 1; r < comm->size; r++)
-        if (memcmp(&comm->all[r], &comm->all[0], sizeof mine) != 0)
-            return differ(0, &comm->all[0], r, &comm->all[r]);
-    return CORE_OK;
-}
-
-/* The rank r whose part this rank does not expect; size: none. */
-static uint32_t find_unexpected(const core_comm *comm,
-                                const core_collective *call,
-                                const uint64_t *sent)
-{
-    uint32_t r = 0;
-
-    while (r < comm->size && sent[r] == call->output_counts[r])
-        r++;
-    return r;
-}
-
-/* All ranks report the first rank that receives what it does not expect. */
-static core_status report_counts(core_comm *comm, const core_collective *call,
-                                 const uint64_t *sent)
-{
-    uint32_t r = find_unexpected(comm, call, sent);
-    core__comm_header mine = {.root = r};
-
-    if (r < comm->size) {
-        mine.count = sent[r] / call->count;
-        mine.sequence = call->output_counts[r] / call->count;
-    }
-    CORE_TRY(comm->engine->table.exchange(comm->impl, &mine, sizeof mine,
-                                          comm->all, call->timeout_ns));
-    for (r = 0; r < comm->size; r++)
-        if (comm->all[r].root < comm->size)
-            return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                               "rank %u sends %llu rows to rank %u, which "
-                               "expects %llu",
-                               comm->all[r].root,
-                               (unsigned long long)comm->all[r].count, r,
-                               (unsigned long long)comm->all[r].sequence);
-    return CORE_OK;
-}
-
-/* What each rank sends is what the other one expects. */
-static core_status compare_counts(core_comm *comm, const core_collective *call)
-{
-    size_t size = comm->size * sizeof(uint64_t);
-    uint64_t *sent = core__alloc(size);
-    core_collective counts = *call;
-    core_status status;
-
-    if (!sent)
-        return core__error_memory(size);
-    counts.kind = CORE_COLLECTIVE_ALL_TO_ALL;
-    counts.dtype = CORE_I64;
-    counts.count = 1;
-    counts.input = call->input_counts;
-    counts.output = sent;
-    counts.input_counts = counts.output_counts = NULL;
-    counts.on_host = 1;
-    status = comm->engine->table.run(comm->impl, &counts);
-    if (status != CORE_OK) {
-        core__comm_abandon(sent);
-        return status;
-    }
-    status = report_counts(comm, call, sent);
-    core__free(sent);
-    return status;
-}
-
-/* The sender's header goes before its data.  It is in memory of the
- * communicator, because a call that failed may still use it. */
-static core_status compare_pair(core_comm *comm, const core_collective *call)
-{
-    core__comm_header mine = header_of(call), *sent = comm->all;
-    core_collective first = *call;
-
-    *sent = mine;
-
-    first.dtype = CORE_U8;
-    first.count = sizeof mine;
-    first.on_host = 1;
-    if (call->kind == CORE_COLLECTIVE_SEND) {
-        first.input = sent;
-        return comm->engine->table.run(comm->impl, &first);
-    }
-    first.output = sent;
-    CORE_TRY(comm->engine->table.run(comm->impl, &first));
-    if (sent->dtype == mine.dtype && sent->count == mine.count)
+    if (comm->size == 1 || comm->flags & CORE_COMM_UNCHECKED)
         return CORE_OK;
-    return differ(call->peer, sent, comm->rank, &mine);
+    if (call->kind == CORE_COLLECTIVE_SEND ||
+        call->kind == CORE_COLLECTIVE_RECV)
+        return core__comm_compare_pair(comm, call);
+    return call->sequence <= comm->compared ? CORE_OK
+                                            : core__comm_compare(comm, call);
 }
-
-/* ----------------------------------------------------------- execution -- */
 
 static core_status run(core_comm *comm, const core_collective *call)
 {
-    bool pair = call->kind == CORE_COLLECTIVE_SEND ||
-                call->kind == CORE_COLLECTIVE_RECV;
-
-    if (comm->size > 1 && !(comm->flags & CORE_COMM_UNCHECKED))
-        CORE_TRY(pair ? compare_pair(comm, call) : compare(comm, call));
+    CORE_TRY(compare(comm, call));
     if (call->count == 0 && call->kind != CORE_COLLECTIVE_BARRIER)
         return CORE_OK;
     if (call->input_counts && !(comm->flags & CORE_COMM_UNCHECKED))
-        CORE_TRY(compare_counts(comm, call));
+        CORE_TRY(core__comm_compare_counts(comm, call));
     return comm->engine->table.run(comm->impl, call);
 }
 
@@ -216,7 +59,7 @@ static bool has_failed(core_comm *comm)
 
 core_status core__comm_run(core_comm *comm, const core_collective *call)
 {
-    core__comm_header header = header_of(call);
+    core__comm_header header = core__comm_header_of(call);
     uint32_t errors = core__error_sequence();
     core_status status = core__comm_raise(comm);
     char text[160];
@@ -232,7 +75,7 @@ core_status core__comm_run(core_comm *comm, const core_collective *call)
         core__error(status, "the engine gave no reason");
     if (status == CORE_ERROR_CANCELLED && !has_failed(comm))
         core__progress_name_missing(comm->progress, call->sequence);
-    describe(&header, text, sizeof text);
+    core__comm_describe(&header, text, sizeof text);
     core__error_prefix("rank %u of %u: %s", comm->rank, comm->size, text);
     core__comm_fail(comm);
     return status;
@@ -242,7 +85,7 @@ core_status core__comm_run(core_comm *comm, const core_collective *call)
 static void report(core_comm *comm, core_status status)
 {
     core__comm_header mine = {.sequence = comm->sequence + 1,
-                              .kind = KIND_FAILED,
+                              .kind = CORE__COMM_FAILED,
                               .dtype = (core_dtype)status};
 
     if (comm->stream && core_stream_synchronize(comm->stream) != CORE_OK)
@@ -532,11 +375,26 @@ static core_status run_staged(core_comm *comm, core_collective *call,
 core_status core__comm_submit(core_comm *comm, core_collective *call,
                               core_tensor *input, core_tensor *output)
 {
+    bool pair = call->kind == CORE_COLLECTIVE_SEND ||
+                call->kind == CORE_COLLECTIVE_RECV;
+
     call->struct_size = sizeof *call;
     call->timeout_ns = comm->timeout_ns;
-    if (call->kind != CORE_COLLECTIVE_SEND &&
-        call->kind != CORE_COLLECTIVE_RECV)
+    if (pair && comm->group)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "%s: a group has no messages between two ranks; "
+                           "core_send_recv makes several of them",
+                           core__collective_name(call->kind));
+    if (comm->group)
+        return core__comm_group_add(comm, call, input, output);
+    if (!pair)
         call->sequence = ++comm->sequence;
+    return core__comm_submit_now(comm, call, input, output);
+}
+
+core_status core__comm_submit_now(core_comm *comm, core_collective *call,
+                                  core_tensor *input, core_tensor *output)
+{
     if (comm->stream)
         return submit(comm, call, input, output);
     if (core__device_host_access(comm->device) || core__comm_is_on_device(comm))

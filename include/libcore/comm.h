@@ -271,6 +271,20 @@ core_status core_send_recv(core_comm *comm, const core_message *messages,
  * core_comm_synchronize. */
 core_status core_barrier(core_comm *comm);
 
+/* Begins a group of collectives: those that are called on the communicator until
+ * core_comm_group_end check their arguments and create their results, and are made
+ * by it, in their order.  The ranks then compare all of them at once, which costs
+ * one small message to each rank instead of one for each call.  Every rank makes the
+ * same groups.  They belong to the stream that is current at the end; until then
+ * results have no content, and inputs must not be changed.  INVALID_ARGUMENT: a group has begun.  In a group core_send, core_recv and
+ * core_send_recv are UNSUPPORTED, and core_comm_split is INVALID_ARGUMENT. */
+core_status core_comm_group_begin(core_comm *comm);
+
+/* Makes the collectives of the group that has begun.  INVALID_ARGUMENT: none has;
+ * or the groups of the ranks differ, in calls that the message names.  A group also
+ * ends by an error. */
+core_status core_comm_group_end(core_comm *comm);
+
 #ifdef __cplusplus
 }
 #endif

@@ -2,6 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
+# Runs a test program of Python, and adds the tests that it skips.
+try_python() { # what, program, [settings]
+    what=$1
+    program=$source/bindings/pytorch/tests/test_$2.py
+    shift 2
+    try "torch: $what" env "$@" "$python" "$program" -v
+    ran=$?
+    sed -En "s/^(.* )?skipped ['\"](.*)['\"]$/\2/p" "$log" | sort | uniq -c \
+        >"$logs/skipped.txt"
+    while read -r count reason; do
+        skip "$what" "$reason" "$count"
+    done <"$logs/skipped.txt"
+    return $ran
+}
+
 # torch: the devices for PyTorch (bindings/pytorch), judged by PyTorch's own
 # sample inputs, on the devices cpu and sim, modules and optimizers.
 # LIBCORE_TORCH_PYTHON names a Python that can import torch 2.10 or later,
@@ -23,8 +38,9 @@ section_torch() {
         LIBCORE_PLUGIN_PATH=$LIBCORE_PLUGIN_PATH:$tree/plugins/opencl/.libs
     fi
     export LIBCORE_BUILD="$tree"
-    try "torch: an engine for collectives" \
-        make -C "$tree" tests/fixtures/core_sockets.la
+    try "torch: engines for collectives" \
+        make -C "$tree" tests/fixtures/core_sockets.la \
+        tests/fixtures/core_own_engine.la
     # Tests leave out devices that cannot be opened.
     for device in cpu sim opencl; do
         LIBCORE_TORCH_DEVICE=$device "$python" -c 'import os, libcore_torch
@@ -34,15 +50,12 @@ libcore_torch.device(os.environ["LIBCORE_TORCH_DEVICE"])' \
     done
     for test in judges smoke exchange features tools examples distributed \
         wheel leaks module_db; do
-        try "torch: $test" "$python" \
-            "$source/bindings/pytorch/tests/test_$test.py"
+        try_python "$test" "$test"
     done
     for device in cpu sim; do
-        try "torch: op_db in f32 on $device" env LIBCORE_TORCH_DEVICE=$device \
-            "$python" "$source/bindings/pytorch/tests/test_op_db.py"
+        try_python "op_db in f32 on $device" op_db LIBCORE_TORCH_DEVICE=$device
     done
     for dtype in bfloat16 float64 int64 bool; do
-        try "torch: op_db in $dtype on cpu" env LIBCORE_TORCH_DTYPE=$dtype \
-            "$python" "$source/bindings/pytorch/tests/test_op_db.py"
+        try_python "op_db in $dtype on cpu" op_db LIBCORE_TORCH_DTYPE=$dtype
     done
 }

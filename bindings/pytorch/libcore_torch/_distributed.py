@@ -11,6 +11,7 @@ import re
 import socket
 import urllib.parse
 
+import torch
 import torch.distributed as dist
 from torch.distributed.constants import default_pg_timeout
 
@@ -24,8 +25,9 @@ _LAUNCHERS = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
 class ProcessGroupOptions:
     """pg_options of init_process_group("libcore").
 
-    engine: what moves the data, "mpi", "nccl" or "rccl", or that of another
-    plugin; None for "nccl" and "rccl" on their devices, otherwise "mpi".
+    engine: what moves the data, by its name in libcore, such as "mpi" or "nccl";
+    None for the engine of the plugin that provides the device, if it has one, and
+    otherwise "mpi".
     store: how engines without a launcher connect the ranks, as in comm.h; None
     for an address that rank 0 chooses.  To the path of "file:PATH" the name of
     the group is added.
@@ -127,8 +129,33 @@ def _extend(environment):
     return handler
 
 
+def _drop_batch(group):
+    """What an exception has left of a batch of a group with our backend; others
+    are left to torch."""
+    group = group or dist.distributed_c10d._get_default_group()
+    with contextlib.suppress(RuntimeError):  # no backend for the devices
+        _shim.drop_batch(group._get_backend(torch.device("libcore")))
+        dist.distributed_c10d._world.pg_coalesce_state.pop(group, None)
+
+
+def _ending(manager):
+    """torch's manager of batches.  It does not end one in which something was
+    thrown, and later calls would be added to that batch and never made."""
+    @contextlib.contextmanager
+    def coalescing_manager(group=None, device=None, async_ops=False):
+        try:
+            with manager(group, device, async_ops) as batch:
+                yield batch
+        except BaseException:
+            _drop_batch(group)
+            raise
+    return coalescing_manager
+
+
 def install():
     """Registers the backend."""
+    for module in (dist, dist.distributed_c10d):
+        module._coalescing_manager = _ending(module._coalescing_manager)
     dist.Backend.register_backend("libcore", _create, extended_api=True,
                                   devices=["libcore"])
     handlers = importlib.import_module(

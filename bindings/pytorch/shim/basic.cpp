@@ -4,7 +4,7 @@
 /* The operators that every device of torch must have: factories, views,
  * resize_, set_ and copies. */
 
-#include "shim.h"
+#include "activities.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
@@ -242,8 +242,13 @@ static void copy_elements(const at::Tensor &to, const at::Tensor &from,
         throw;
     }
     modes = core_inference_begin();
-    status = core_tensor_copy(target, source,
-                              non_blocking ? CORE_COPY_NON_BLOCKING : 0);
+    {
+        Activity activity(
+            core_tensor_device(to.is_cpu() ? source : target));
+
+        status = core_tensor_copy(target, source,
+                                  non_blocking ? CORE_COPY_NON_BLOCKING : 0);
+    }
     core_inference_end(modes);
     core_tensor_release(target);
     core_tensor_release(source);

@@ -3,6 +3,7 @@
 
 /* The boxed function: every operator that libcore has runs through it. */
 
+#include "activities.h"
 #include "plan.h"
 
 #include <ATen/native/Resize.h>
@@ -60,6 +61,7 @@ static void fill(Values &values, const Form &form, Arguments arguments)
 static core_status invoke(const Form &form, const Values &values,
                           Results &results)
 {
+    Activity activity(form.op, values.data(), values.size());
     uint64_t modes = core_inference_begin();
     core_status status = core_op_call(
         form.op, values.data(), values.size(), results.values.data(),

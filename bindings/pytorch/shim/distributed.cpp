@@ -36,6 +36,18 @@ PyObject *process_group(PyObject *, PyObject *arguments)
     END_HANDLE_TH_ERRORS
 }
 
+PyObject *drop_batch(PyObject *, PyObject *backend)
+{
+    HANDLE_TH_ERRORS
+    auto given =
+        py::cast<c10::intrusive_ptr<c10d::Backend>>(py::handle(backend));
+
+    if (auto *group = dynamic_cast<Group *>(given.get()))
+        group->dropBatch();
+    Py_RETURN_NONE;
+    END_HANDLE_TH_ERRORS
+}
+
 enum { TEXT_SIZE = 256 };
 
 /* Of a communicator of all processes that the launcher has started.  libcore

@@ -43,19 +43,49 @@ c10::intrusive_ptr<Group::Options> Group::getBackendOptions()
     return c10::make_intrusive<Options>("libcore", timeout_);
 }
 
-/* GPUs have an engine of their own. */
-static const char *engine_of(const core_device *device)
+/* The plugin that provides a device; NULL: it is built in. */
+static const core_plugin *plugin_of(const core_device *device)
 {
-    const char *type = core_device_type(device);
+    core_backend_information backend = {};
 
-    return std::strcmp(type, "cuda") == 0   ? "nccl"
-           : std::strcmp(type, "rocm") == 0 ? "rccl"
-                                            : "mpi";
+    for (uint32_t i = 0;; i++) {
+        backend.struct_size = sizeof backend;
+        if (core_backend_describe(i, &backend) != CORE_OK)
+            return nullptr;
+        if (std::strcmp(backend.device_type, core_device_type(device)) == 0)
+            return backend.plugin;
+    }
+}
+
+/* A plugin of devices may have an engine for their memory, as those of GPUs have:
+ * its first one that can be used, or else its first one, whose error states the
+ * reason. */
+static std::string engine_of(const core_device *device)
+{
+    const core_plugin *plugin = plugin_of(device);
+    core_comm_engine_information engine = {};
+    std::string found;
+
+    for (size_t i = 0; plugin; i++) {
+        engine.struct_size = sizeof engine;
+        if (core_comm_engine_describe(i, &engine) != CORE_OK)
+            break;
+        if (engine.plugin != plugin)
+            continue;
+        if (engine.usable)
+            return engine.name;
+        if (found.empty())
+            found = engine.name;
+    }
+    core_error_clear();
+    return found.empty() ? "mpi" : found;
 }
 
 core_comm *Group::create(c10::DeviceIndex index)
 {
     core_device *device = device_at(index);
+    std::string engine =
+        meeting_.engine.empty() ? engine_of(device) : meeting_.engine;
     core_comm_options options = {};
     std::string store;
     size_t number;
@@ -67,10 +97,9 @@ core_comm *Group::create(c10::DeviceIndex index)
         number = created_++;
     }
     options.struct_size = sizeof options;
-    options.engine =
-        meeting_.engine.empty() ? engine_of(device) : meeting_.engine.c_str();
+    options.engine = engine.c_str();
     /* MPI's launcher connects its processes. */
-    if (std::strcmp(options.engine, "mpi") != 0)
+    if (engine != "mpi")
         store = meet(meeting_, number, rank_ == 0, timeout_);
     options.store = store.c_str();
     options.rank = static_cast<uint32_t>(rank_);
@@ -165,12 +194,29 @@ void Group::abort()
     }
 }
 
-/* The communicators stay where abort() finds them until they are complete.  An
- * error that nobody has seen is thrown after all have ended. */
+/* One of the errors is thrown as it is; several as one that has their messages. */
+static void rethrow_all(const std::vector<std::exception_ptr> &errors)
+{
+    std::string messages;
+
+    if (errors.size() == 1)
+        std::rethrow_exception(errors[0]);
+    for (const std::exception_ptr &error : errors)
+        try {
+            std::rethrow_exception(error);
+        } catch (const c10::Error &seen) {
+            messages += std::string("; ") + seen.what_without_backtrace();
+        }
+    TORCH_CHECK_WITH(DistBackendError, errors.empty(), "libcore: ",
+                     errors.size(), " communicators failed", messages);
+}
+
+/* The communicators stay where abort() finds them until they are complete.
+ * Errors that nobody has seen are thrown after all have ended. */
 void Group::shutdown()
 {
     std::map<c10::DeviceIndex, Shared> ended;
-    std::exception_ptr error;
+    std::vector<std::exception_ptr> errors;
 
     {
         std::lock_guard<std::mutex> guard(lock_);
@@ -181,7 +227,7 @@ void Group::shutdown()
         try {
             comm->finish();
         } catch (...) {
-            error = std::current_exception();
+            errors.push_back(std::current_exception());
         }
     {
         std::lock_guard<std::mutex> guard(lock_);
@@ -189,8 +235,7 @@ void Group::shutdown()
         ended.swap(comms_);
     }
     ended.clear();
-    if (error)
-        std::rethrow_exception(error);
+    rethrow_all(errors);
 }
 
 /* Autograd is torch's. */
@@ -321,6 +366,13 @@ void Group::startCoalescing()
     std::lock_guard<std::mutex> guard(lock_);
 
     batch_.emplace();
+}
+
+void Group::dropBatch()
+{
+    std::lock_guard<std::mutex> guard(lock_);
+
+    batch_.reset();
 }
 
 /* A batch without transfers: its collectives were made when they were called. */

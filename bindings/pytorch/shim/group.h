@@ -113,6 +113,8 @@ class Group final : public c10d::Backend
     bool supportsCoalescing() const override;
     void startCoalescing() override;
     WorkPointer endCoalescing() override;
+    /* Ends a batch without its transfers; nothing if there is none. */
+    void dropBatch();
 
   private:
     struct Transfer {
@@ -154,6 +156,9 @@ class Group final : public c10d::Backend
 /* process_group(rank, size, timeout, engine, store, host, board): a
  * c10d.Backend.  The timeout is in seconds; the others are those of Meeting. */
 PyObject *process_group(PyObject *self, PyObject *arguments);
+/* drop_batch(backend): after an exception in a batch, which torch does not end.
+ * Other backends are left as they are. */
+PyObject *drop_batch(PyObject *self, PyObject *backend);
 /* share_text(text, engine): the text of rank 0 of the engine's launcher. */
 PyObject *share_text(PyObject *self, PyObject *arguments);
 

@@ -6,6 +6,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "activities.h"
 #include "exchange.h"
 #include "group.h"
 #include "profiler.h"
@@ -27,6 +28,7 @@ static PyObject *start(PyObject *, PyObject *)
     register_allocator();
     register_hooks();
     register_profiler();
+    register_activities();
     register_operators();
     for (c10::DeviceIndex i = 0; i < device_count(); i++)
         default_generator(i);
@@ -178,6 +180,7 @@ static PyMethodDef methods[] = {
     {"import_dlpack", import_dlpack, METH_VARARGS, nullptr},
     {"buffer", buffer, METH_O, nullptr},
     {"process_group", process_group, METH_VARARGS, nullptr},
+    {"drop_batch", drop_batch, METH_O, nullptr},
     {"share_text", share_text, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -178,6 +178,47 @@ def ended(device):
     return seen
 
 
+def several(device):
+    """A group whose communicators of two devices have failed."""
+    group = dist.new_group([0, 1], pg_options=ProcessGroupOptions("sockets"))
+    second = libcore_torch.device(libcore_torch.devices()[device.index].type
+                                  + ":1")
+    for one in (device, second):
+        with torch.accelerator.device_index(one.index):
+            dist.all_reduce(torch.ones(3 + dist.get_rank(), device=one),
+                            group=group, async_op=True)
+    message = error_of(lambda: dist.destroy_process_group(group))
+    dist.destroy_process_group(group)  # which has been told
+    return message
+
+
+def abandoned(device):
+    """Calls after batches in which something else than a call has failed."""
+    rank = dist.get_rank()
+    x = torch.full((2,), rank + 1.0, device=device)
+    for batch, call in ((device, lambda: dist.isend(x, 1 - rank)),
+                        (None, lambda: dist.all_reduce(x))):
+        try:
+            with dist.distributed_c10d._coalescing_manager(device=batch):
+                call()
+                raise KeyError
+        except KeyError:
+            pass
+    if rank == 0:
+        dist.send(x, 1)
+    else:
+        dist.recv(x, 0)
+    dist.all_reduce(x)
+    return x.tolist()
+
+
+def sum_of_one(device):
+    """Of a group of one rank, whose device has no kernels."""
+    x = torch.tensor([2.0, 3.0]).to(device)
+    dist.all_reduce(x)
+    return x.cpu().tolist()
+
+
 def errors(device):
     """What is refused, and a failed group."""
     x = torch.ones(3, device=device)

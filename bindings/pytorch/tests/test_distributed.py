@@ -82,15 +82,15 @@ def mpirun(mpi, *arguments):
                               sys.executable, RANKS, *arguments], env=env)])
 
 
-def torchrun(*arguments):
-    """What two ranks print with the environment that torchrun sets."""
+def torchrun(*arguments, size=2, **more):
+    """What ranks print with the environment that torchrun sets."""
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         port = probe.getsockname()[1]
     return finish([start([sys.executable, RANKS, *arguments], env=environment(
-        "tests/fixtures", RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2",
-        MASTER_ADDR="localhost", MASTER_PORT=str(port)))
-        for rank in range(2)])
+        "tests/fixtures", RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size),
+        MASTER_ADDR="localhost", MASTER_PORT=str(port), **more))
+        for rank in range(size)])
 
 
 needs_fixture = unittest.skipUnless(
@@ -134,6 +134,24 @@ class Distributed(unittest.TestCase):
     def test_an_engine_without_launcher_uses_the_variables_of_torchrun(self):
         results = torchrun("cpu", "sockets", "collectives", "train")
         self.check_training(results[1])
+
+    @unittest.skipUnless(
+        os.path.exists(f"{BUILD}/tests/fixtures/.libs/core_own_engine.so"),
+        "the fixture own_engine is not built")
+    def test_the_engine_of_a_device_is_that_of_its_plugin(self):
+        self.assertEqual(torchrun("vendor", "-", "sum_of_one", size=1,
+                                  LIBCORE_FALLBACK="count"), [[2, 3]])
+
+    @needs_fixture
+    def test_calls_after_an_exception_in_a_batch_are_made(self):
+        self.assertEqual(torchrun("cpu", "sockets", "abandoned"), [[2, 2]])
+
+    @needs_fixture
+    @unittest.skipUnless("sim:1" in NAMES, "no devices sim and sim:1")
+    def test_the_end_of_a_group_has_all_errors(self):
+        message, = torchrun("sim", "sockets", "several")
+        self.assertIn("2 communicators failed", message or "")
+        self.assertEqual(message.count("the ranks make different calls"), 2)
 
     @needs_fixture
     def test_timeouts_and_aborted_groups_are_errors(self):

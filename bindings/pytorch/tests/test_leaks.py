@@ -16,7 +16,8 @@ import torch.nn.functional as F
 import libcore_torch
 
 STEPS = int(os.environ.get("LIBCORE_TORCH_STEPS", "1000"))
-MOST = 512 << 10  # bytes
+PARTS = 4
+MOST = 8  # bytes of a step; malloc's smallest block has 24
 
 DEVICES = [device.device for device in libcore_torch.devices()
            if device.name in ("cpu", "sim", "opencl")]
@@ -82,15 +83,19 @@ class Leaks(unittest.TestCase):
         torch.accelerator.memory_stats()
 
     def test_steps_leave_no_memory_in_use(self):
+        """What is kept once grows in some part of the steps; a leak in each."""
         for device in DEVICES:
             with torch.accelerator.device_index(device.index):
                 steps = Steps(device)
                 self.take(steps, max(STEPS // 10, 100))
-                before = in_use()
-                self.take(steps, STEPS)
-                growth = in_use() - before
-            print(f"{device}: {growth} bytes in {STEPS} steps", flush=True)
-            self.assertLess(growth, MOST)
+                growth = []
+                for _ in range(PARTS):
+                    before = in_use()
+                    self.take(steps, STEPS // PARTS)
+                    growth.append(in_use() - before)
+            print(f"{device}: {growth} bytes in {STEPS // PARTS} steps each",
+                  flush=True)
+            self.assertLess(min(growth), MOST * STEPS // PARTS)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@
 devices."""
 
 import copy
+import json
+import tempfile
 import unittest
 
 import torch
@@ -14,6 +16,7 @@ import libcore_torch
 
 DEVICES = [device.device for device in libcore_torch.devices()
            if device.name in ("cpu", "sim")]
+VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 
 def small_model():
@@ -138,6 +141,39 @@ class Profiler(unittest.TestCase):
             self.assertEqual(event.count, 3)
             self.assertGreater(event.device_time_total, 0)
             self.assertIn("LIBCORE", profile.key_averages().table().upper())
+
+    @unittest.skipIf(VERSION < (2, 12), "torch has it from 2.12")
+    def test_activities_of_devices_are_recorded(self):
+        kinds = torch.profiler.ProfilerActivity
+        for device in DEVICES:
+            x = torch.ones(256, 256, device=device)
+            for _ in range(2):  # a session after another
+                with torch.profiler.profile(
+                        activities=[kinds.CPU, kinds.PrivateUse1]) as profile:
+                    for _ in range(3):
+                        x @ x
+                    x.cpu()
+            events = [event for event in profile.events()
+                      if event.device_type != torch.autograd.DeviceType.CPU]
+            names = [event.name for event in events]
+            self.assertEqual((names.count("mm"), names.count("copy")), (3, 1))
+            for event in events:
+                self.assertEqual(event.device_index, device.index)
+                self.assertGreaterEqual(event.time_range.elapsed_us(), 0)
+            average, = [event for event in profile.key_averages()
+                        if event.key == "aten::mm"]
+            self.assertGreater(average.device_time_total, 0)
+            with tempfile.NamedTemporaryFile(suffix=".json") as file:
+                profile.export_chrome_trace(file.name)
+                with open(file.name) as text:
+                    trace = json.load(text)["traceEvents"]
+            kernels = [event for event in trace if event.get("name") == "mm"]
+            self.assertEqual(len(kernels), 3)
+            calls = [event for event in trace if event["ph"] == "X"
+                     and event["name"] == "aten::mm"]
+            for kernel, call in zip(kernels, calls):  # one clock for both
+                self.assertGreaterEqual(kernel["ts"] + kernel["dur"],
+                                        call["ts"] - 1000)
 
 
 class Pictures(torch.utils.data.Dataset):

@@ -98,12 +98,27 @@ class Wheel(unittest.TestCase):
                           f"{int(number) + 1}\n", text)
 
     def test_it_works_where_pip_installs_it(self):
+        without = [python for python in [sys.executable] + OTHERS
+                   if subprocess.run([python, "-c", "import pip"],
+                                     capture_output=True).returncode != 0]
+        if without:
+            self.skipTest("no module pip: " + ", ".join(without))
         for number, python in enumerate([sys.executable] + OTHERS):
             target = f"{self.folder}/installed{number}"
             run(python, "-m", "pip", "install", "-q", "--no-index", "--no-deps",
                 "--target", target, self.wheel)
             run(python, "-c", f"import sys; sys.path.insert(0, {target!r})\n"
                 + PROGRAM, target)
+
+
+class NoPlugins(unittest.TestCase):
+    def test_a_build_without_plugins_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = subprocess.run([sys.executable, PACK, folder, folder],
+                                    capture_output=True, text=True)
+            self.assertEqual(os.listdir(folder), [])
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("has no plugins", result.stderr)
 
 
 if __name__ == "__main__":

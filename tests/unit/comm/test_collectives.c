@@ -217,6 +217,124 @@ static void nothing_to_move(core_comm *comm)
 
 static const char *const devices[] = {"cpu", "sim"};
 
+static void refuse_in_a_group(core_comm *comm, core_tensor *x)
+{
+    core_comm *part;
+
+    ck_assert_int_eq(core_send(comm, x, (core_comm_rank(comm) + 1) % 3),
+                     CORE_ERROR_UNSUPPORTED);
+    MESSAGE("core_send: a group has no messages between two ranks");
+    ck_assert_int_eq(core_comm_group_begin(comm), CORE_ERROR_INVALID_ARGUMENT);
+    ck_assert_int_eq(core_comm_split(comm, 0, 0, &part),
+                     CORE_ERROR_INVALID_ARGUMENT);
+    MESSAGE("core_comm_split: a group has begun");
+    ck_assert_int_eq(core_broadcast(comm, x, 3), CORE_ERROR_INVALID_ARGUMENT);
+}
+
+static void make_a_group(core_comm *comm)
+{
+    uint32_t rank = core_comm_rank(comm);
+    core_tensor *x = rank_numbers(comm, 2), *sum, *all, *rows;
+    core_tensor *input = rank_numbers(comm, 3 * rank + 1);
+    int64_t send[3], receive[3];
+
+    row_counts(comm, send, receive);
+    OK(core_comm_group_begin(comm));
+    OK(core_all_reduce(comm, x, CORE_REDUCE_SUM, &sum));
+    OK(core_all_gather(comm, x, &all));
+    refuse_in_a_group(comm, x);
+    OK(core_barrier(comm));
+    OK(core_all_to_all_rows(comm, input, send, receive, &rows));
+    OK(core_broadcast(comm, x, 1));
+    memset(send, 0, sizeof send); /* the group has copied them */
+    OK(core_comm_group_end(comm));
+    ck_assert_uint_eq(core_comm_sequence(comm), 5);
+    rank_expect(sum, (float[]){6, 12}, 2);
+    rank_expect(all, (float[]){1, 2, 2, 4, 3, 6}, 6);
+    rank_expect(x, (float[]){2, 4}, 2);
+    if (rank == 2)
+        rank_expect(rows, (float[]){8, 15, 18, 21}, 4);
+    ck_assert_int_eq(core_comm_group_end(comm), CORE_ERROR_INVALID_ARGUMENT);
+    OK(core_all_reduce_(comm, x, CORE_REDUCE_SUM));
+    rank_expect(x, (float[]){6, 12}, 2);
+    OK(core_comm_group_begin(comm)); /* empty */
+    OK(core_comm_group_end(comm));
+    OK(core_comm_group_begin(comm)); /* has not ended with the communicator */
+    OK(core_all_reduce_(comm, x, CORE_REDUCE_SUM));
+    core_tensor_release(x);
+    core_tensor_release(sum);
+    core_tensor_release(all);
+    core_tensor_release(input);
+    core_tensor_release(rows);
+}
+
+/* Rank 1 makes another call as the second one of its group; or has one more; or has
+ * no group. */
+static void differ_in_a_group(core_comm *comm, int how)
+{
+    bool other = core_comm_rank(comm) == 1;
+    core_tensor *x = rank_numbers(comm, 2), *y = rank_numbers(comm, 3);
+    core_status status = CORE_OK;
+
+    if (!other || how != 2)
+        OK(core_comm_group_begin(comm));
+    status = core_broadcast(comm, x, 0);
+    if (!other || how != 2) {
+        OK(core_broadcast(comm, other && how == 0 ? y : x, 0));
+        if (other && how == 1)
+            OK(core_barrier(comm));
+        status = core_comm_group_end(comm);
+    }
+    if (status == CORE_OK)
+        status = core_comm_synchronize(comm);
+    ck_assert_int_eq(status, CORE_ERROR_INVALID_ARGUMENT);
+    if (how == 0)
+        MESSAGE("rank 0 broadcast of 2 f32 from rank 0 (collective 2), rank 1 "
+                "broadcast of 3 f32 from rank 0 (collective 2)");
+    if (how == 1)
+        MESSAGE("rank 0 a group of 2 collectives (collective 1), rank 1 a "
+                "group of 3 collectives (collective 1)");
+    if (how == 2)
+        MESSAGE("rank 0 a group of 2 collectives (collective 1), rank 1 "
+                "broadcast of 2 f32 from rank 0 (collective 1)");
+    ck_assert_int_eq(core_comm_group_begin(comm), CORE_ERROR_INVALID_ARGUMENT);
+    core_tensor_release(x);
+    core_tensor_release(y);
+}
+
+static void second_call_differs(core_comm *comm)
+{
+    differ_in_a_group(comm, 0);
+}
+
+static void number_differs(core_comm *comm)
+{
+    differ_in_a_group(comm, 1);
+}
+
+static void group_is_missing(core_comm *comm)
+{
+    differ_in_a_group(comm, 2);
+}
+
+START_TEST(groups_are_made_at_their_end)
+{
+    rank_device = devices[_i];
+    on_ranks(3, make_a_group);
+    rank_flags = CORE_COMM_UNCHECKED;
+    on_ranks(3, make_a_group);
+}
+END_TEST
+
+START_TEST(groups_that_differ_are_errors)
+{
+    rank_device = devices[_i];
+    on_ranks(3, second_call_differs);
+    on_ranks(3, number_differs);
+    on_ranks(3, group_is_missing);
+}
+END_TEST
+
 START_TEST(collectives_compute_what_they_say)
 {
     rank_device = devices[_i];
@@ -432,6 +550,8 @@ int main(void)
     const suite_loop loops[] = {
         {collectives_compute_what_they_say, 0, 2},
         {ranks_that_send_to_each_other_do_not_wait, 0, 2},
+        {groups_are_made_at_their_end, 0, 2},
+        {groups_that_differ_are_errors, 0, 2},
         {split_makes_parts_in_the_order_of_keys, 0, 2},
         {one_rank_alone, 0, 2},
         {gradients_are_those_of_the_sum_of_all_losses, 0, 2},
