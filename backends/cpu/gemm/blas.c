@@ -8,8 +8,11 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "runtime/once.h"
+#include "runtime/thread_pool.h"
 #include "view.h"
 
 /* -------------------------------------------------------------- library -- */
@@ -35,12 +38,37 @@ static struct {
     char information[192];
 } blas;
 
+/* OpenBLAS starts a thread for each processor when it is opened, and maps a
+ * buffer for each of its threads and of ours.  If it cannot, it tries for ever, so
+ * that a product, or the end of the process, would not return. */
+enum { BUFFER = 1 << 27, ITSELF = 1 << 26, BUFFERS_MOST = 128 };
+
+static bool has_memory(void)
+{
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    long count = processors + (long)cpu_thread_pool_threads() + 1, mapped = 0;
+    void *buffers[BUFFERS_MOST];
+
+    count = count < BUFFERS_MOST ? count : BUFFERS_MOST;
+    for (; mapped < count; mapped++) {
+        buffers[mapped] =
+            mmap(NULL, mapped ? BUFFER : ITSELF, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (buffers[mapped] == MAP_FAILED)
+            break;
+    }
+    for (long i = 0; i < mapped; i++)
+        munmap(buffers[i], i ? BUFFER : ITSELF);
+    return mapped == count;
+}
+
 static void open_library(void)
 {
     void (*set_threads)(int) = NULL;
     char *(*configuration)(void) = NULL;
-    const char *reason = "";
-    void *library = cpu_once_open("libopenblas.so.0", &reason);
+    const char *reason = "too little memory for the buffers of OpenBLAS";
+    void *library =
+        has_memory() ? cpu_once_open("libopenblas.so.0", &reason) : NULL;
 
     if (!library)
         goto none;
