@@ -48,6 +48,13 @@ train() {
         xfmr_block_fwd+bwd_B8T128C256H8/t1
 }
 
+networks() {
+    quick networks && has resnet18_fwd+bwd_B1_64x64/t1 \
+        resnet18_fwd_B1_64x64/t1 conv1d_net_fwd+bwd_B1_4096/t1 \
+        gpt2_2layers_prefill_B1T64/t1 gpt2_2layers_decode_B1/t1 \
+        llama_2layers_prefill_B1T64/t1 llama_2layers_decode_B1/t1
+}
+
 # Rows bound by the multipliers are printed as shares of a limit.
 blas() {
     quick blas && has limit.fma_f32/t1 mm_out_64^3_f32/t1 mm_out_2048^3_f32/t1 \
@@ -239,10 +246,11 @@ no_cpu() {
     LIBCORE_PLUGIN_DENY=cpu ends 1 'no device "cpu"' micro
 }
 
-echo 1..18
+echo 1..19
 ok 'micro prints rows of operators on one element' micro
 ok 'autograd prints rows of backward' autograd
 ok 'train prints rows of training steps' train
+ok 'networks prints rows of whole networks' networks
 ok 'elem prints element-wise operators, shares of limits and slow rows' elem
 ok 'compile prints rows of compiled functions, and what they need' compile
 ok 'alloc prints rows of memory of a device with streams' alloc

@@ -92,6 +92,20 @@ BEYOND_ROW = """ROW_FUNCTION(ROW)
 }
 """
 
+# f32 expressions that a function of row_loop.h computes in groups, and their
+# second input.
+GROUPED = {"fmod@(a, b)": ("row_rests", "second"),
+           "remainder@(a, b)": ("row_floor_rests", "second"),
+           "atan2@(a, b)": ("row_arcs", "second"),
+           "atan@(a)": ("row_arcs", "NULL"),
+           "asin@(a)": ("row_arcsines", "NULL")}
+GROUPED_ROW = """ROW_FUNCTION(ROW)
+{
+    row_grouped(%s, out, first, %s, n);
+    return CORE_OK;
+}
+"""
+
 
 def pair_lines(letters, expression):
     """The loop of a row of bf16, in pairs (bf16/pair.h)."""
@@ -125,6 +139,8 @@ def row_text(operator, type_name, expression):
         return BEYOND_ROW.replace("LIMIT", limit).replace(
             "VECTOR", expression.replace("@", "_f32")).replace(
             "SCALAR", scalar)
+    if expression in GROUPED and type_name == "f32":
+        return GROUPED_ROW % GROUPED[expression]
     types = [C_TYPE[t] for t in operand_types(operator, type_name)]
     half = type_name == "bf16"
     bits = half and isinstance(operator.halves, str)

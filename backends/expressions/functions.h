@@ -240,6 +240,23 @@ FLOATS(f32, float, math_bits_of_f32, UINT32_C(1) << 31, 0x1.fffffep127f, 89)
 FLOATS(f64, double, math_bits_of_f64, UINT64_C(1) << 63, 0x1.fffffffffffffp1023,
        710)
 
+/* Whether b is finite and a / b below 2^28: then the quotient in f64 is rounded
+ * to a whole number only if it is one, and its product with b is exact. */
+MATH_INLINE int math_is_near(float a, float b)
+{
+    float most = abs_f32(b);
+
+    return (abs_f32(a) < most * 0x1p28f) & (most < INFINITE_f32);
+}
+
+/* fmod of such numbers, bit for bit. */
+MATH_INLINE float math_near_rest(float a, float b)
+{
+    double x = (double)a, y = (double)b;
+
+    return copysign_f32((float)(x - trunc_f64(x / y) * y), a);
+}
+
 MATH_INLINE double gelu_tanh_f64(double x)
 {
     return 0.5 * x * (1 + tanh_f64(gelu_inner_f64(x)));

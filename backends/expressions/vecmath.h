@@ -11,6 +11,7 @@
  * units of the last place:
  *
  *     pow (with AVX-512)                0.53
+ *     atan atan2 asin                   0.51
  *     exp exp2 log log1p sin cos tan    1
  *     expm1 cosh tanh erf               1.5
  *     sinh log10                        2
@@ -541,6 +542,97 @@ MATH_INLINE float tan_f32(float x)
     return x == 0 ? x : (float)y;
 }
 
+/* ---------------------------------------------------------------- arcs -- */
+
+/* In f64, whose rounding errors are small beside that of the result. */
+#if defined(MATH_VECTOR_F64)
+
+/* atan(t) of |t| <= tan(π/8), plus the start of its part of the circle. */
+MATH_INLINE double math_atan_from(double t, double start)
+{
+    double s = t * t, q = 0x1.84a16a970719cp-5;
+
+    q = MATH_FMA_F64(q, s, -0x1.5b2ffda4cb123p-4);
+    q = MATH_FMA_F64(q, s, 0x1.c463f5558f587p-4);
+    q = MATH_FMA_F64(q, s, -0x1.247eda00b7c0ep-3);
+    q = MATH_FMA_F64(q, s, 0x1.9999189d45f9ap-3);
+    q = MATH_FMA_F64(q, s, -0x1.555554c5feaa8p-2);
+    return start + MATH_FMA_F64(q * s, t, t);
+}
+
+/* atan(a / b) of a, b >= 0: of (a - b) / (a + b) beyond π/8, and of -b / a
+ * beyond 3π/8. */
+MATH_INLINE double math_arc(double a, double b)
+{
+    int middle = a > b * 0x1.a827999fcef32p-2,
+        steep = a > b * 0x1.3504f333f9de6p1;
+    double over = middle ? a - b : a, under = middle ? a + b : b;
+    double start = middle ? 0x1.921fb54442d18p-1 : 0;
+
+    over = steep ? -b : over;
+    under = steep ? a : under;
+    start = steep ? 0x1.921fb54442d18p0 : start;
+    return math_atan_from(over / under, start);
+}
+
+MATH_INLINE float atan_f32(float x)
+{
+    return copysign_f32((float)math_arc((double)abs_f32(x), 1), x);
+}
+
+/* Both 0: as if x were 1 or -1; both infinite: the diagonal. */
+MATH_INLINE float atan2_f32(float y, float x)
+{
+    float a = abs_f32(y), b = abs_f32(x);
+    double arc;
+
+    b = (a == 0) & (b == 0) ? 1 : b;
+    arc = (a == __builtin_inff()) & (b == __builtin_inff())
+              ? 0x1.921fb54442d18p-1
+              : math_arc((double)a, (double)b);
+    arc = copysign_f32(1, x) < 0 ? 0x1.921fb54442d18p1 - arc : arc;
+    return copysign_f32((float)arc, y);
+}
+
+/* asin(t) of |t| <= 1/2, s = t². */
+MATH_INLINE double math_asin_small(double t, double s)
+{
+    double q = 0x1.335588721fd9fp-5;
+
+    q = MATH_FMA_F64(q, s, 0x1.d9203e3fc1526p-7);
+    q = MATH_FMA_F64(q, s, 0x1.049197f202655p-5);
+    q = MATH_FMA_F64(q, s, 0x1.6caed2ffb230ep-5);
+    q = MATH_FMA_F64(q, s, 0x1.33387c9981460p-4);
+    q = MATH_FMA_F64(q, s, 0x1.55554c5fadb18p-3);
+    return MATH_FMA_F64(q * s, t, t);
+}
+
+/* Beyond 1/2, asin(a) = π/2 - 2 asin(sqrt((1 - a) / 2)). */
+MATH_INLINE float asin_f32(float x)
+{
+    double a = (double)abs_f32(x), half = 0.5 - 0.5 * a;
+    int far = a > 0.5;
+    double arc = math_asin_small(far ? sqrt_f64(half) : a, far ? half : a * a);
+
+    arc = far ? 0x1.921fb54442d18p0 - 2 * arc : arc;
+    return copysign_f32((float)arc, x);
+}
+
+#else
+MATH_LIBM_F32(asin)
+MATH_LIBM_F32(atan)
+
+MATH_INLINE float atan2_f32(float y, float x)
+{
+    return atan2f(y, x);
+}
+#endif
+
+MATH_INLINE double atan2_f64(double y, double x)
+{
+    return atan2(y, x);
+}
+
 /* ----------------------------------------------------------------- libm -- */
 
 #if !defined(MATH_VECTOR_F64)
@@ -568,14 +660,13 @@ MATH_LIBM_F64(sin)
 MATH_LIBM_F64(cos)
 MATH_LIBM_F64(tan)
 MATH_LIBM(erfc)
-MATH_LIBM(asin)
+MATH_LIBM_F64(asin)
 MATH_LIBM(acos)
-MATH_LIBM(atan)
+MATH_LIBM_F64(atan)
 MATH_LIBM(asinh)
 MATH_LIBM(acosh)
 MATH_LIBM(atanh)
 MATH_LIBM_2(fmod)
-MATH_LIBM_2(atan2)
 MATH_LIBM_2(hypot)
 MATH_LIBM_2(nextafter)
 

@@ -2,7 +2,8 @@
  * Copyright The libcore authors */
 
 /* The fast path of element-wise operators: the inputs are contiguous tensors of
- * one dtype, shape and device, with a dtype in which the operator computes.
+ * one dtype, shape and device, with a dtype in which the operator computes; or
+ * such a tensor of floats and a number.
  * Its cost is the checks, one output from the thread's tensor cache, a
  * one-dimensional loop on the stack and the kernel's call.  Everything else,
  * including error messages, is left to the general path (elementwise.c).
@@ -50,6 +51,9 @@ _Static_assert(sizeof(operand_kind) + offsetof(core_operand, strides) ==
                        offsetof(operand_kind, immediate),
                "an operand_kind is copied into a core_operand");
 
+static const operand_kind number_kind = {&item_strides[0], CORE_DTYPE_NONE,
+                                         CORE_OPERAND_IMMEDIATE, 0, 0};
+
 enum { INPUT, OUTPUT };
 #define KIND(dtype, size)                             \
     [dtype] = {{&item_strides[size], dtype, 0, 0, 0}, \
@@ -70,7 +74,8 @@ typedef enum destination {
 
 /* Properties of operators, mostly known at compile time. */
 typedef struct form {
-    uint32_t count; /* inputs */
+    uint32_t count; /* tensors among the inputs */
+    bool number;    /* argument 1 is a number, the last input */
     bool alpha;     /* argument 2 is an alpha */
     bool compares;  /* the result is bool */
     bool floats;    /* integers are computed as floats, on the general path */
@@ -136,12 +141,24 @@ enum {
              CORE_DTYPE_MASK(CORE_F16) | CORE_DTYPE_MASK(CORE_BF16)
 };
 
+/* The dtype is the tensor's: a tensor of floats that is not a number itself
+ * outranks any number. */
+static inline bool number_matches(const core_tensor *first,
+                                  const core_value *number)
+{
+    return FLOATS & 1u << first->dtype &&
+           !(first->flags & CORE__TENSOR_NUMBER) &&
+           (number->tag == CORE_VALUE_FLOAT || number->tag == CORE_VALUE_INT ||
+            number->tag == CORE_VALUE_BOOL);
+}
+
 /* The arguments, read once. */
 typedef struct inputs {
     core_tensor *tensor[2];
     core__tensor_like like; /* the first input's, and so that of all */
     core_dtype dtype;
     core_dtype result;
+    core_scalar number;
 } inputs;
 
 /* True if the fast path can serve these arguments. */
@@ -156,8 +173,11 @@ static inline __attribute__((always_inline)) bool match(
     in->like = core__tensor_like_of(first);
     in->dtype = first->dtype;
     in->result = form.compares ? CORE_BOOL : in->dtype;
+    if (form.number)
+        in->number = args[1];
     if (!(first->flags & CORE__TENSOR_CONTIGUOUS) || in->like.numel == 0 ||
-        (form.alpha && !alpha_matches(&args[2], in->dtype)))
+        (form.alpha && !alpha_matches(&args[2], in->dtype)) ||
+        (form.number && !number_matches(first, &args[1])))
         return false;
     if (form.count == 2) {
         in->tensor[1] = args[1].u.tensor;
@@ -200,8 +220,9 @@ typedef struct fast_call {
 
 /* Sets the fields that are equal in all calls of an operator with a dtype. */
 static void fill(fast_call *fast, core_operator *op, const inputs *in,
-                 uint32_t count)
+                 const form form)
 {
+    uint32_t count = form.count;
     core__kernel_call *run = &fast->run;
     core_loop *loop = &fast->loop;
 
@@ -210,13 +231,18 @@ static void fill(fast_call *fast, core_operator *op, const inputs *in,
     for (uint32_t k = 1; k <= count; k++)
         memcpy(&fast->operands[k].strides, &kinds[in->dtype][INPUT],
                sizeof(operand_kind));
+    if (form.number) {
+        fast->operands[2].memory = (core_memory){0};
+        memcpy(&fast->operands[2].strides, &number_kind, sizeof(operand_kind));
+        fast->operands[2].dtype = in->dtype;
+    }
     run->ntensors = count + 1;
     run->op = op;
     run->device = in->like.device;
     loop->struct_size = sizeof *loop;
     loop->flags = CORE_LOOP_CONTIGUOUS;
     loop->ndim = 1;
-    loop->noperands = count + 1;
+    loop->noperands = count + form.number + 1;
     loop->noutputs = 1;
     loop->reduced = 0;
     loop->sizes = &loop->numel;
@@ -249,6 +275,9 @@ static inline __attribute__((always_inline)) void set_arguments(
                     (uint64_t)in->tensor[k]->offset * item);
     }
     fast->loop.numel = in->like.numel;
+    if (form.number)
+        core__element_store(in->dtype, &fast->operands[2].immediate,
+                            in->number);
 }
 
 /* ---------------------------------------------------------- call cache -- */
@@ -309,7 +338,7 @@ static row *row_fill(core__thread *self, const core_call *call,
     row->item = core__dtype_size(in->dtype);
     row->registered = registered;
     row->filled = true;
-    fill(&row->fast, call->op, in, form.count);
+    fill(&row->fast, call->op, in, form);
     core__kernel_call_fill(&row->fast.run, self, NULL, kernel, &row->fast.loop);
     row->op = call->op;
     return row;
@@ -407,7 +436,7 @@ run_uncached(core_call *call, const core_value *args, uint32_t nargs,
         set_arguments(&row->fast, &in, form, row->item, output);
         status = launch(row, self, args, nargs);
     } else {
-        fill(&fast, call->op, &in, form.count);
+        fill(&fast, call->op, &in, form);
         set_arguments(&fast, &in, form, core__dtype_size(in.dtype), output);
         status = core__kernel_launch(&fast.run, &kernel->kernel, &fast.loop,
                                      args, nargs, NULL, 0);
@@ -487,9 +516,16 @@ FAST_FUNCTION(run_one_float, .count = 1, .floats = true)
 FAST_FUNCTION(run_two, .count = 2)
 FAST_FUNCTION(run_two_float, .count = 2, .floats = true)
 FAST_FUNCTION(run_two_alpha, .count = 2, .alpha = true)
+FAST_FUNCTION(run_number, .count = 1, .number = true)
+FAST_FUNCTION(run_number_float, .count = 1, .number = true, .floats = true)
+FAST_FUNCTION(run_number_alpha, .count = 1, .number = true, .alpha = true)
 FAST_FUNCTION(write_one, .count = 1, .destination = IN_PLACE, .written = true)
 FAST_FUNCTION(write_two, .count = 2, .destination = IN_PLACE, .written = true)
 FAST_FUNCTION(write_two_alpha, .count = 2, .alpha = true,
+              .destination = IN_PLACE, .written = true)
+FAST_FUNCTION(write_number, .count = 1, .number = true, .destination = IN_PLACE,
+              .written = true)
+FAST_FUNCTION(write_number_alpha, .count = 1, .number = true, .alpha = true,
               .destination = IN_PLACE, .written = true)
 FAST_FUNCTION(write_one_out, .count = 1, .destination = OUT, .last = 1,
               .written = true)
@@ -507,6 +543,7 @@ static core_status run_any(core_call *call, const core_value *args,
     const core_operator *op = call->op;
     uint8_t fast = op->fast_path;
     form form = {.count = fast & CORE__FAST_PATH_INPUTS,
+                 .number = fast & CORE__FAST_PATH_SECOND,
                  .alpha = fast & CORE__FAST_PATH_ALPHA,
                  .compares = fast & CORE__FAST_PATH_COMPARES,
                  .floats = fast & CORE__FAST_PATH_FLOATS,
@@ -539,6 +576,12 @@ core_function core__elementwise_run(const core_operator *op)
         return run_two_float;
     case 2 | CORE__FAST_PATH_ALPHA:
         return run_two_alpha;
+    case 1 | CORE__FAST_PATH_SECOND:
+        return run_number;
+    case 1 | CORE__FAST_PATH_SECOND | CORE__FAST_PATH_FLOATS:
+        return run_number_float;
+    case 1 | CORE__FAST_PATH_SECOND | CORE__FAST_PATH_ALPHA:
+        return run_number_alpha;
     default:
         return run_any;
     }
@@ -549,6 +592,7 @@ core_function core__elementwise_write(const core_operator *op)
     bool in_place = op->variant == CORE__VARIANT_INPLACE;
     uint8_t fast = core__elementwise_fast_path(op);
     uint32_t inputs = (fast & CORE__FAST_PATH_INPUTS) +
+                      (fast & CORE__FAST_PATH_SECOND ? 1u : 0u) +
                       (fast & CORE__FAST_PATH_ALPHA ? 1u : 0u);
 
     if (op->variant == CORE__VARIANT_FUNCTIONAL ||
@@ -561,17 +605,22 @@ core_function core__elementwise_write(const core_operator *op)
         return in_place ? write_two : write_two_out;
     case 2 | CORE__FAST_PATH_ALPHA:
         return in_place ? write_two_alpha : write_two_alpha_out;
+    case 1 | CORE__FAST_PATH_SECOND:
+        return in_place ? write_number : NULL;
+    case 1 | CORE__FAST_PATH_SECOND | CORE__FAST_PATH_ALPHA:
+        return in_place ? write_number_alpha : NULL;
     default:
         return NULL;
     }
 }
 
-/* Inputs are the first arguments and must be tensors, and only their dtype
- * decides the result's; alpha, if any, follows them. */
+/* Inputs are the first arguments and must be tensors, but for a number as the
+ * second, and only their dtype decides the result's; alpha, if any, follows
+ * them. */
 uint8_t core__elementwise_fast_path(const core_operator *op)
 {
     const core__operator_data *data = op->data;
-    uint32_t inputs, fast;
+    uint32_t inputs, fast, numbers = 0;
 
     if (op->family != CORE__FAMILY_ELEMENTWISE ||
         data->promotion == CORE__PROMOTE_OWN || data->keep_dtype ||
@@ -583,16 +632,23 @@ uint8_t core__elementwise_fast_path(const core_operator *op)
     for (uint32_t k = 0; k < data->operands; k++)
         if (data->operand[k] != k)
             return 0;
+    fast = data->operands;
+    if (data->operands == 2 && op->numbers & ~op->absent_numbers & 2) {
+        fast = 1 | CORE__FAST_PATH_SECOND;
+        inputs = 1;
+        numbers = 2;
+    }
     if ((op->required & inputs) != inputs)
         return 0;
-    fast = data->operands;
     if (data->integral_alpha)
         fast |= CORE__FAST_PATH_ALPHA;
     if (data->promotion == CORE__PROMOTE_BOOL)
         fast |= CORE__FAST_PATH_COMPARES;
     if (data->promotion == CORE__PROMOTE_FLOAT)
         fast |= CORE__FAST_PATH_FLOATS;
-    if (op->numbers & ~(data->integral_alpha ? 1u << data->integral_alpha : 0))
+    if (data->integral_alpha)
+        numbers |= 1u << data->integral_alpha;
+    if (op->numbers & ~numbers)
         fast |= CORE__FAST_PATH_NUMBERS;
     return (uint8_t)fast;
 }

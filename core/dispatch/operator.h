@@ -96,7 +96,8 @@ enum {
     CORE__FAST_PATH_NUMBERS = 1u << 2,  /* numbers besides inputs and alpha */
     CORE__FAST_PATH_ALPHA = 1u << 3,    /* argument 2 is an alpha */
     CORE__FAST_PATH_COMPARES = 1u << 4, /* the result is bool */
-    CORE__FAST_PATH_FLOATS = 1u << 5    /* integers are computed as floats */
+    CORE__FAST_PATH_FLOATS = 1u << 5,   /* integers are computed as floats */
+    CORE__FAST_PATH_SECOND = 1u << 6    /* the second input is a number */
 };
 
 /* Constant.  Positions are of arguments in the schema. */

@@ -215,6 +215,7 @@ void bench_autograd(void);
 void bench_jacobians(void); /* a part of autograd */
 void bench_train(void);
 void bench_recurrent(uint32_t threads); /* a part of train */
+void bench_networks(void);
 void bench_amp(void);
 void bench_linear(void);
 void bench_compile(void);

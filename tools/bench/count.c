@@ -18,6 +18,7 @@ typedef struct fixture {
     core_tensor *b;
     core_tensor *out;
     core_tensor *matrix;
+    core_tensor *one_by_one;
     core_tensor *x; /* requires grad */
     core_tensor *y; /* the end of a chain from x */
     bench_compiled chain, guards, step;
@@ -71,6 +72,55 @@ static inline void empty1(fixture *f)
 
     (void)f;
     must(core_empty(&size, 1, CORE_F32, NULL, -1, &result));
+    core_tensor_release(result);
+}
+
+static inline void empty_1mib(fixture *f)
+{
+    const int64_t size = 1 << 18;
+    core_tensor *result;
+
+    (void)f;
+    must(core_empty(&size, 1, CORE_F32, NULL, -1, &result));
+    core_tensor_release(result);
+}
+
+static inline void zeros1(fixture *f)
+{
+    const int64_t size = 1;
+    core_tensor *result;
+
+    (void)f;
+    must(core_zeros(&size, 1, CORE_F32, NULL, &result));
+    core_tensor_release(result);
+}
+
+static inline void add_number(fixture *f)
+{
+    core_tensor *result;
+
+    must(core_add_scalar(f->a, core_float(2), core_int(1), &result));
+    core_tensor_release(result);
+}
+
+static inline void mul_number_in_place(fixture *f)
+{
+    must(core_mul_scalar_(f->a, core_float(1)));
+}
+
+static inline void sum1(fixture *f)
+{
+    core_tensor *result;
+
+    must(core_sum(f->a, CORE_DTYPE_NONE, &result));
+    core_tensor_release(result);
+}
+
+static inline void mm1x1(fixture *f)
+{
+    core_tensor *result;
+
+    must(core_mm(f->one_by_one, f->one_by_one, &result));
     core_tensor_release(result);
 }
 
@@ -161,6 +211,12 @@ enum {
     VOID1,
     VOID_AD,
     EMPTY1,
+    EMPTY_1MIB,
+    ZEROS1,
+    ADD_NUMBER,
+    MUL_NUMBER_IN_PLACE,
+    SUM1,
+    MM1X1,
     TRANSPOSE,
     NARROW,
     CHAIN,
@@ -181,6 +237,12 @@ static const struct {
     {"disp.void1", VOID1, NULL},
     {"disp.autograd_redispatch", VOID_AD, NULL},
     {"tensor.empty1", EMPTY1, NULL},
+    {"tensor.empty_1MiB", EMPTY_1MIB, NULL},
+    {"tensor.zeros1", ZEROS1, NULL},
+    {"add1.scalar_rhs", ADD_NUMBER, NULL},
+    {"mul1_.scalar_rhs", MUL_NUMBER_IN_PLACE, NULL},
+    {"sum1.plain", SUM1, NULL},
+    {"mm1x1.plain", MM1X1, NULL},
     {"view.transpose", TRANSPOSE, NULL},
     {"view.narrow", NARROW, NULL},
     {"compiled.chain3", CHAIN, NULL},
@@ -227,6 +289,24 @@ __attribute__((noinline)) void core_bench_counted(fixture *f, int forward,
         break;
     case EMPTY1:
         repeat(f, empty1, count);
+        break;
+    case EMPTY_1MIB:
+        repeat(f, empty_1mib, count);
+        break;
+    case ZEROS1:
+        repeat(f, zeros1, count);
+        break;
+    case ADD_NUMBER:
+        repeat(f, add_number, count);
+        break;
+    case MUL_NUMBER_IN_PLACE:
+        repeat(f, mul_number_in_place, count);
+        break;
+    case SUM1:
+        repeat(f, sum1, count);
+        break;
+    case MM1X1:
+        repeat(f, mm1x1, count);
         break;
     case TRANSPOSE:
         repeat(f, transpose, count);
@@ -301,6 +381,7 @@ bool bench_count(const char *name, long count)
     f.b = bench_ones1();
     f.out = bench_ones1();
     f.matrix = bench_full((const int64_t[]){64, 64}, 2, 1);
+    f.one_by_one = bench_full((const int64_t[]){1, 1}, 2, 1);
     f.x = bench_requires_grad(bench_ones1());
     open_compiled(&f);
     bench_operators_register(&f.operators);
@@ -313,6 +394,7 @@ bool bench_count(const char *name, long count)
     core_tensor_release(f.b);
     core_tensor_release(f.out);
     core_tensor_release(f.matrix);
+    core_tensor_release(f.one_by_one);
     core_tensor_release(f.x);
     core_tensor_release(f.y);
     return true;

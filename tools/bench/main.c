@@ -29,6 +29,8 @@ static const char help[] =
     "             Hessians\n"
     "  train      training steps of two perceptrons, a transformer block and\n"
     "             an LSTM\n"
+    "  networks   whole networks, batch 1 and 8: ResNet-18, one-dimensional\n"
+    "             convolutions, layers of GPT-2 small and of Llama\n"
     "  alloc      memory of a device with streams, on sim\n"
     "  elem       large tensors and rows of matrices; then operators by dtype\n"
     "             and layout, against a copy\n"
@@ -45,7 +47,8 @@ static const char help[] =
     "  --device NAME  launches, memory, products, attention, training and "
     "graphs\n"
     "                 of that device, and no section\n"
-    "  --threads N    train, elem, blas and amp with N threads [1, then 2]\n"
+    "  --threads N    train, networks, elem, blas and amp with N threads\n"
+    "                 [1, then 2]\n"
     "  --compare FILE a table against the lines of another benchmark of the "
     "same\n"
     "                 names\n"
@@ -144,7 +147,7 @@ static const struct {
     {"elem", bench_elem},     {"blas", bench_blas},
     {"load", bench_load},     {"amp", bench_amp},
     {"linear", bench_linear}, {"compile", bench_compile},
-    {"comm", bench_comm},
+    {"comm", bench_comm},     {"networks", bench_networks},
 };
 enum { SECTIONS = sizeof sections / sizeof *sections };
 

@@ -26,7 +26,8 @@ enum {
     SUMMED = 128,        /* products per partial sum, approximately */
     ROWS_MOST = 1 << 18, /* elements of the rows of all tiles */
     ITEMS_WANTED = 8,    /* tasks of the gradient of the weights */
-    LINES = 24           /* filters of a task with few positions */
+    LINES = 24,          /* filters of a task with few positions */
+    BAND = 64            /* positions whose sums are kept at a time */
 };
 
 typedef struct job {
@@ -356,26 +357,72 @@ static void give_row(const job *j, const tile *t, int64_t row, int64_t first,
             to[k * stride[1] + i * stride[4]] = sums[i * columns + k] + bias[k];
 }
 
-/* One row of positions and one block of filters, a few taps at a time, because
- * short sums are more accurate. */
-static void sum_row(const job *j, const float *rows, const float *weights,
-                    const int64_t *offsets, float *sums)
+/* How many taps of a row of the kernel to take as one run of elements, so that
+ * runs end where `together` taps do: their sums stay the same. */
+static int64_t taps_in_run(const job *j, int64_t together)
 {
-    int64_t columns = j->f->columns;
+    int64_t a = j->g.kernel[2], b = together;
+
+    while (b > 0) {
+        int64_t rest = a % b;
+
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Some rows of positions and one block of filters, a few taps at a time, because
+ * short sums are more accurate, and because the weights of a few taps stay in
+ * the first-level cache for all these rows. */
+static void sum_rows(const job *j, const float *rows, int64_t count,
+                     const float *weights, const int64_t *offsets, float *sums)
+{
+    int64_t columns = j->f->columns, line = j->g.out[2] * columns;
+    int64_t step = j->g.stride[1] * j->width * j->channels;
     int64_t together = most(1, SUMMED / most(j->channels, 1));
-    conv_product p = {.a = rows,
-                      .across = j->g.stride[2] * j->channels,
+    int64_t run = j->g.dilation[2] == 1 ? taps_in_run(j, together) : 1;
+    conv_product p = {.across = j->g.stride[2] * j->channels,
                       .along = 1,
-                      .n = j->channels,
-                      .c = sums,
+                      .n = j->channels * run,
+                      .skip = run,
                       .distance = columns};
 
     for (int64_t tap = 0; tap < j->taps; tap += together) {
         p.b = weights + tap * j->channels * columns;
         p.offsets = offsets + tap;
-        p.taps = least(together, j->taps - tap);
+        p.taps = least(together, j->taps - tap) / run;
         p.add = tap > 0;
-        j->f->multiply(&p, j->g.out[2]);
+        for (int64_t r = 0; r < count; r++) {
+            p.a = rows + r * step;
+            p.c = sums + r * line;
+            j->f->multiply(&p, j->g.out[2]);
+        }
+    }
+}
+
+/* The rows whose sums are kept at a time. */
+static int64_t band_rows(const job *j)
+{
+    return most(1, least(j->rows, BAND / most(j->g.out[2], 1)));
+}
+
+static void forward_block(const job *j, const tile *t, int64_t block,
+                          const float *rows, const int64_t *offsets,
+                          float *sums)
+{
+    int64_t columns = j->f->columns, band = band_rows(j);
+    int64_t step = j->g.stride[1] * j->width * j->channels;
+    const float *weights =
+        j->packed + (t->group * j->blocks + block) * block_size(j);
+
+    for (int64_t first = 0; first < t->rows; first += band) {
+        int64_t count = least(band, t->rows - first);
+
+        sum_rows(j, rows + first * step, count, weights, offsets, sums);
+        for (int64_t r = 0; r < count; r++)
+            give_row(j, t, t->row + first + r, block * columns,
+                     sums + r * j->g.out[2] * columns);
     }
 }
 
@@ -383,16 +430,9 @@ static void forward_tile(const job *j, const tile *t, const float *rows,
                          const int64_t *offsets, float *sums)
 {
     const conv_geometry *g = &j->g;
-    int64_t columns = j->f->columns, lines = j->taps * j->channels;
 
-    for (int64_t r = 0; r < t->rows; r++)
-        for (int64_t block = 0; block < j->blocks; block++) {
-            sum_row(j, rows + r * g->stride[1] * j->width * j->channels,
-                    j->packed +
-                        (t->group * j->blocks + block) * lines * columns,
-                    offsets, sums);
-            give_row(j, t, t->row + r, block * columns, sums);
-        }
+    for (int64_t block = 0; block < j->blocks; block++)
+        forward_block(j, t, block, rows, offsets, sums);
     cpu_epilogue_run(g->epilogue, t->image, t->group * j->filters, j->filters,
                      (t->depth * g->out[1] + t->row) * g->out[2],
                      t->rows * g->out[2]);
@@ -407,7 +447,8 @@ static void forward_task(void *context, int64_t begin, int64_t end)
 {
     job *j = context;
     int64_t *offsets = offsets_of(j, 0);
-    float *rows = scratch(j, rows_size(j) + j->g.out[2] * j->f->columns);
+    float *rows =
+        scratch(j, rows_size(j) + band_rows(j) * j->g.out[2] * j->f->columns);
 
     for (int64_t item = begin; item < end && offsets && rows; item++) {
         tile t = tile_of(j, item);
@@ -430,70 +471,110 @@ typedef struct position {
     int64_t from, to;
 } position;
 
+/* The place of position `number` in the output of its image. */
+static void place_of(const job *j, int64_t number, int64_t out[4])
+{
+    out[3] = number / j->g.out_size;
+    number %= j->g.out_size;
+    for (int k = 2; k >= 0; k--) {
+        out[k] = number % j->g.out[k];
+        number /= j->g.out[k];
+    }
+}
+
+/* To the next place: dimensions from the last on, and the image. */
+static void next_place(const job *j, int64_t place[4])
+{
+    int k = 2;
+
+    for (; k >= 0 && ++place[k] == j->g.out[k]; k--)
+        place[k] = 0;
+    place[3] += k < 0;
+}
+
 /* The positions of block `block`; returns how many there are. */
 static NOT_INLINE int64_t positions_of(const job *j, int64_t block,
                                        position *positions)
 {
     const conv_geometry *g = &j->g;
-    int64_t first = block * j->f->columns;
+    int64_t first = block * j->f->columns, place[4];
     int64_t count = least(j->f->columns, g->images * g->out_size - first);
 
-    for (int64_t i = 0; i < count; i++) {
-        int64_t p = first + i, image = p / g->out_size;
+    place_of(j, first, place);
+    for (int64_t i = 0; i < count; i++, next_place(j, place)) {
         position *to = &positions[i];
 
-        to->from = image * j->from.stride[0];
-        to->to = image * j->to.stride[0];
-        p %= g->out_size;
-        for (int k = 2; k >= 0; k--) {
-            int64_t at = p % g->out[k];
-
-            p /= g->out[k];
-            to->at[k] = at * g->stride[k] - g->padding[k];
-            to->to += at * j->to.stride[2 + k];
+        to->from = place[3] * j->from.stride[0];
+        to->to = place[3] * j->to.stride[0];
+        for (int k = 0; k < 3; k++) {
+            to->at[k] = place[k] * g->stride[k] - g->padding[k];
+            to->to += place[k] * j->to.stride[2 + k];
         }
     }
     return count;
 }
 
-/* The offset of the input's element that a tap uses, or -1 outside. */
-static int64_t element_of(const job *j, const position *position, int64_t tap)
+/* How far a tap is from the first one, in each dimension. */
+static void reach_of(const conv_geometry *g, int64_t tap, int64_t out[3])
 {
-    const conv_geometry *g = &j->g;
+    for (int k = 2; k >= 0; k--) {
+        out[k] = tap % g->kernel[k] * g->dilation[k];
+        tap /= g->kernel[k];
+    }
+}
+
+/* The offset of the input's element that a tap uses, or -1 outside. */
+static int64_t element_of(const job *j, const position *position,
+                          const int64_t reach[3])
+{
     int64_t offset = position->from;
 
     for (int k = 2; k >= 0; k--) {
-        int64_t at = position->at[k] + tap % g->kernel[k] * g->dilation[k];
+        int64_t at = position->at[k] + reach[k];
 
-        if (at < 0 || at >= g->in[k])
+        if (at < 0 || at >= j->g.in[k])
             return -1;
         offset += at * j->from.stride[2 + k];
-        tap /= g->kernel[k];
     }
     return offset;
 }
 
+/* Half of the columns, where these are enough for all positions. */
+static int64_t columns_used(const job *j)
+{
+    int64_t half = j->f->columns / 2;
+
+    return j->g.images * j->g.out_size <= half ? half : j->f->columns;
+}
+
 /* [group][block of positions][tap][channel][columns]; an item is a tap. */
+static void pack_tap(const job *j, int64_t item, const position *positions,
+                     int64_t count)
+{
+    int64_t columns = j->f->columns, step = j->from.stride[1];
+    int64_t offsets[CONV_COLUMNS_MOST], reach[3], used = columns_used(j);
+    int64_t group = item / j->taps / j->tiles;
+    const float *from = j->from.data + group * j->channels * step;
+    float *to = j->packed + item * j->channels * columns;
+
+    reach_of(&j->g, item % j->taps, reach);
+    for (int64_t i = 0; i < used; i++)
+        offsets[i] = i < count ? element_of(j, &positions[i], reach) : -1;
+    for (int64_t c = 0; c < j->channels; c++, from += step, to += columns)
+        for (int64_t i = 0; i < used; i++)
+            to[i] = offsets[i] < 0 ? 0 : from[offsets[i]];
+}
+
 static void pack_patches(void *context, int64_t begin, int64_t end)
 {
     const job *j = context;
-    int64_t columns = j->f->columns, step = j->from.stride[1];
-    int64_t offsets[CONV_COLUMNS_MOST];
     position positions[CONV_COLUMNS_MOST];
+    int64_t count = 0;
 
     for (int64_t item = begin; item < end; item++) {
-        int64_t block = item / j->taps % j->tiles;
-        int64_t group = item / j->taps / j->tiles;
-        int64_t count = positions_of(j, block, positions);
-        const float *from = j->from.data + group * j->channels * step;
-        float *to = j->packed + item * j->channels * columns;
-
-        for (int64_t i = 0; i < columns; i++)
-            offsets[i] =
-                i < count ? element_of(j, &positions[i], item % j->taps) : -1;
-        for (int64_t c = 0; c < j->channels; c++, from += step, to += columns)
-            for (int64_t i = 0; i < columns; i++)
-                to[i] = offsets[i] < 0 ? 0 : from[offsets[i]];
+        if (item == begin || item % j->taps == 0)
+            count = positions_of(j, item / j->taps % j->tiles, positions);
+        pack_tap(j, item, positions, count);
     }
 }
 
@@ -502,21 +583,26 @@ static void few_lines(const job *j, int64_t group, int64_t first, int64_t block)
 {
     int64_t columns = j->f->columns, count = least(LINES, j->filters - first);
     int64_t together = most(1, SUMMED / most(j->channels, 1));
+    /* The weights of one channel: taps are at equal distances. */
+    int64_t run = j->channels == 1 ? taps_in_run(j, together) : 1;
     float sums[LINES * CONV_COLUMNS_MOST];
     position positions[CONV_COLUMNS_MOST];
     conv_product p = {.a = weight_at(j, group, first, 0, 0) - j->weight_taps[0],
                       .across = filter_stride(j),
-                      .along = channel_stride(j),
-                      .n = j->channels,
+                      .along = run > 1 ? j->weight_taps[1] - j->weight_taps[0]
+                                       : channel_stride(j),
+                      .n = j->channels * run,
+                      .skip = run,
                       .c = sums,
-                      .distance = columns};
+                      .distance = columns,
+                      .half = columns_used(j) < columns};
     int64_t n = positions_of(j, block, positions);
 
     for (int64_t tap = 0; tap < j->taps; tap += together) {
         p.b = j->packed + (((group * j->tiles + block) * j->taps + tap) *
                            j->channels * columns);
         p.offsets = j->weight_taps + tap;
-        p.taps = least(together, j->taps - tap);
+        p.taps = least(together, j->taps - tap) / run;
         p.add = tap > 0;
         j->f->multiply(&p, count);
     }
@@ -674,6 +760,7 @@ static void weight_tile(const job *j, const weight_workspace *workspace,
                       .along = j->g.stride[2] * j->channels,
                       .taps = count,
                       .n = j->g.out[2],
+                      .skip = 1,
                       .distance = j->f->columns,
                       .add = add};
 

@@ -46,15 +46,16 @@ void conv_direct_bias(const conv_operand *y, int64_t images, int64_t channels,
 enum { CONV_LINES_MOST = 12, CONV_COLUMNS_MOST = 32 };
 
 /* A product of a few lines: c[i][j] is set to (or increased by) the sum of
- * a[i * across + offsets[t] + k * along] * b[(t * n + k) * columns + j] over
- * taps t and k < n. */
+ * a[i * across + offsets[t * skip] + k * along] * b[(t * n + k) * columns + j]
+ * over taps t and k < n. */
 typedef struct conv_product {
     const float *a, *b;
     const int64_t *offsets;
-    int64_t across, along, taps, n;
+    int64_t across, along, taps, n, skip;
     float *c;
     int64_t distance; /* between lines of c */
     bool add;
+    bool half; /* only the first half of the columns */
 } conv_product;
 
 typedef struct conv_functions {

@@ -41,9 +41,10 @@ typedef __m256 vector;
 
 enum { COLUMNS = 2 * WIDTH };
 
-/* Expanded for each count, so that the sums are in registers. */
+/* Expanded for each count, so that the sums are in registers.  vectors: 2, or 1
+ * for the first half of the columns. */
 __attribute__((always_inline)) static inline void product_of(
-    const conv_product *p, const int count)
+    const conv_product *p, const int count, const int vectors)
 {
     const int64_t across = p->across, along = p->along;
     const float *b = p->b;
@@ -52,20 +53,23 @@ __attribute__((always_inline)) static inline void product_of(
 #pragma GCC unroll 12
     for (int i = 0; i < count; i++) {
         sums[i][0] = ZERO;
-        sums[i][1] = ZERO;
+        if (vectors == 2)
+            sums[i][1] = ZERO;
     }
     for (int64_t t = 0; t < p->taps; t++) {
-        const float *a = p->a + p->offsets[t];
+        const float *a = p->a + p->offsets[t * p->skip];
 
         for (int64_t k = 0; k < p->n; k++) {
-            const vector left = LOAD(b), right = LOAD(b + WIDTH);
+            const vector left = LOAD(b);
+            const vector right = vectors == 2 ? LOAD(b + WIDTH) : left;
 
 #pragma GCC unroll 12
             for (int i = 0; i < count; i++) {
                 const vector x = SAME(a[i * across]);
 
                 sums[i][0] = MULTIPLY_ADD(x, left, sums[i][0]);
-                sums[i][1] = MULTIPLY_ADD(x, right, sums[i][1]);
+                if (vectors == 2)
+                    sums[i][1] = MULTIPLY_ADD(x, right, sums[i][1]);
             }
             a += along;
             b += COLUMNS;
@@ -78,13 +82,17 @@ __attribute__((always_inline)) static inline void product_of(
         /* Added last, so that partial sums stay short. */
         if (p->add) {
             sums[i][0] = ADD(sums[i][0], LOAD(c));
-            sums[i][1] = ADD(sums[i][1], LOAD(c + WIDTH));
+            if (vectors == 2)
+                sums[i][1] = ADD(sums[i][1], LOAD(c + WIDTH));
         }
         STORE(c, sums[i][0]);
-        STORE(c + WIDTH, sums[i][1]);
+        if (vectors == 2)
+            STORE(c + WIDTH, sums[i][1]);
     }
 }
 
+/* Few sums at a time wait for each other: 8 lines of AVX2 are 4 and 4, not 6 and
+ * 2. */
 static void multiply(const conv_product *product, int64_t count)
 {
     conv_product p = *product;
@@ -92,14 +100,18 @@ static void multiply(const conv_product *product, int64_t count)
     while (count > 0) {
         int done = 1;
 
-        if (count >= LINES)
-            product_of(&p, done = LINES);
+        if (p.half && count >= LINES)
+            product_of(&p, done = LINES, 1);
+        else if (count >= LINES && count != LINES + LINES / 3)
+            product_of(&p, done = LINES, 2);
         else if (count >= LINES * 2 / 3)
-            product_of(&p, done = LINES * 2 / 3);
+            product_of(&p, done = LINES * 2 / 3, 2);
         else if (count >= LINES / 3)
-            product_of(&p, done = LINES / 3);
+            product_of(&p, done = LINES / 3, 2);
+        else if (LINES / 6 > 1 && count >= LINES / 6)
+            product_of(&p, done = LINES / 6, 2);
         else
-            product_of(&p, 1);
+            product_of(&p, 1, 2);
         count -= done;
         p.a += done * p.across;
         p.c += done * p.distance;

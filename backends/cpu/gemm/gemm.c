@@ -15,7 +15,7 @@ enum {
     /* Smaller products are as fast with BLAS. */
     WORK_LEAST = 1 << 19,
     SIDE_LEAST = 16,
-    ROWS_LEAST = 4,
+    ROWS_LEAST = 2,
     /* With fewer rows of C than the first, or than the second if rows of B are
      * at most so many bytes apart, packing B does not pay off. */
     ROWS_PACKED = 24,

@@ -190,14 +190,20 @@ static void multiply(const gemm_lines *l, int64_t rows, int64_t columns)
     finish_some(l, rows, columns, sums);
 }
 
+/* So many columns are read at a time, because processors follow few streams, and
+ * so many elements ahead. */
+enum { STREAMS = 16, FAR = 128 };
+
 /* WIDTH columns by as many k. */
 INLINE void transpose_block(float *to, const float *b, int64_t column_b)
 {
     vector lines[WIDTH];
 
 #pragma GCC unroll 16
-    for (int i = 0; i < WIDTH; i++)
+    for (int i = 0; i < WIDTH; i++) {
         lines[i] = LOAD(b + i * column_b);
+        __builtin_prefetch(b + i * column_b + FAR);
+    }
     TRANSPOSE_TILE(lines);
 #pragma GCC unroll 16
     for (int i = 0; i < WIDTH; i++)
@@ -207,12 +213,14 @@ INLINE void transpose_block(float *to, const float *b, int64_t column_b)
 static void transpose(float *to, const float *b, int64_t column_b,
                       int64_t count, int64_t k)
 {
-    int64_t p = 0, whole = count / WIDTH * WIDTH;
+    int64_t p = k / WIDTH * WIDTH, whole = count / WIDTH * WIDTH;
 
-    for (; p + WIDTH <= k; p += WIDTH)
-        for (int64_t j = 0; j < whole; j += WIDTH)
-            transpose_block(to + p * COLUMNS + j, b + j * column_b + p,
-                            column_b);
+    for (int64_t first = 0; first < whole; first += STREAMS)
+        for (int64_t q = 0; q < p; q += WIDTH)
+            for (int64_t j = first; j < whole && j < first + STREAMS;
+                 j += WIDTH)
+                transpose_block(to + q * COLUMNS + j, b + j * column_b + q,
+                                column_b);
     for (int64_t q = 0; q < k; q++)
         for (int64_t j = q < p ? whole : 0; j < COLUMNS; j++)
             to[q * COLUMNS + j] = j < count ? b[j * column_b + q] : 0;

@@ -2,8 +2,9 @@
  * Copyright The libcore authors */
 
 /* sort, topk, kthvalue and medians along one dimension.  NaN is larger than
- * every number.  Sorting is a merge sort of (key, index) pairs, always
- * stable. */
+ * every number.  Sorting is a merge sort of (key, index) pairs, always stable;
+ * for one element of a line, the line is only divided by pivots, to the same
+ * result. */
 
 #include <stdlib.h>
 
@@ -28,6 +29,9 @@ enum { RUN = 16 };
 
 /* topk keeps up to this many of the best sorted by insertion. */
 enum { FEW = 64 };
+
+/* So many pivots, before a line that they do not divide is sorted. */
+enum { ROUNDS = 64 };
 
 #define SORTING(NAME, TYPE)                                                    \
     typedef struct pair_##NAME {                                               \
@@ -101,14 +105,65 @@ enum { FEW = 64 };
             x[j] = now;                                                        \
         }                                                                      \
     }                                                                          \
-    /* The position of the median in a sorted line; NaN is at the end. */      \
-    static int64_t median_##NAME(const pair_##NAME *x, int64_t n,              \
-                                 uint32_t what)                                \
+    /* Moves what is before the pivot (equal: not after it) to the front. */   \
+    static int64_t part_##NAME(pair_##NAME *x, pair_##NAME *y, int64_t n,      \
+                               TYPE pivot, bool equal)                         \
     {                                                                          \
-        int64_t numbers = n;                                                   \
-        while (numbers > 0 && x[numbers - 1].key != x[numbers - 1].key)        \
-            numbers--;                                                         \
-        if (numbers < n && (what == MEDIAN || numbers == 0))                   \
+        int64_t front = 0, back = 0;                                           \
+        for (int64_t i = 0; i < n; i++) {                                      \
+            pair_##NAME now = x[i];                                            \
+            bool first = equal ? !before_##NAME(pivot, now.key, false)         \
+                               : before_##NAME(now.key, pivot, false);         \
+            x[front] = now;                                                    \
+            y[back] = now;                                                     \
+            front += first;                                                    \
+            back += !first;                                                    \
+        }                                                                      \
+        memcpy(x + front, y, (size_t)back * sizeof *y);                        \
+        return front;                                                          \
+    }                                                                          \
+    static TYPE middle_##NAME(TYPE a, TYPE b, TYPE c)                          \
+    {                                                                          \
+        bool turned = before_##NAME(b, a, false);                              \
+        TYPE low = turned ? b : a, high = turned ? a : b;                      \
+        return before_##NAME(c, low, false)    ? low                           \
+               : before_##NAME(high, c, false) ? high                          \
+                                               : c;                            \
+    }                                                                          \
+    /* Moves what would be x[k] of the sorted line there. */                   \
+    static void nth_##NAME(pair_##NAME *x, pair_##NAME *y, int64_t n,          \
+                           int64_t k)                                          \
+    {                                                                          \
+        for (int round = 0; n > RUN && round < ROUNDS; round++) {              \
+            TYPE pivot = middle_##NAME(x[0].key, x[n / 2].key, x[n - 1].key);  \
+            int64_t front = part_##NAME(x, y, n, pivot, false);                \
+            if (k < front) {                                                   \
+                n = front;                                                     \
+                continue;                                                      \
+            }                                                                  \
+            x += front;                                                        \
+            n -= front;                                                        \
+            k -= front;                                                        \
+            front = part_##NAME(x, y, n, pivot, true);                         \
+            if (k < front)                                                     \
+                return; /* all of them are equal, and in their order */        \
+            x += front;                                                        \
+            n -= front;                                                        \
+            k -= front;                                                        \
+        }                                                                      \
+        if (sort_##NAME(x, y, n, false) == y)                                  \
+            memcpy(x, y, (size_t)n * sizeof *x);                               \
+    }                                                                          \
+    /* The wanted position in the sorted line; NaN is at its end. */           \
+    static int64_t place_##NAME(const sort_job *job, const TYPE *keys,         \
+                                int64_t n)                                     \
+    {                                                                          \
+        int64_t numbers = 0;                                                   \
+        if (job->what == KTH)                                                  \
+            return job->k - 1;                                                 \
+        for (int64_t i = 0; i < n; i++)                                        \
+            numbers += keys[i] == keys[i];                                     \
+        if (numbers < n && (job->what == MEDIAN || numbers == 0))              \
             return numbers;                                                    \
         return (numbers - 1) / 2;                                              \
     }                                                                          \
@@ -118,11 +173,9 @@ enum { FEW = 64 };
     {                                                                          \
         const core_view *values = job->values, *at = job->indices;             \
         if (job->what >= KTH) {                                                \
-            int64_t k = job->what == KTH ? job->k - 1                          \
-                                         : median_##NAME(x, n, job->what);     \
-            ((TYPE *)job->dense_values.data)[line] = x[k].key;                 \
+            ((TYPE *)job->dense_values.data)[line] = x->key;                   \
             if (job->dense_indices.data)                                       \
-                ((int64_t *)job->dense_indices.data)[line] = x[k].index;       \
+                ((int64_t *)job->dense_indices.data)[line] = x->index;         \
             return;                                                            \
         }                                                                      \
         n = job->what == TOP ? job->k : n;                                     \
@@ -153,7 +206,10 @@ enum { FEW = 64 };
             for (int64_t i = 0; i < n; i++)                                    \
                 x[i] = (pair_##NAME){keys[i], i};                              \
             sorted = x;                                                        \
-            if (job->what == TOP && job->k <= FEW && job->k > 0)               \
+            if (job->what >= KTH) {                                            \
+                sorted = x + place_##NAME(job, keys, n);                       \
+                nth_##NAME(x, x + n, n, sorted - x);                           \
+            } else if (job->what == TOP && job->k <= FEW && job->k > 0)        \
                 select_##NAME(x, n, job->k, job->descending);                  \
             else                                                               \
                 sorted = sort_##NAME(x, x + n, n, job->descending);            \

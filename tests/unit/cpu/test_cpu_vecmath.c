@@ -24,6 +24,7 @@ static const struct {
     {"erfc", erfc, 2},   {"sin", sin, 1},           {"cos", cos, 1},
     {"tan", tan, 1},     {"sqrt", sqrt, 0.5},       {"floor", floor, 0},
     {"ceil", ceil, 0},   {"trunc", trunc, 0},       {"round", rint, 0},
+    {"atan", atan, 1},   {"asin", asin, 1},         {"acos", acos, 1},
 };
 
 enum { FUNCTIONS = sizeof(functions) / sizeof(functions[0]) };
@@ -201,6 +202,106 @@ START_TEST(f32_powers_are_rounded_once)
     cpu_close();
 }
 END_TEST
+static double rest_of(double a, double b)
+{
+    return fmod(a, b);
+}
+
+/* With the sign of b. */
+static double floor_rest_of(double a, double b)
+{
+    float rest = fmodf((float)a, (float)b);
+
+    return (double)(rest != 0 && (b < 0) != (rest < 0) ? rest + (float)b
+                                                       : rest);
+}
+
+static double floor_of_quotient(double a, double b)
+{
+    float x = (float)a, y = (float)b, rest = fmodf(x, y), whole, down;
+
+    if (b == 0)
+        return (double)(x / y);
+    whole = (x - rest) / y;
+    if (rest != 0 && (b < 0) != (rest < 0))
+        whole -= 1;
+    if (whole == 0)
+        return (double)copysignf(0, x / y);
+    down = floorf(whole);
+    return (double)(whole - down > 0.5f ? down + 1 : down);
+}
+
+static const struct {
+    const char *name;
+    double (*exact)(double, double);
+    double limit; /* 0: bit for bit, zeros with their sign */
+} pairs[] = {
+    {"atan2", atan2, 1.5},
+    {"fmod.Tensor", rest_of, 0},
+    {"remainder.Tensor", floor_rest_of, 0},
+    {"floor_divide", floor_of_quotient, 0},
+};
+
+/* Special values with each other, quotients of every size, and whole ones. */
+static void fill_pairs(float *x, float *y)
+{
+    static const float special[] = {
+        0,         -0.f,     1,         -1,        1.5f,          -7,
+        NAN,       INFINITY, 0x1p127f,  0x1p-149f, -INFINITY,     -0x1p-140f,
+        -0x1p100f, 16777215, 0x1p-126f, 3,         0x1.fffffep-1f};
+    enum { SPECIAL = sizeof special / sizeof *special };
+    uint32_t state = 11;
+
+    for (int k = 0; k < N; k++) {
+        float wide = k % 3 == 0 ? 40 : 4;
+
+        x[k] =
+            copysignf(expf(wide * random_float(&state)), random_float(&state));
+        y[k] =
+            copysignf(expf(wide * random_float(&state)), random_float(&state));
+        if (k % 5 == 0)
+            x[k] = y[k] * (float)(k % 4096);
+        if (k < SPECIAL * SPECIAL) {
+            x[k] = special[k % SPECIAL];
+            y[k] = special[k / SPECIAL];
+        }
+    }
+}
+
+/* With one row of elements, and in place of the second. */
+START_TEST(f32_functions_of_two_numbers_match_libm)
+{
+    static float x[N], y[N], out[N];
+
+    if (!cpu_open_isa(cpu_isas[_i % 3]))
+        return;
+    fill_pairs(x, y);
+    for (size_t f = 0; f < sizeof pairs / sizeof *pairs; f++) {
+        bool inside = _i >= 3;
+        test_loop t;
+
+        memcpy(out, y, sizeof y);
+        loop_dense(&t, 1, N);
+        loop_dense_operand(&t, out, CORE_F32);
+        loop_dense_operand(&t, x, CORE_F32);
+        loop_dense_operand(&t, inside ? out : y, CORE_F32);
+        ck_assert_int_eq(cpu_launch(pairs[f].name, &t.loop, NULL, 0), CORE_OK);
+        for (int k = 0; k < N; k++) {
+            double want = pairs[f].exact((double)x[k], (double)y[k]);
+            float nearest = (float)want;
+
+            if (isnan(nearest) ? !isnan(out[k])
+                : nearest == 0 || pairs[f].limit == 0
+                    ? memcmp(&nearest, &out[k], 4) != 0
+                    : !(distance(out[k], want) <= pairs[f].limit))
+                ck_abort_msg("%s(%a, %a) is %a, not %a", pairs[f].name,
+                             (double)x[k], (double)y[k], (double)out[k], want);
+        }
+    }
+    cpu_close();
+}
+END_TEST
+
 START_TEST(f32_special_values_match_libm)
 {
     static const float special[] = {
@@ -239,6 +340,7 @@ int main(void)
         {sines_of_small_remainders_meet_their_error_bounds, 0, 3},
         {f32_gelu_meets_its_error_bound, 0, 3},
         {f32_powers_are_rounded_once, 0, 3},
+        {f32_functions_of_two_numbers_match_libm, 0, 6},
         {f32_special_values_match_libm, 0, 3},
     };
     const test_suite suite = {

@@ -398,6 +398,84 @@ START_TEST(extreme_indices_are_out_of_range)
 }
 END_TEST
 
+/* What the line's elements are like. */
+enum { MIXED, FEW_VALUES, WITH_NAN, SORTED, EQUAL, KINDS };
+
+static void fill_line(tensor *x, int64_t n, int kind, uint32_t seed)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double value = (double)random_float(&seed);
+
+        if (kind == FEW_VALUES)
+            value = floor(3 * value);
+        if (kind == WITH_NAN && i % 3 == 1)
+            value = NAN;
+        if (kind == SORTED || kind == EQUAL)
+            value = kind == SORTED ? (double)i : 1;
+        tensor_set(x, i, value);
+    }
+}
+
+/* Element k of the line sorted by the operator sort: value and position. */
+static void is_place_of(const test_call *one, const tensor *sorted,
+                        const tensor *places, int64_t k)
+{
+    double got = tensor_get(one->results[0], 0), want = tensor_get(sorted, k);
+
+    ck_assert(got == want || (isnan(got) && isnan(want)));
+    ck_assert(tensor_get(one->results[1], 0) == tensor_get(places, k));
+}
+
+START_TEST(kth_values_and_medians_are_those_of_the_sorted_line)
+{
+    static const int64_t lengths[] = {1, 2, 5, 16, 17, 40, 333};
+    const int kind = _i;
+
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
+        int64_t n = lengths[l], numbers = 0;
+        tensor *x = F32(n), *sorted = F32(n), *places = I64(n);
+        tensor *value = F32(1), *place = I64(1);
+        test_call sort = {"sort",
+                          {value_view(x), value_int(0), value_bool(false)},
+                          3,
+                          {sorted, places},
+                          2};
+        test_call one = {
+            "kthvalue",
+            {value_view(x), value_int(1), value_int(0), value_bool(true)},
+            4,
+            {value, place},
+            2};
+
+        fill_line(x, n, kind, (uint32_t)n);
+        ck_assert_int_eq(run_call(&sort), CORE_OK);
+        for (int64_t k = 1; k <= n; k += 1 + n / 9) {
+            one.args[1] = value_int(k);
+            ck_assert_int_eq(run_call(&one), CORE_OK);
+            is_place_of(&one, sorted, places, k - 1);
+        }
+        while (numbers < n && !isnan(tensor_get(sorted, numbers)))
+            numbers++;
+        one.name = "median.dim";
+        one.args[1] = value_int(0);
+        one.args[2] = value_bool(true);
+        one.nargs = 3;
+        ck_assert_int_eq(run_call(&one), CORE_OK);
+        is_place_of(&one, sorted, places, numbers < n ? numbers : (n - 1) / 2);
+        one.name = "nanmedian.dim";
+        ck_assert_int_eq(run_call(&one), CORE_OK);
+        is_place_of(&one, sorted, places, numbers ? (numbers - 1) / 2 : 0);
+        tensor_free(x);
+        tensor_free(sorted);
+        tensor_free(places);
+        tensor_free(value);
+        tensor_free(place);
+    }
+    cpu_close();
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -413,6 +491,7 @@ int main(void)
         {index_out_of_range_error_names_index_and_dimension, 0, 2},
         {flip_and_roll_move_every_element, 0, 3},
         {neighbouring_lines_give_the_same_as_single_ones, 0, 3},
+        {kth_values_and_medians_are_those_of_the_sorted_line, 0, KINDS},
     };
     const test_suite suite = {
         .name = "cpu/cpu_view_index",

@@ -247,6 +247,78 @@ START_TEST(gradient_of_one_of_several_results_reaches_it)
 }
 END_TEST
 
+static void have_equal_bits(core_tensor *a, core_tensor *b)
+{
+    uint64_t x[4] = {0}, y[4] = {0};
+    size_t size = (size_t)core_tensor_numel(a) * 8;
+
+    ck_assert_int_eq(core_tensor_dtype(a), core_tensor_dtype(b));
+    a = CALL(to, a, CORE_F64, NULL, false, false, -1);
+    b = CALL(to, b, CORE_F64, NULL, false, false, -1);
+    OK(core_tensor_read(a, x, size));
+    OK(core_tensor_read(b, y, size));
+    ck_assert_mem_eq(x, y, size);
+}
+
+/* Every other element is general, dense ones are fast from the second call
+ * on. */
+START_TEST(numbers_are_the_same_on_both_paths)
+{
+    static const core_dtype dtypes[] = {CORE_F64,  CORE_F32, CORE_F16,
+                                        CORE_BF16, CORE_I64, CORE_BOOL};
+    const core_scalar numbers[] = {core_float(.3), core_int(3),
+                                   core_bool(true)};
+
+    for (int i = 0; i < 6 * 3; i++) {
+        const core_scalar number = numbers[i % 3];
+        const core_scalar alpha = core_int(dtypes[i / 3] == CORE_BOOL ? 1 : 2);
+        core_tensor *wide = typed(dtypes[i / 3], 1, (int64_t[]){8},
+                                  (double[]){1, 0, 0, 0, 5, 0, 7, 0});
+        core_tensor *strided = CALL(slice, wide, 0, NULL, NULL, 2);
+        core_tensor *dense = CALL(contiguous, strided, -1);
+
+        for (int again = 0; again < 2; again++) {
+            have_equal_bits(CALL(add_scalar, dense, number, alpha),
+                            CALL(add_scalar, strided, number, alpha));
+            have_equal_bits(CALL(mul_scalar, dense, number),
+                            CALL(mul_scalar, strided, number));
+            have_equal_bits(CALL(div_scalar, dense, number),
+                            CALL(div_scalar, strided, number));
+            have_equal_bits(CALL(lt_scalar, dense, number),
+                            CALL(lt_scalar, strided, number));
+            ck_assert_int_eq(core_mul_scalar_(dense, number),
+                             core_mul_scalar_(strided, number));
+            have_equal_bits(dense, strided);
+        }
+    }
+}
+END_TEST
+
+START_TEST(numbers_of_changed_tensors_are_checked_each_time)
+{
+    core_tensor *x = VECTOR(2, 1, 2), *y = leaf(VECTOR(2, 3, 5));
+    core_tensor *integers =
+        typed(CORE_I64, 1, (int64_t[]){2}, (double[]){1, 2});
+    uint32_t version = core_tensor_version(x);
+
+    for (uint32_t i = 1; i < 4; i++) {
+        core_tensor *z = CALL(mul_scalar, y, core_float(2));
+
+        OK(core_mul_scalar_(x, core_float(2)));
+        ck_assert_uint_eq(core_tensor_version(x), version + i);
+        FAILS(core_mul_scalar_(integers, core_float(.5)), CORE_ERROR_DTYPE,
+              "mul_");
+        FAILS(core_mul_scalar_(x, (core_scalar){0}),
+              CORE_ERROR_INVALID_ARGUMENT, "mul_");
+        FAILS(core_mul_scalar_(y, core_float(2)), CORE_ERROR_AUTOGRAD, "mul_");
+        OK(core_tensor_set_grad(y, NULL));
+        backward(sum(z));
+        HOLDS(core_tensor_grad(y), 2, 2, 2);
+    }
+    HOLDS(x, 2, 8, 16);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const mine[] = {
@@ -260,6 +332,8 @@ int main(void)
         out_tensor_that_overlaps_an_operand_is_refused_each_time,
         recording_is_the_same_on_both_paths,
         gradient_of_one_of_several_results_reaches_it,
+        numbers_are_the_same_on_both_paths,
+        numbers_of_changed_tensors_are_checked_each_time,
     };
     const test_suite suites[] = {
         {

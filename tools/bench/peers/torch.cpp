@@ -3,7 +3,7 @@
 
 // Performance anchor: libtorch measured on this machine.  Own code.
 // usage: peer_torch            -> all timings, "name value unit" lines
-//        peer_torch micro|autograd|elem|blas|train   -> one section
+//        peer_torch micro|autograd|elem|blas|train|networks   -> one section
 //        valgrind --tool=callgrind --instr-atstart=no ... peer_torch count
 #include <torch/torch.h>
 #include <torch/library.h>
@@ -791,6 +791,223 @@ static void train()
     threads(1);
 }
 
+// ---- whole networks --------------------------------------------------------
+using Parameters = std::vector<Tensor>;
+// rows of fwd(training): with gradients, then without
+template <class F>
+static void network(const std::string &name, const std::string &shape, int t,
+                    Parameters &ps, const Tensor &gy, F &&fwd)
+{
+    out(name + "_fwd+bwd_" + shape + sfx(t),
+        med(
+            [&] {
+                fwd(true).backward(gy);
+                for (auto &q : ps)
+                    q.mutable_grad().reset();
+            },
+            0.1) *
+            1e3,
+        "ms");
+    at::NoGradGuard g;
+    out(name + "_fwd_" + shape + sfx(t),
+        med([&] { Tensor y = fwd(false); }, 0.1) * 1e3, "ms");
+}
+struct ConvNorm { // a convolution without bias and a batch norm
+    Tensor w, g, b, mean, var;
+    int64_t stride, pad;
+    ConvNorm(Parameters &ps, int64_t in, int64_t out, int64_t k, int64_t s,
+             int64_t p)
+        : w(P({out, in, k, k}, 1 / std::sqrt((double)(in * k * k)))),
+          g(at::ones({out}).set_requires_grad(true)), b(P({out}, 0)),
+          mean(at::zeros({out})), var(at::ones({out})), stride(s), pad(p)
+    {
+        ps.insert(ps.end(), {w, g, b});
+    }
+    Tensor operator()(const Tensor &x, bool training) const
+    {
+        return at::batch_norm(at::conv2d(x, w, {}, stride, pad), g, b, mean,
+                              var, training, .1, 1e-5, true);
+    }
+};
+static void resnet(int t, int64_t B)
+{
+    struct Block {
+        std::vector<ConvNorm> c; // the third is that of the shortcut
+    };
+    Parameters ps;
+    ConvNorm first(ps, 3, 64, 7, 2, 3);
+    std::vector<Block> blocks;
+    for (int64_t i = 0, in = 64; i < 8; i++) {
+        int64_t o = 64 << i / 2, s = o == in ? 1 : 2;
+        Block b{{ConvNorm(ps, in, o, 3, s, 1), ConvNorm(ps, o, o, 3, 1, 1)}};
+        if (o != in)
+            b.c.emplace_back(ps, in, o, 1, s, 0);
+        blocks.push_back(b);
+        in = o;
+    }
+    Tensor w = P({1000, 512}, .04), bias = P({1000}, 0);
+    ps.insert(ps.end(), {w, bias});
+    Tensor x = at::randn({B, 3, 64, 64}), gy = at::randn({B, 1000});
+    network("resnet18", "B" + std::to_string(B) + "_64x64", t, ps, gy,
+            [&](bool training) {
+                Tensor h = at::max_pool2d(at::relu(first(x, training)), 3, 2,
+                                          1);
+                for (auto &b : blocks) {
+                    Tensor y = b.c[1](at::relu(b.c[0](h, training)), training);
+                    h = at::relu(
+                        y + (b.c.size() > 2 ? b.c[2](h, training) : h));
+                }
+                return at::linear(h.mean({2, 3}), w, bias);
+            });
+}
+static void conv1d_net(int t, int64_t B)
+{
+    Parameters ps{P({258, 1, 256}, .06), P({128, 129, 3}, .05), P({128}, 0),
+                  P({64, 128, 3}, .05),  P({64}, 0),            P({64, 64, 3}, .07),
+                  P({64}, 0),            P({128, 64, 3}, .07),  P({128}, 0),
+                  P({1, 128}, .08),      P({1}, 0)};
+    Tensor x = at::randn({B, 1, 4096}), gy = at::randn({B, 1});
+    network("conv1d_net", "B" + std::to_string(B) + "_4096", t, ps, gy,
+            [&](bool) {
+                auto parts = at::conv1d(x, ps[0], {}, 64).chunk(2, 1);
+                Tensor h =
+                    (parts[0] * parts[0] + parts[1] * parts[1] + 1e-6).sqrt();
+                for (int i = 0; i < 4; i++)
+                    h = at::relu(at::conv1d(h, ps[1 + 2 * i], ps[2 + 2 * i],
+                                            i == 1 || i == 2 ? 2 : 1, 1));
+                return at::linear(h.mean({2}), ps[9], ps[10]);
+            });
+}
+#if TORCH_VERSION_MAJOR >= 2
+static const int64_t LAYERS = 2, TOKENS = 64, PLACES = 128, HEAD = 64;
+static Tensor heads_of(const Tensor &x)
+{
+    return x.reshape({x.size(0), x.size(1), -1, HEAD}).transpose(1, 2);
+}
+struct Cache {
+    Tensor keys, values;
+    int64_t at = 0;
+    Tensor attend(const Tensor &q, const Tensor &k, const Tensor &v)
+    {
+        int64_t n = q.size(2);
+        keys.narrow(2, at, n).copy_(k);
+        values.narrow(2, at, n).copy_(v);
+        return at::scaled_dot_product_attention(
+                   q, keys.narrow(2, 0, at + n), values.narrow(2, 0, at + n),
+                   {}, 0, n > 1, c10::nullopt, true)
+            .transpose(1, 2)
+            .flatten(2);
+    }
+};
+template <class F>
+static void decoder(const char *name, int t, int64_t B, int64_t C,
+                    std::vector<Cache> &caches, F &&run)
+{
+    std::string b = std::to_string(B);
+    Tensor x = at::randn({B, TOKENS, C}), one = at::randn({B, 1, C});
+    out(std::string(name) + "_prefill_B" + b + "T" + std::to_string(TOKENS) +
+            sfx(t),
+        med([&] { Tensor y = run(x); }, 0.1) * 1e3, "ms");
+    for (auto &c : caches)
+        c.at = TOKENS;
+    out(std::string(name) + "_decode_B" + b + sfx(t),
+        med([&] { Tensor y = run(one); }, 0.1) * 1e3, "ms");
+}
+static void decoders(int t, int64_t B)
+{
+    at::NoGradGuard g;
+    auto caches = [&](int64_t heads) {
+        std::vector<Cache> c(LAYERS);
+        for (auto &k : c)
+            k.keys = k.values = at::zeros({B, heads, PLACES, HEAD});
+        for (auto &k : c)
+            k.values = k.keys.clone();
+        return c;
+    };
+    {
+        const int64_t C = 768;
+        struct Layer {
+            Tensor g1 = at::ones({C}), b1 = at::zeros({C}), g2 = at::ones({C}),
+                   b2 = at::zeros({C}), wq = at::randn({3 * C, C}) * .02,
+                   bq = at::zeros({3 * C}), wo = at::randn({C, C}) * .02,
+                   bo = at::zeros({C}), wu = at::randn({4 * C, C}) * .02,
+                   bu = at::zeros({4 * C}), wd = at::randn({C, 4 * C}) * .02,
+                   bd = at::zeros({C});
+        };
+        std::vector<Layer> layers(LAYERS);
+        auto c = caches(C / HEAD);
+        decoder("gpt2_2layers", t, B, C, c, [&](Tensor x) {
+            for (int64_t i = 0; i < LAYERS; i++) {
+                Layer &l = layers[i];
+                auto qkv = at::linear(at::layer_norm(x, {C}, l.g1, l.b1), l.wq,
+                                      l.bq)
+                               .chunk(3, -1);
+                Tensor y = c[i].attend(heads_of(qkv[0]), heads_of(qkv[1]),
+                                       heads_of(qkv[2]));
+                x = x + at::linear(y, l.wo, l.bo);
+                y = at::gelu(at::linear(at::layer_norm(x, {C}, l.g2, l.b2),
+                                        l.wu, l.bu),
+                             "tanh");
+                x = x + at::linear(y, l.wd, l.bd);
+            }
+            return x;
+        });
+    }
+    {
+        const int64_t C = 1024, I = 2816, K = 256;
+        struct Layer {
+            Tensor g1 = at::ones({C}), g2 = at::ones({C}),
+                   wq = at::randn({C, C}) * .02, wk = at::randn({K, C}) * .02,
+                   wv = at::randn({K, C}) * .02, wo = at::randn({C, C}) * .02,
+                   wg = at::randn({I, C}) * .02, wu = at::randn({I, C}) * .02,
+                   wd = at::randn({C, I}) * .02;
+        };
+        std::vector<Layer> layers(LAYERS);
+        auto c = caches(K / HEAD);
+        Tensor angle = at::outer(
+            at::arange(PLACES, at::kFloat),
+            at::pow(10000., at::arange(HEAD / 2, at::kFloat) * (-2. / HEAD)));
+        Tensor cos = angle.cos(), sin = angle.sin();
+        auto rotate = [&](const Tensor &x) {
+            auto ab = x.chunk(2, -1);
+            Tensor s = sin.narrow(0, c[0].at, x.size(2)),
+                   k = cos.narrow(0, c[0].at, x.size(2));
+            return at::cat({ab[0] * k - ab[1] * s, ab[1] * k + ab[0] * s}, -1);
+        };
+        decoder("llama_2layers", t, B, C, c, [&](Tensor x) {
+            for (int64_t i = 0; i < LAYERS; i++) {
+                Layer &l = layers[i];
+                Tensor y = at::rms_norm(x, {C}, l.g1, 1e-5);
+                y = c[i].attend(rotate(heads_of(at::linear(y, l.wq))),
+                                rotate(heads_of(at::linear(y, l.wk))),
+                                heads_of(at::linear(y, l.wv)));
+                x = x + at::linear(y, l.wo);
+                y = at::rms_norm(x, {C}, l.g2, 1e-5);
+                y = at::silu(at::linear(y, l.wg)) * at::linear(y, l.wu);
+                x = x + at::linear(y, l.wd);
+            }
+            return x;
+        });
+    }
+}
+#else // no scaled_dot_product_attention
+static void decoders(int, int64_t)
+{
+}
+#endif
+static void networks()
+{
+    for (int t = g_t0; t <= g_t1; t++) {
+        threads(t);
+        for (int64_t B : {1, 8}) {
+            resnet(t, B);
+            conv1d_net(t, B);
+            decoders(t, B);
+        }
+    }
+    threads(1);
+}
+
 // ---- instruction counts (callgrind, delta of N and 2N) -------------------
 template <class F> static void cnt(const char *n, F &&f, long N = 2000)
 {
@@ -917,5 +1134,7 @@ int main(int argc, char **argv)
         blas();
     if (on("train"))
         train();
+    if (on("networks"))
+        networks();
     return 0;
 }
