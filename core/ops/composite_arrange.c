@@ -42,7 +42,8 @@ CORE__COMPOSITE(unflatten)
     char text[256];
 
     CORE_TRY(core__dim_wrap(call->op, args[1].u.i, self->ndim, &dim));
-    CORE_TRY(core__ndim_check(call->op, self->ndim + (uint64_t)count));
+    CORE_TRY(core__ndim_check(call->op, self->ndim + (uint64_t)count -
+                                            (self->ndim && count)));
     size = self->ndim ? self->sizes[dim] : 1;
     if (count == 0 || self->ndim == 0 ||
         !multiply_to(size, parts, count, &open))
@@ -63,11 +64,14 @@ CORE__COMPOSITE(unflatten)
         &results[0]);
 }
 
+/* A view, or a copy of a tensor that is not row-major. */
 CORE__COMPOSITE(ravel)
 {
+    core_tensor *x = CORE__DO(scope, core_contiguous, args[0].u.tensor,
+                              CORE_FORMAT_CONTIGUOUS);
+
     return core__scope_result(
-        scope,
-        core__x_reshape(scope, args[0].u.tensor, (const int64_t[]){-1}, 1),
+        scope, core__x_reshape(scope, x, (const int64_t[]){-1}, 1),
         &results[0]);
 }
 
@@ -402,8 +406,14 @@ CORE__COMPOSITE(diff)
                               x->ndim, (long long)n);
     CORE_TRY(core__dim_wrap(call->op, dim, x->ndim, &unused));
     for (int i = 0; i < 3; i++)
-        if (ends[i] && (i == 1 || n > 0))
+        if (ends[i] && (i == 1 || n > 0)) {
+            if (ends[i]->ndim != x->ndim)
+                return core__op_error(CORE_ERROR_SHAPE, call->op,
+                                      "%s has %u dimensions and self %u",
+                                      i ? "append" : "prepend", ends[i]->ndim,
+                                      x->ndim);
             parts[count++] = ends[i];
+        }
     if (count > 1 || n == 0)
         x = CORE__DO(scope, core_cat, parts, count, dim);
     x = CORE__DO(scope, differences_again, x, n, dim);

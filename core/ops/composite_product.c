@@ -31,7 +31,8 @@ static core_tensor *as_matrix(core__scope *scope, core_tensor *x,
         if (c->masks[second] >> i & 1)
             continue;
         order[place++] = i;
-        stays *= x->sizes[i];
+        if (__builtin_mul_overflow(stays, x->sizes[i], &stays))
+            stays = INT64_MAX; /* refused where it is used */
         sizes[(*ndim)++] = x->sizes[i];
     }
     for (size_t i = 0; i < c->count; i++) {
@@ -59,9 +60,11 @@ static core_status contracted(core__scope *scope, const core_operator *op,
         int64_t other = core_tensor_size(b, c->dims[1][i]);
 
         if (size != other && size == 1)
-            b = core__x_sum_dim(scope, b, &c->dims[1][i], 1, true);
+            b = CORE__DO(scope, core_sum_dim, b, &c->dims[1][i], 1, true,
+                         b->dtype);
         else if (size != other && other == 1)
-            a = core__x_sum_dim(scope, a, &c->dims[0][i], 1, true);
+            a = CORE__DO(scope, core_sum_dim, a, &c->dims[0][i], 1, true,
+                         a->dtype);
         else if (size != other)
             return core__op_shapes_error(
                 op, "self", a, "other", b,
@@ -107,7 +110,7 @@ CORE__COMPOSITE(tensordot)
 CORE__COMPOSITE(inner)
 {
     core_tensor *a = args[0].u.tensor, *b = args[1].u.tensor;
-    contraction c = {.count = 1, .dims = {{-1}, {-1}}};
+    const int64_t last = -1;
 
     if (a->ndim == 0 || b->ndim == 0)
         return core__scope_result(scope, core__x_mul(scope, a, b), &results[0]);
@@ -115,9 +118,9 @@ CORE__COMPOSITE(inner)
         return core__op_shapes_error(call->op, "self", a, "other", b,
                                      "the last dimensions must have the same "
                                      "size");
-    c.masks[0] = 1u << (a->ndim - 1);
-    c.masks[1] = 1u << (b->ndim - 1);
-    return contracted(scope, call->op, a, b, &c, &results[0]);
+    return core__scope_result(
+        scope, CORE__DO(scope, core_tensordot, a, b, &last, 1, &last, 1),
+        &results[0]);
 }
 
 /* The sizes of x with ones between them, before or after each. */

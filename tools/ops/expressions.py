@@ -144,6 +144,12 @@ static inline bool core_x_is_number(const core_value *value)
            value->tag == CORE_VALUE_BOOL;
 }
 
+/* The value of a number: an integer or a bool is converted. */
+static inline double core_x_real_of(core_scalar number)
+{
+    return number.tag == CORE_VALUE_FLOAT ? number.u.f : (double)number.u.i;
+}
+
 /* Convert an argument, which is evaluated once: a number of C, or a core_scalar,
  * to a core_scalar, and to one with a floating-point number or a bool; a tensor or
  * a number to a core_value, of which a number is an integer or not as in C, or
@@ -230,7 +236,7 @@ NUMBERS = {"Scalar": "CORE_X_NUMBER(%s)", "Scalar?": "CORE_X_NUMBER(%s)",
 # The same of an argument that is a tensor or a number of this kind, and the
 # number that the call for numbers gets.
 OPERANDS = {"Scalar": ("CORE_X_OPERAND(%s)", "%s"),
-            "float": ("CORE_X_REAL_OPERAND(%s)", "%s.u.f")}
+            "float": ("CORE_X_REAL_OPERAND(%s)", "core_x_real_of(%s)")}
 
 
 def default(argument):

@@ -765,6 +765,10 @@ START_TEST(a_call_takes_a_tensor_or_a_number)
     ck_assert_double_eq(item(core_x_masked_fill(x, core_x_gt(x, y), -1), 3),
                         -1);
     ck_assert_double_eq(item(core_x_clamp_min(x, core_x_mul(y, 1)), 0), 3);
+    ck_assert_double_eq(core_x_item_float(core_x_quantile(x, 1)), 4);
+    ck_assert_double_eq(core_x_item_float(core_x_quantile(x, core_int(1))), 4);
+    ck_assert_double_eq(core_x_item_float(core_x_quantile(x, core_bool(true))),
+                        4);
     ck_assert_ptr_eq(core_x_mul_(x, 2), x);
     ck_assert_ptr_eq(core_x_mul_(x, y), x);
     ck_assert_double_eq(item(x, 0), 6);
