@@ -123,9 +123,10 @@ static bool begin(suite *self, core_dtype dtype, size_t spacing, large *l,
 
 /* Reads a result of up to three elements, row-major. */
 static bool holds(const large *l, core_tensor *got, const int64_t *wanted,
-                  const char *name, outcome *out)
+                  const char *name, bool indexed, outcome *out)
 {
     unsigned char bytes[4 * ELEMENTS], one[4];
+    char way[64];
     const core_dtype dtype = l->dtype;
     size_t item = core_dtype_size(dtype);
     size_t count = (size_t)core_tensor_numel(got);
@@ -136,13 +137,15 @@ static bool holds(const large *l, core_tensor *got, const int64_t *wanted,
         return false;
     for (size_t i = 0; i < count; i++) {
         put(dtype, wanted[i], one);
+        snprintf(way, sizeof way,
+                 indexed ? "an index of %lld" : "a stride of %lld bytes",
+                 (long long)l->step * (long long)(indexed ? i : item));
         if (!expect(
                 out, memcmp(bytes + i * item, one, item) == 0,
                 "%s of %s: element %zu of %lld, %lld bytes behind the first, "
-                "was not reached with a stride of %lld bytes",
+                "was not reached with %s",
                 name, core_dtype_name(dtype), i, (long long)l->count,
-                (long long)i * l->step * (long long)item,
-                (long long)l->step * (long long)item))
+                (long long)i * l->step * (long long)item, way))
             return false;
     }
     return true;
@@ -187,7 +190,7 @@ static void read_far(large *l, outcome *out, coverage *of)
             holds(l, got,
                   core_tensor_numel(got) == 1 ? &most[l->count]
                                               : reads[i].wanted,
-                  reads[i].name, out);
+                  reads[i].name, false, out);
         core_tensor_release(got);
     }
 }
@@ -245,7 +248,7 @@ static void pick_far(suite *self, large *l, outcome *out, coverage *of)
         of->picked[i] = true;
         of->ran++;
         if (expect_ok(out, status, picks[i].name))
-            holds(l, got, values, picks[i].name, out);
+            holds(l, got, values, picks[i].name, true, out);
         core_tensor_release(got);
     }
     core_tensor_release(places);
@@ -275,7 +278,7 @@ static void write_far(suite *self, large *l, outcome *out, coverage *of)
         core_tensor *one = NULL;
 
         if (expect_ok(out, element(l, i, &one), "slice"))
-            holds(l, one, &wanted, "neg.out", out);
+            holds(l, one, &wanted, "neg.out", false, out);
         core_tensor_release(one);
     }
     if (status == CORE_ERROR_NO_KERNEL && !of->again)

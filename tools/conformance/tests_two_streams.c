@@ -30,19 +30,29 @@ static const sample weighted[] = {
      0},
 };
 
-/* Calls it on the first stream, and drops the results. */
-static bool use(two_streams *b, ready_call *one, int times)
+/* Calls it on the first stream, which the gate blocks if there is one, and drops
+ * the results. */
+static bool use(two_streams *b, ready_call *one, int times, call_gate *gate)
 {
     bool good = true;
 
     for (int i = 0; good && i < times; i++) {
         prepared on = ready_call_again(&one->on);
 
+        if (gate)
+            call_gate_begin_call(gate);
         good = expect_ok(b->out, ready_call_run(b, one, b->streams[0], &on),
                          one->of.op);
         ready_call_drop(&on);
     }
     return good;
+}
+
+static bool use_last(two_streams *b, ready_call *one, call_gate *gate)
+{
+    call_gate_begin_call(gate);
+    return expect_ok(b->out, ready_call_run(b, one, b->streams[0], &one->on),
+                     one->of.op);
 }
 
 /* The first stream is blocked: what it has to pack is not packed yet. */
@@ -57,9 +67,7 @@ static void use_on_two_streams(two_streams *b, ready_call *one)
                    "entering a stream"))
         return;
     if (call_gate_close(&gate, b->self, b->streams[0], b->out) &&
-        use(b, one, USES - 1) &&
-        expect_ok(b->out, ready_call_run(b, one, b->streams[0], &one->on),
-                  one->of.op)) {
+        use(b, one, USES - 1, &gate) && use_last(b, one, &gate)) {
         call_gate_begin_call(&gate);
         expect_ok(b->out, ready_call_run(b, one, b->streams[1], &second),
                   one->of.op);
@@ -177,8 +185,8 @@ static void capture_one(two_streams *b, const sample *of, int uses)
     memset(&other, 0, sizeof other);
     if (ready_call_prepare(b, of, -1, 1, &warm) &&
         ready_call_prepare(b, of, .5, 2, &one) &&
-        ready_call_prepare(b, of, -2, -.5, &other) && use(b, &warm, 1) &&
-        use(b, &one, uses) && two_streams_rest(b)) {
+        ready_call_prepare(b, of, -2, -.5, &other) && use(b, &warm, 1, NULL) &&
+        use(b, &one, uses, NULL) && two_streams_rest(b)) {
         graph = capture(b, &one);
         if (graph && call_after_capture(b, &one))
             launch_with(b, &one, &other, graph);
