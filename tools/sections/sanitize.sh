@@ -6,7 +6,7 @@
 # find what they do with memory in C.  Left out are
 #
 # - scripts whose subject is not C of this tree (checks, configure-gpu, explain,
-#   quickstart, gpu-tests) or that build their own (examples,
+#   quickstart, gpu-tests, operators) or that build their own (examples,
 #   example-programs, fuzz, guide, template, typed-calls, opencl-objects);
 # - scripts that run programs hundreds of times (conformance-mutants, anomaly,
 #   compare-pytorch): the unit tests make the same calls;
@@ -50,8 +50,8 @@ section_sanitize() {
 }
 
 sanitize_tests() {
-    left='checks|configure-gpu|explain|quickstart|gpu-tests|fuzz|guide|template'
-    left="$left|examples|example-programs|typed-calls|opencl-objects|conformance-mutants|anomaly"
+    left='checks|configure-gpu|explain|quickstart|gpu-tests|operators|fuzz|guide'
+    left="$left|template|examples|example-programs|typed-calls|opencl-objects|conformance-mutants|anomaly"
     left="$left|compare-pytorch|test_fork|comm-mutants|no-compiler"
     [ $full = yes ] || left="$left|core-bench|opencl|train(-amp|-compile|-reports|-distributed)?"
     [ $full = yes ] || left="$left|test_gpu_(nvrtc|loop_compilers|beyond_31_bits)"

@@ -29,7 +29,8 @@ section_tsan() {
         return
     fi
     check "thread sanitizer" "$work/tsan" TESTS="$tests" \
-        check_PROGRAMS="$(programs "$tests")" ${kernels:+"$kernels"}
+        check_PROGRAMS="$(programs "$tests")" ${kernels:+"$kernels"} \
+        "$unit_optimization"
     use_build "$work/tsan"
     try "training under the thread sanitizer" "$work/tsan/core-train" \
         --model mlp --epochs 1 --limit 2000 --threads 2 --json

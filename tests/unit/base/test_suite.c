@@ -3,12 +3,24 @@
 
 /* The runner of the suites: an assertion that fails in a process that a test has
  * started, while tests have no processes of their own.  The program runs itself
- * with such tests. */
+ * with such tests.  And a test that takes long. */
 
 #define SUITE_FORKS true
 #include "support/suite.h"
 
 #include <fcntl.h>
+#include <sys/syscall.h>
+
+static long later; /* seconds that the clock is ahead */
+
+/* Instead of the C library's. */
+int clock_gettime(clockid_t clock, struct timespec *out)
+{
+    int status = (int)syscall(SYS_clock_gettime, clock, out);
+
+    out->tv_sec += later;
+    return status;
+}
 
 static int counter = -1; /* a file, to which each test that runs adds a byte */
 
@@ -75,9 +87,16 @@ START_TEST(child_does_not_go_on_with_the_next_test)
 }
 END_TEST
 
+START_TEST(test_may_take_an_hour)
+{
+    later = 3600;
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
-    const TTest *const tests[] = {child_does_not_go_on_with_the_next_test};
+    const TTest *const tests[] = {child_does_not_go_on_with_the_next_test,
+                                  test_may_take_an_hour};
     const test_suite suites[] = {{"base/suite", SUITE_TESTS(tests)}};
 
     if (argc == 2 && strcmp(argv[0], "inner") == 0)
