@@ -143,6 +143,14 @@ class Distributed(unittest.TestCase):
                                   LIBCORE_FALLBACK="count"), [[2, 3]])
 
     @needs_fixture
+    def test_torchrun_itself_starts_the_ranks(self):
+        result, = finish([start(
+            [sys.executable, "-m", "torch.distributed.run", "--standalone",
+             "--nproc-per-node=2", RANKS, "cpu", "sockets", "abandoned"],
+            env=environment("tests/fixtures"))])
+        self.assertEqual(result, [2, 2])
+
+    @needs_fixture
     def test_calls_after_an_exception_in_a_batch_are_made(self):
         self.assertEqual(torchrun("cpu", "sockets", "abandoned"), [[2, 2]])
 
