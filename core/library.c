@@ -80,9 +80,9 @@ static const core__thread_end_hook thread_release[] = {
 /* A lock that may be taken while another is held comes after it. */
 static void (*const fork_locks[])(core__fork_phase at) = {
     core__compiled_fork, /* held while operators are called */
-    core__devices_fork,  /* held while plugins are opened */
     core__executors_fork,
     core__capture_draws_fork,
+    core__devices_fork, /* held while plugins are opened */
     core__op_counters_fork,
     core__plans_fork,
     core__reclaim_fork,

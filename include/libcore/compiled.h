@@ -174,14 +174,19 @@ void core_compiled_release(core_compiled *compiled);
  *
  * The results are, bit for bit, those of the function itself, except that NaN
  * payloads and signs may differ.  An operator whose results nothing uses does
- * not run, so its errors do not appear.  Results that require grad are those of
- * one node of the graph, "compiled function backward", which also runs a
- * program.  Gradients have the bits that they have without compilation, with two
- * exceptions: a tensor that is given as several inputs, or is used several times
- * in the function and also outside of it (a tensor that is also an output, or of
- * which a view is an output, counts as used outside), and one that a branch or
- * loop of the function (control_flow.h) and something else use, get their
- * gradients added in another order.  Changes in place of what a call has saved fail with VERSION, as without
+ * not run, so its errors do not appear.
+ *
+ * Results that require grad are those of one node of the graph, "compiled
+ * function backward", which also runs a program.  Gradients have the bits that
+ * they have without compilation, with three exceptions.  A tensor that is given
+ * as several inputs, or is used several times in the function and also outside
+ * of it (a tensor that is also an output, or of which a view is an output, counts
+ * as used outside), and one that a branch or loop of the function
+ * (control_flow.h) and something else use, get their gradients added in another
+ * order.  Where the gradient of a result has other strides than the result, or
+ * than its base if it is a view, sums may be in another order.
+ *
+ * Changes in place of what a call has saved fail with VERSION, as without
  * compilation, if they are made after the call; made in the function they are a
  * graph break.  A backward with CORE_CREATE_GRAPH calls the function again and
  * differentiates that; what a later backward without CORE_RETAIN_GRAPH releases
