@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Self-attention of several heads. */
+/* Attention of several heads: of a sequence to itself, or to another one. */
 
 #include "nn/module.h"
 
@@ -30,25 +30,27 @@ static core_status attention_forward(core_module *module, void *context,
 {
     const core_nn_attention_options *o = context;
     core_tensor *x = ninputs > 0 ? inputs[0] : NULL;
-    core_tensor *mask = ninputs == 2 ? inputs[1] : NULL;
+    core_tensor *mask = ninputs > 1 ? inputs[1] : NULL;
+    core_tensor *memory = ninputs > 2 ? inputs[2] : NULL;
+    core_tensor *from = memory ? memory : x;
     core_tensor *q, *k, *v, *y = NULL;
     core_scope scope;
 
-    if (!x || ninputs > 2 || x->ndim != 3)
+    if (!x || ninputs > 3 || x->ndim != 3 || from->ndim != 3)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "an Attention was called with %zu inputs; it "
                            "accepts one of 3 dimensions, and optionally a "
-                           "mask",
+                           "mask, and a memory of 3 dimensions",
                            ninputs);
     scope = core_scope_begin();
     q = heads_of(module, "q_proj", x, o->heads);
-    k = heads_of(module, "k_proj", x, o->key_heads);
-    v = heads_of(module, "v_proj", x, o->key_heads);
-    core_scope_own(core_scaled_dot_product_attention(
-                       q, k, v, mask,
-                       core_module_is_training(module) ? o->dropout : 0,
-                       o->causal && !mask, NULL, o->heads != o->key_heads, &y),
-                   &y);
+    k = heads_of(module, "k_proj", from, o->key_heads);
+    v = heads_of(module, "v_proj", from, o->key_heads);
+    core_scope_own(
+        core_scaled_dot_product_attention(
+            q, k, v, mask, core_module_is_training(module) ? o->dropout : 0,
+            o->causal && !mask && !memory, NULL, o->heads != o->key_heads, &y),
+        &y);
     y = core_x_transpose(y, 1, 2);
     y = core_x_reshape(y, CORE_SIZES(x->sizes[0], x->sizes[1], o->size));
     y = core_x_module(core_module_child(module, "o_proj"), y);

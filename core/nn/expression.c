@@ -27,22 +27,30 @@ core_tensor *core_x_module_at(const char *where, core_module *module,
     return core_scope_own_at(where, status, &output);
 }
 
-core_tensor *core_x_child_at(const char *where, core_module *module,
-                             const char *path, core_tensor *input)
+core_module *core_x_nn_child_at(const char *where, core_module *module,
+                                const char *path)
 {
     core_status status = core_scope_status();
     core_module *child = core_module_child(module, path);
-    core_tensor *none = NULL;
 
     if (status != CORE_OK || child)
-        return core_x_module_at(where, child, input);
+        return status == CORE_OK ? child : NULL;
     if (!module || !path)
         status = core__error_null("core_x_child", module ? "path" : "module");
     else
         status = core__error(CORE_ERROR_NOT_FOUND,
                              "core_x_child: a %s has no child \"%s\"",
                              module->type, path);
-    return core_scope_own_at(where, status, &none);
+    (void)core_scope_check_at(where, "core_x_child", status);
+    return NULL;
+}
+
+core_tensor *core_x_child_at(const char *where, core_module *module,
+                             const char *path, core_tensor *input)
+{
+    core_module *child = core_x_nn_child_at(where, module, path);
+
+    return child ? core_x_module_at(where, child, input) : NULL;
 }
 
 core_tensor *core_x_children_at(const char *where, core_module *module,

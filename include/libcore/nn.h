@@ -154,6 +154,14 @@ core_tensor *core_x_children_at(const char *where, core_module *module,
                                 core_tensor *input, const char *const *paths,
                                 size_t count);
 
+/* Returns the descendant of a module at a path, borrowed, which is formatted as
+ * by printf: core_x_nn_child(m, "layers.%d", i).  NULL after an error of the
+ * scope; NOT_FOUND: there is none. */
+#define core_x_nn_child(module, ...) \
+    core_x_nn_child_at(CORE_HERE, module, core_x_text(__VA_ARGS__))
+core_module *core_x_nn_child_at(const char *where, core_module *module,
+                                const char *path);
+
 /* Computes all outputs of a module for several inputs, as an expression:
  *
  *     CORE_UNPACK(core_x_forward(lstm, x, hidden, cell), &y, &hidden, &cell);
@@ -524,7 +532,7 @@ core_status core_nn_recurrent(const core_nn_recurrent_options *recurrent,
                               const core_nn_options *options,
                               core_module **out_module);
 
-/* The options of self-attention. */
+/* The options of attention. */
 typedef struct core_nn_attention_options {
     uint32_t struct_size;
     uint32_t heads;     /* of queries; divides size */
@@ -536,10 +544,11 @@ typedef struct core_nn_attention_options {
     double dropout; /* probability, of attention weights, in training */
 } core_nn_attention_options;
 
-/* Creates multi-head self-attention, with groups of heads that share keys and
- * values if key_heads is less than heads.  Inputs: [N, L, size], and optionally
- * a mask, as scaled_dot_product_attention takes it, which replaces `causal`;
- * NULL: no mask.  Output [N, L, size].  Children q_proj, k_proj, v_proj and
+/* Creates multi-head attention, with groups of heads that share keys and values
+ * if key_heads is less than heads.  Inputs: [N, L, size]; optionally a mask, as
+ * scaled_dot_product_attention takes it, which replaces `causal`, or NULL; and
+ * optionally a memory [N, S, size], of which keys and values are made instead of
+ * the first input, and to which `causal` does not apply.  Output [N, L, size].  Children q_proj, k_proj, v_proj and
  * o_proj are linear layers, initialized like those of core_nn_linear.
  * Sources: Vaswani et al. 2017; Ainslie et al. 2023 for key_heads. */
 core_status core_nn_attention(const core_nn_attention_options *attention,

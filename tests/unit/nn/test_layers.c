@@ -533,7 +533,7 @@ START_TEST(attention)
                                    .causal = true,
                                    .size = 4};
     core_tensor *x = random_of(2, 3, 4), *q, *k, *v, *want = NULL, *mask;
-    core_tensor *inputs[2] = {x, NULL}, *y;
+    core_tensor *inputs[4] = {x, NULL}, *y;
     core_scope scope = core_scope_begin();
     size_t count = 1;
     core_module *m;
@@ -555,6 +555,28 @@ START_TEST(attention)
     OK(core_module_forward(m, inputs, 2, &y, &count)); /* a mask of NULL */
     OK(core_allclose(keep(y), want, 1e-9, 1e-9, false, &same));
     ck_assert(same);
+    /* Of the same keys and values in the opposite order. */
+    inputs[1] =
+        CALL(tril, CALL(ones, (const int64_t[]){3, 3}, 2, CORE_BOOL, NULL), 0);
+    inputs[1] = CALL(flip, inputs[1], (const int64_t[]){1}, 1);
+    inputs[2] = CALL(flip, x, (const int64_t[]){1}, 1);
+    OK(core_module_forward(m, inputs, 3, &y, &count));
+    OK(core_allclose(keep(y), want, 1e-9, 1e-9, false, &same));
+    ck_assert(same);
+    inputs[1] = NULL; /* causal does not apply */
+    inputs[2] = CALL(slice, x, 1, NULL, (const int64_t[]){1}, 1);
+    OK(core_module_forward(m, inputs, 3, &y, &count));
+    keep(y);
+    OK(core_allclose(CALL(select, y, 1, 2), CALL(select, want, 1, 0), 1e-9,
+                     1e-9, false, &same));
+    ck_assert(same);
+    inputs[2] = CALL(select, x, 1, 0);
+    FAILS(core_module_forward(m, inputs, 3, &y, &count),
+          CORE_ERROR_INVALID_ARGUMENT, "a memory of 3 dimensions");
+    count = 1;
+    FAILS(core_module_forward(m, inputs, 4, &y, &count),
+          CORE_ERROR_INVALID_ARGUMENT, "with 4 inputs");
+    count = 1;
     computes(m, x, want);
     o.heads = 4;
     o.key_heads = 2;

@@ -102,6 +102,22 @@ START_TEST(names_may_be_paths)
 }
 END_TEST
 
+START_TEST(children_are_found_by_a_formatted_path)
+{
+    core_scope scope = core_scope_begin();
+    core_module *m = core_x_nn_container(NULL, NULL);
+
+    core_x_nn_linear(m, "layers.", 1, 1);
+    core_x_nn_linear(m, "layers.", 1, 1);
+    ck_assert_ptr_eq(core_x_nn_child(m, "layers.%d", 1),
+                     core_module_child(m, "layers.1"));
+    ck_assert_ptr_null(core_x_nn_child(m, "layers.%d", 2));
+    ck_assert_ptr_null(core_x_nn_child(m, "layers.0"));
+    FAILS(core_scope_end(scope), CORE_ERROR_NOT_FOUND,
+          "a Container has no child \"layers.2\"", "test_network.c");
+}
+END_TEST
+
 START_TEST(long_names_on_a_path_are_not_cut)
 {
     core_scope scope = core_scope_begin();
@@ -720,6 +736,7 @@ int main(void)
     const TTest *const tests[] = {
         layers_are_children_by_name_or_number,
         names_may_be_paths,
+        children_are_found_by_a_formatted_path,
         long_names_on_a_path_are_not_cut,
         each_layer_has_its_defaults,
         all_outputs_are_a_list,
