@@ -213,12 +213,6 @@ static core_status each(const core_operator *op, const core_value *list,
     return status;
 }
 
-static core_status empty_list(const core_operator *op)
-{
-    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                          "the list of tensors is empty");
-}
-
 static core_value list_value(core_tensor **tensors, uint32_t count)
 {
     return (core_value){CORE_VALUE_TENSOR_LIST, count, {.tensors = tensors}};
@@ -255,8 +249,6 @@ CORE__COMPOSITE(stacked)
     core_tensor **parts;
     core_tensor *x;
 
-    if (count == 0)
-        return empty_list(call->op);
     if (id == CORE_OP_COLUMN_STACK)
         dim = 1;
     CORE_TRY(each(call->op, &args[0],
@@ -330,8 +322,6 @@ CORE__COMPOSITE(meshgrid)
     shape grid = {.ndim = count};
     core_tensor **parts;
 
-    if (count == 0)
-        return empty_list(call->op);
     CORE_TRY(core__ndim_check(call->op, count));
     if (strcmp(indexing, "ij") != 0 && strcmp(indexing, "xy") != 0)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
@@ -340,9 +330,10 @@ CORE__COMPOSITE(meshgrid)
                               indexing);
     grid.swapped = count > 1 && indexing[0] == 'x';
     for (uint32_t i = 0; i < count; i++) {
-        const core_tensor *x = args[0].u.tensors[i];
+        const core_tensor *x = args[0].u.tensors[i],
+                          *first = *args[0].u.tensors;
 
-        if (x && (x->ndim > 1 || x->dtype != args[0].u.tensors[0]->dtype))
+        if (x && (x->ndim > 1 || (first && x->dtype != first->dtype)))
             return core__op_error(
                 CORE_ERROR_SHAPE, call->op,
                 "tensor %u of the list has %u dimensions and dtype %s; all "

@@ -93,12 +93,12 @@ CORE__COMPOSITE(tensordot)
         const int64_t *dims = core__ints_of(&args[2 + k], &count);
 
         CORE_TRY(core__dims_mask(call->op, &args[2 + k], x->ndim, &c.masks[k]));
-        if (k == 1 && count != c.count)
+        if (count > x->ndim || (k == 1 && count != c.count))
             return core__op_error(
                 CORE_ERROR_INVALID_ARGUMENT, call->op,
                 "dims_self has %zu dimensions and dims_other %zu; both must "
-                "have the same number",
-                c.count, count);
+                "have the same number, of those that the tensors have",
+                k == 1 ? c.count : count, count);
         c.count = count;
         memcpy(c.dims[k], dims, count * sizeof *dims);
     }

@@ -573,8 +573,10 @@ START_TEST(attention)
     inputs[2] = CALL(select, x, 1, 0);
     FAILS(core_module_forward(m, inputs, 3, &y, &count),
           CORE_ERROR_INVALID_ARGUMENT, "a memory of 3 dimensions");
+    count = 1;
     FAILS(core_module_forward(m, inputs, 4, &y, &count),
           CORE_ERROR_INVALID_ARGUMENT, "with 4 inputs");
+    count = 1;
     computes(m, x, want);
     o.heads = 4;
     o.key_heads = 2;

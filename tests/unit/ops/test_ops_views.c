@@ -187,6 +187,172 @@ START_TEST(convolution_and_pooling_keep_channels_last)
 }
 END_TEST
 
+START_TEST(dimensions_are_split_and_moved)
+{
+    core_tensor *x = counting(3, SIZES(2, 6, 1)), *y;
+    const int64_t first = 0, end = 12;
+    int64_t ones[CORE_MAX_NDIM - 1];
+
+    for (int i = 0; i < CORE_MAX_NDIM - 1; i++)
+        ones[i] = 1;
+    y = CALL(unflatten, CALL(zeros, ones, CORE_MAX_NDIM - 1, CORE_F32, NULL), 0,
+             ones, 2);
+    ck_assert_uint_eq(core_tensor_ndim(y), CORE_MAX_NDIM);
+    y = CALL(unflatten, x, 1, SIZES(-1, 3), 2);
+    ck_assert(core_tensor_shares_storage(x, y));
+    layout(y, 4, SIZES(2, 2, 3, 1), SIZES(6, 3, 1, 1), 0);
+    FAILS(core_unflatten(x, 1, SIZES(4, -1), 2, &y), CORE_ERROR_SHAPE,
+          "sizes [4, -1] do not multiply to 6, the size of dimension 1");
+    FAILS(core_unflatten(x, 1, SIZES(-1, 0), 2, &y), CORE_ERROR_SHAPE);
+    FAILS(core_unflatten(x, 1, NULL, 0, &y), CORE_ERROR_SHAPE);
+    y = CALL(ravel, x);
+    ck_assert(core_tensor_shares_storage(x, y));
+    y = CALL(ravel, CALL(slice, y, 0, &first, &end, 2));
+    layout(y, 1, SIZES(6), SIZES(1), 0);
+    ck_assert(!core_tensor_shares_storage(x, y));
+    y = CALL(movedim_intlist, x, SIZES(-1, 0), 2, SIZES(0, 1), 2);
+    layout(y, 3, SIZES(1, 2, 6), SIZES(1, 6, 1), 0);
+    FAILS(core_moveaxis_intlist(x, SIZES(0, 0), 2, SIZES(0, 1), 2, &y),
+          CORE_ERROR_INVALID_ARGUMENT, "dimension 0 twice");
+    FAILS(core_moveaxis_intlist(x, SIZES(0), 1, SIZES(0, 1), 2, &y),
+          CORE_ERROR_INVALID_ARGUMENT, "source has 1 dimensions");
+    y = CALL(atleast_3d, CALL(swapaxes, CALL(select, x, 2, 0), 0, 1));
+    layout(y, 3, SIZES(6, 2, 1), SIZES(1, 6, 1), 0);
+    layout(CALL(atleast_2d, SCALAR(1)), 2, SIZES(1, 1), SIZES(1, 1), 0);
+}
+END_TEST
+
+START_TEST(grids_have_a_dimension_for_each_tensor)
+{
+    core_tensor *in[2] = {VECTOR(2, 1, 2), VECTOR(3, 3, 4, 5)}, **out;
+    size_t count;
+
+    OK(core_meshgrid(in, 2, "ij", &out, &count));
+    HOLDS(out[0], 6, 1, 1, 1, 2, 2, 2);
+    HOLDS(out[1], 6, 3, 4, 5, 3, 4, 5);
+    core_tensors_release(out, count);
+    OK(core_meshgrid(in, 2, "xy", &out, &count));
+    ck_assert_int_eq(core_tensor_size(out[0], 0), 3);
+    HOLDS(out[0], 6, 1, 2, 1, 2, 1, 2);
+    HOLDS(out[1], 6, 3, 3, 4, 4, 5, 5);
+    core_tensors_release(out, count);
+    FAILS(core_meshgrid(in, 2, "ab", &out, &count), CORE_ERROR_INVALID_ARGUMENT,
+          "indexing is \"ab\"");
+    FAILS(core_meshgrid(in, 0, "ij", &out, &count), CORE_ERROR_INVALID_ARGUMENT,
+          "no tensor");
+    in[1] = NULL;
+    FAILS(core_meshgrid(in, 2, "ij", &out, &count), CORE_ERROR_INVALID_ARGUMENT,
+          "meshgrid");
+    in[1] = in[0];
+    in[0] = NULL;
+    FAILS(core_meshgrid(in, 2, "ij", &out, &count), CORE_ERROR_INVALID_ARGUMENT,
+          "meshgrid");
+    in[0] = in[1];
+    in[1] = VECTOR(3, 3, 4, 5);
+    in[0] = CALL(unsqueeze, in[0], 1);
+    OK(core_broadcast_tensors(in, 2, &out, &count));
+    ck_assert(core_tensor_shares_storage(out[1], in[1]));
+    HOLDS(out[1], 6, 3, 4, 5, 3, 4, 5);
+    core_tensors_release(out, count);
+}
+END_TEST
+
+START_TEST(tensors_are_stacked_side_by_side)
+{
+    core_tensor *in[2] = {VECTOR(2, 1, 2), VECTOR(2, 3, 4)}, *x;
+
+    HOLDS(CALL(hstack, in, 2), 4, 1, 2, 3, 4);
+    HOLDS(CALL(vstack, in, 2), 4, 1, 2, 3, 4);
+    HOLDS(CALL(column_stack, in, 2), 4, 1, 3, 2, 4);
+    layout(CALL(dstack, in, 2), 3, SIZES(1, 2, 2), SIZES(4, 2, 1), 0);
+    HOLDS(CALL(dstack, in, 2), 4, 1, 3, 2, 4);
+    x = CALL(tile, in[0], SIZES(2, 2), 2);
+    layout(x, 2, SIZES(2, 4), SIZES(4, 1), 0);
+    HOLDS(x, 8, 1, 2, 1, 2, 1, 2, 1, 2);
+    in[1] = NULL;
+    FAILS(core_hstack(in, 2, &x), CORE_ERROR_INVALID_ARGUMENT, "hstack");
+    FAILS(core_vstack(in, 0, &x), CORE_ERROR_INVALID_ARGUMENT, "no tensor");
+}
+END_TEST
+
+START_TEST(differences_of_neighbours)
+{
+    core_tensor *x = VECTOR(4, 1, 3, 8, 4), *end = VECTOR(1, 0), *out;
+
+    HOLDS(CALL(diff, x, 1, -1, NULL, NULL), 3, 2, 5, -4);
+    HOLDS(CALL(diff, x, 2, 0, NULL, NULL), 2, 3, -9);
+    HOLDS(CALL(diff, x, 1, 0, end, end), 5, 1, 2, 5, -4, -4);
+    ck_assert_int_eq(core_tensor_numel(CALL(diff, x, 9, 0, NULL, NULL)), 0);
+    HOLDS(CALL(diff, x, 0, 0, end, NULL), 4, 1, 3, 8, 4);
+    x = CALL(gt_scalar, x, core_int(3));
+    HOLDS(CALL(diff, x, 1, 0, NULL, NULL), 3, 0, 1, 0);
+    FAILS(core_diff(SCALAR(1), 1, 0, NULL, NULL, &out),
+          CORE_ERROR_INVALID_ARGUMENT, "self has 0 dimensions and n is 1");
+    FAILS(core_diff(x, 1, 1, NULL, NULL, &out), CORE_ERROR_INDEX, "diff");
+    x = MATRIX(1, 2, 1, 2);
+    FAILS(core_diff(x, 1, 1, CALL(zeros, SIZES(0), 1, CORE_F32, NULL), NULL,
+                    &out),
+          CORE_ERROR_SHAPE, "prepend has 1 dimensions and self 2");
+}
+END_TEST
+
+START_TEST(products_over_chosen_dimensions)
+{
+    core_tensor *a = MATRIX(2, 2, 1, 2, 3, 4), *b = VECTOR(2, 1, -1), *out;
+    core_tensor *c = VECTOR(3, 1, 0, 2);
+
+    HOLDS(CALL(inner, a, b), 2, -1, -1);
+    HOLDS(CALL(inner, a, a), 4, 5, 11, 11, 25);
+    HOLDS(CALL(inner, a, SCALAR(2)), 4, 2, 4, 6, 8);
+    HOLDS(CALL(tensordot, a, a, SIZES(0, 1), 2, SIZES(1, 0), 2), 1, 29);
+    HOLDS(CALL(tensordot, a, CALL(unsqueeze, b, 0), SIZES(1), 1, SIZES(0), 1),
+          4, 3, -3, 7, -7);
+    HOLDS(CALL(kron, b, a), 8, 1, 2, -1, -2, 3, 4, -3, -4);
+    HOLDS(CALL(cross, c, VECTOR(3, 0, 1, 0), NULL), 3, -2, 0, 1);
+    HOLDS(CALL(square, b), 2, 1, 1);
+    FAILS(core_inner(a, c, &out), CORE_ERROR_SHAPE, "last dimensions");
+    FAILS(core_tensordot(a, c, SIZES(1), 1, SIZES(0), 1, &out),
+          CORE_ERROR_SHAPE, "dimension 1 of self and 0 of other");
+    FAILS(core_tensordot(a, a, SIZES(1), 1, SIZES(0, 1), 2, &out),
+          CORE_ERROR_INVALID_ARGUMENT, "dims_self has 1 dimensions");
+    FAILS(core_tensordot(SCALAR(1), SCALAR(1), SIZES(0), 1, SIZES(0), 1, &out),
+          CORE_ERROR_INVALID_ARGUMENT, "of those that the tensors have");
+    HOLDS(CALL(tensordot, SCALAR(2), b, NULL, 0, NULL, 0), 2, 2, -2);
+    c = CALL(tensordot, CALL(to_copy, b, CORE_I32, NULL, false, -1),
+             CALL(ones, SIZES(1, 2), 2, CORE_I32, NULL), SIZES(0), 1, SIZES(0),
+             1);
+    ck_assert_int_eq(core_tensor_dtype(c), CORE_I32);
+    HOLDS(c, 2, 0, 0);
+    FAILS(core_cross(a, a, NULL, &out), CORE_ERROR_SHAPE,
+          "self has no dimension of size 3");
+}
+END_TEST
+
+START_TEST(distances_determinants_and_elements_along_a_dimension)
+{
+    core_tensor *a = MATRIX(2, 2, 1, 2, 3, 4), *out, *sign, *at;
+    const int64_t bad = 3, one = 1;
+
+    HOLDS(CALL(cdist, a, MATRIX(1, 2, 1, 2), 1, NULL), 2, 0, 4);
+    FAILS(core_cdist(a, a, 2, &bad, &out), CORE_ERROR_INVALID_ARGUMENT,
+          "compute_mode is 3");
+    HOLDS(CALL(det, a), 1, -2);
+    HOLDS(CALL(inverse, a), 4, -2, 1, 1.5, -.5);
+    OK(core_slogdet(a, &sign, &out));
+    HOLDS(keep(sign), 1, -1);
+    keep(out);
+    out = CALL(isnan, CALL(logdet, a));
+    HOLDS(out, 1, 1);
+    FAILS(core_inverse(CALL(zeros_like, a, CORE_DTYPE_NONE, NULL, -1), &out),
+          CORE_ERROR_INVALID_ARGUMENT, "inverse");
+    at = CALL(to_copy, MATRIX(2, 1, 1, 0), CORE_I64, NULL, false, -1);
+    HOLDS(CALL(take_along_dim, a, at, &one), 2, 2, 3);
+    HOLDS(CALL(take_along_dim, a, at, NULL), 2, 2, 1);
+    FAILS(core_take_along_dim(a, CALL(select, at, 1, 0), &one, &out),
+          CORE_ERROR_SHAPE, "the same number of dimensions");
+}
+END_TEST
+
 SUITE("ops/ops_views", views_share_memory_and_accept_negative_indices,
       reshape_copies_only_if_strides_require_it,
       scalars_and_empty_tensors_are_valid_operands,
@@ -195,4 +361,8 @@ SUITE("ops/ops_views", views_share_memory_and_accept_negative_indices,
       in_place_composite_is_differentiable,
       cat_joins_700_tensors_and_differentiates_them,
       factories_infer_dtype_and_fill_values,
-      convolution_and_pooling_keep_channels_last)
+      convolution_and_pooling_keep_channels_last,
+      dimensions_are_split_and_moved, grids_have_a_dimension_for_each_tensor,
+      tensors_are_stacked_side_by_side, differences_of_neighbours,
+      products_over_chosen_dimensions,
+      distances_determinants_and_elements_along_a_dimension)
