@@ -62,7 +62,7 @@ class Rows:
             while name in self.names:
                 name += "x"
             self.names.append(name)
-            self.text.append(text.replace("(ROW)", "(%s)" % name, 1))
+            self.text.append(text.replace("(ROW)", "(%s)" % name))
         return index
 
 
@@ -92,18 +92,21 @@ BEYOND_ROW = """ROW_FUNCTION(ROW)
 }
 """
 
-# f32 expressions that a function of row_loop.h computes in groups, and their
-# second input.
+# f32 expressions that a function of row_loop.h computes in groups, where there are
+# wide vectors, and their second input.
 GROUPED = {"fmod@(a, b)": ("row_rests", "second"),
            "remainder@(a, b)": ("row_floor_rests", "second"),
            "atan2@(a, b)": ("row_arcs", "second"),
            "atan@(a)": ("row_arcs", "NULL"),
            "asin@(a)": ("row_arcsines", "NULL")}
-GROUPED_ROW = """ROW_FUNCTION(ROW)
+GROUPED_ROW = """#if defined(__AVX2__)
+ROW_FUNCTION(ROW)
 {
     row_grouped(%s, out, first, %s, n);
     return CORE_OK;
 }
+#else
+%s#endif
 """
 
 
@@ -139,8 +142,6 @@ def row_text(operator, type_name, expression):
         return BEYOND_ROW.replace("LIMIT", limit).replace(
             "VECTOR", expression.replace("@", "_f32")).replace(
             "SCALAR", scalar)
-    if expression in GROUPED and type_name == "f32":
-        return GROUPED_ROW % GROUPED[expression]
     types = [C_TYPE[t] for t in operand_types(operator, type_name)]
     half = type_name == "bf16"
     bits = half and isinstance(operator.halves, str)
@@ -188,7 +189,10 @@ def row_text(operator, type_name, expression):
         del lines[2]
     elif not any(used("T", line) for line in lines[3:]):
         del lines[2]
-    return "\n".join(lines).replace("@", suffix) + "\n"
+    text = "\n".join(lines).replace("@", suffix) + "\n"
+    if expression in GROUPED and type_name == "f32":
+        return GROUPED_ROW % (GROUPED[expression] + (text,))
+    return text
 
 
 def launcher(operator, form):

@@ -77,6 +77,12 @@ static inline long bench_more(long n, double time, double min_time)
                : (long)((double)n * (min_time / time) * 1.1) + 1;
 }
 
+/* Whether rows are only run once, to see that they do. */
+static inline bool bench_only_checks(void)
+{
+    return bench.min_time > 0 && bench.min_time < 1e-6;
+}
+
 typedef void (*bench_row)(void *context);
 enum { BENCH_REPEATS = 15 };
 
@@ -85,14 +91,14 @@ static inline __attribute__((always_inline)) double bench_seconds(
     bench_row row, void *context, double min_time)
 {
     double values[BENCH_REPEATS], begin, time;
-    int repeats = BENCH_REPEATS;
     long n = 1;
 
     if (bench.min_time > 0)
         min_time = bench.min_time;
-    if (bench.min_time > 0 && bench.min_time < 1e-6)
-        repeats = 1; /* only checks that the row runs */
+    begin = bench_now();
     row(context);
+    if (bench_only_checks())
+        return bench_now() - begin;
     row(context);
     for (;;) {
         begin = bench_now();
@@ -103,13 +109,13 @@ static inline __attribute__((always_inline)) double bench_seconds(
             break;
         n = bench_more(n, time, min_time);
     }
-    for (int r = 0; r < repeats; r++) {
+    for (int r = 0; r < BENCH_REPEATS; r++) {
         begin = bench_now();
         for (long i = 0; i < n; i++)
             row(context);
         values[r] = (bench_now() - begin) / (double)n;
     }
-    return bench_median(values, repeats);
+    return bench_median(values, BENCH_REPEATS);
 }
 
 static inline __attribute__((always_inline)) void bench_ns(const char *name,

@@ -168,7 +168,7 @@ static uint64_t choices_stored(void)
 static void measure_cached(const char *name, const char *suffix,
                            bench_compiled *b)
 {
-    bool trial = bench.min_time > 0 && bench.min_time < 1e-6;
+    bool trial = bench_only_checks();
     int repeats = trial ? 1 : BENCH_REPEATS;
     double values[BENCH_REPEATS];
     uint64_t stored;

@@ -213,7 +213,7 @@ static void memory(void)
 
 void bench_compiled_models(void)
 {
-    bool trial = bench.min_time > 0 && bench.min_time < 1e-6;
+    bool trial = bench_only_checks();
 
     for (uint32_t threads = bench.first_threads; threads <= bench.last_threads;
          threads++) {

@@ -108,8 +108,6 @@ static void multiply(const conv_product *product, int64_t count)
             product_of(&p, done = LINES * 2 / 3, 2);
         else if (count >= LINES / 3)
             product_of(&p, done = LINES / 3, 2);
-        else if (LINES / 6 > 1 && count >= LINES / 6)
-            product_of(&p, done = LINES / 6, 2);
         else
             product_of(&p, 1, 2);
         count -= done;

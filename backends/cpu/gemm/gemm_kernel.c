@@ -190,9 +190,9 @@ static void multiply(const gemm_lines *l, int64_t rows, int64_t columns)
     finish_some(l, rows, columns, sums);
 }
 
-/* So many columns are read at a time, because processors follow few streams, and
- * so many elements ahead. */
-enum { STREAMS = 16, FAR = 128 };
+/* So many columns are read at a time, because processors follow few streams; and
+ * so many elements ahead, where a vector is a whole line of the cache. */
+enum { STREAMS = 16, FAR = WIDTH == 16 ? 128 : 0 };
 
 /* WIDTH columns by as many k. */
 INLINE void transpose_block(float *to, const float *b, int64_t column_b)
@@ -202,7 +202,8 @@ INLINE void transpose_block(float *to, const float *b, int64_t column_b)
 #pragma GCC unroll 16
     for (int i = 0; i < WIDTH; i++) {
         lines[i] = LOAD(b + i * column_b);
-        __builtin_prefetch(b + i * column_b + FAR);
+        if (FAR > 0)
+            __builtin_prefetch(b + i * column_b + FAR);
     }
     TRANSPOSE_TILE(lines);
 #pragma GCC unroll 16

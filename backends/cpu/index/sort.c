@@ -33,6 +33,10 @@ enum { FEW = 64 };
 /* So many pivots, before a line that they do not divide is sorted. */
 enum { ROUNDS = 64 };
 
+/* Lines of floats are divided; those of integers are sorted, which is less
+ * code. */
+#define DIVIDED(TYPE) ((TYPE)0.5 != 0)
+
 #define SORTING(NAME, TYPE)                                                    \
     typedef struct pair_##NAME {                                               \
         TYPE key;                                                              \
@@ -206,13 +210,15 @@ enum { ROUNDS = 64 };
             for (int64_t i = 0; i < n; i++)                                    \
                 x[i] = (pair_##NAME){keys[i], i};                              \
             sorted = x;                                                        \
-            if (job->what >= KTH) {                                            \
+            if (job->what >= KTH && DIVIDED(TYPE)) {                           \
                 sorted = x + place_##NAME(job, keys, n);                       \
                 nth_##NAME(x, x + n, n, sorted - x);                           \
             } else if (job->what == TOP && job->k <= FEW && job->k > 0)        \
                 select_##NAME(x, n, job->k, job->descending);                  \
             else                                                               \
                 sorted = sort_##NAME(x, x + n, n, job->descending);            \
+            if (job->what >= KTH && !DIVIDED(TYPE))                            \
+                sorted += place_##NAME(job, keys, n);                          \
             line_put_##NAME(job, line, sorted, keys, (int64_t *)keys + n, n);  \
         }                                                                      \
         free(x);                                                               \

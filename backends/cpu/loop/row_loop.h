@@ -34,42 +34,33 @@ static inline uint32_t row_rounded(float x)
 
 /* ------------------------------------------------------ rows in groups -- */
 
+#if defined(__AVX2__)
+
 /* Functions of f32 whose code is long.  n is a multiple of ROW_STEP, so that no
  * code is needed for last elements.  They are not all used. */
 enum { ROW_STEP = 8, ROW_GROUP = 64 };
 #define ROW_GROUP_FUNCTION(name)                        \
     static __attribute__((noinline, unused)) void name( \
         float *to, const float *x, const float *y, int64_t n)
-#define ROW_EACH(EXPRESSION)                    \
+#define ROW_EACH(STATEMENT)                     \
     for (int64_t i = 0; i < n; i += ROW_STEP) { \
         MATH_LOOP                               \
         for (int j = 0; j < ROW_STEP; j++) {    \
             const int64_t k = i + j;            \
                                                 \
-            to[k] = EXPRESSION;                 \
+            STATEMENT;                          \
         }                                       \
     }
-
-#if defined(__AVX2__)
-enum { ROW_BY_LIBM = 0 };
-#else
-enum { ROW_BY_LIBM = 1 };
-#endif
 
 /* fmod: in f64 where the quotient is small enough, else by libm. */
 ROW_GROUP_FUNCTION(row_rests)
 {
-#if defined(__AVX2__)
     int far = 0;
 
-    ROW_EACH(math_near_rest(x[k], y[k]))
-    for (int64_t k = 0; k < n; k++)
-        far |= !math_is_near(x[k], y[k]);
-    if (!far)
-        return;
-#endif
-    for (int64_t k = 0; k < n; k++)
-        if (ROW_BY_LIBM || !math_is_near(x[k], y[k]))
+    ROW_EACH(to[k] = math_near_rest(x[k], y[k]))
+    ROW_EACH(far |= !math_is_near(x[k], y[k]))
+    for (int64_t k = 0; far && k < n; k++)
+        if (!math_is_near(x[k], y[k]))
             to[k] = fmod_f32(x[k], y[k]);
 }
 
@@ -77,16 +68,17 @@ ROW_GROUP_FUNCTION(row_rests)
 ROW_GROUP_FUNCTION(row_floor_rests)
 {
     row_rests(to, x, y, n);
-    ROW_EACH((to[k] != 0) & ((y[k] < 0) != (to[k] < 0)) ? to[k] + y[k] : to[k])
+    ROW_EACH(to[k] = (to[k] != 0) & ((y[k] < 0) != (to[k] < 0)) ? to[k] + y[k]
+                                                                : to[k])
 }
 
 /* atan2(x, y) */
-ROW_GROUP_FUNCTION(row_arcs){ROW_EACH(atan2_f32(x[k], y[k]))}
+ROW_GROUP_FUNCTION(row_arcs){ROW_EACH(to[k] = atan2_f32(x[k], y[k]))}
 
 ROW_GROUP_FUNCTION(row_arcsines)
 {
     (void)y;
-    ROW_EACH(asin_f32(x[k]))
+    ROW_EACH(to[k] = asin_f32(x[k]))
 }
 
 /* Computes n elements from copies of the operands, which the output may
@@ -102,8 +94,10 @@ static __attribute__((noinline, unused)) void row_grouped(
         int64_t m = n - start < ROW_GROUP ? n - start : ROW_GROUP;
 
         if (!second || m < ROW_GROUP)
-            for (int64_t k = 0; k < ROW_GROUP; k++)
+            for (int64_t k = 0; k < ROW_GROUP; k++) {
+                __asm__ volatile(""); /* not vectorized */
                 x[k] = y[k] = 1;
+            }
         memcpy(x, first + start * bytes, (size_t)(m * bytes));
         if (second)
             memcpy(y, second + start * bytes, (size_t)(m * bytes));
@@ -112,4 +106,5 @@ static __attribute__((noinline, unused)) void row_grouped(
     }
 }
 
+#endif
 #endif

@@ -383,6 +383,58 @@ START_TEST(softmax_along_an_outer_dimension_is_that_of_rows)
 END_TEST
 
 /* Integers, whose sums are exact. */
+/* In rows and across, of lengths around those of vectors and of partial sums;
+ * infinities and NaN included. */
+START_TEST(softmax_gradients_of_halves_are_rounded_once)
+{
+    static const int64_t lengths[] = {1, 7, 31, 32, 33, 512, 545, 4099};
+
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
+    for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
+        for (int dim = 0; dim < 2; dim++) {
+            int64_t n = lengths[l];
+            tensor *grad = dim ? F32(3, n) : F32(n, 3);
+            tensor *y = dim ? F32(3, n) : F32(n, 3);
+            tensor *want = dim ? F32(3, n) : F32(n, 3);
+            tensor *half, *out;
+            test_call call = {"_softmax_backward_data",
+                              {value_view(grad), value_view(y), value_int(dim),
+                               value_int(CORE_BF16)},
+                              4,
+                              {want},
+                              1};
+
+            tensor_random(grad, 1);
+            tensor_random(y, 2);
+            if (n == 33)
+                tensor_set(grad, 40, NAN);
+            if (n == 32)
+                tensor_set(grad, 40, INFINITY);
+            half = half_copy(grad, CORE_BF16);
+            out = half_copy(y, CORE_BF16);
+            ck_assert_int_eq(run_call(&call), CORE_OK);
+            call.args[0] = value_view(half);
+            call.args[1] = value_view(out);
+            call.results[0] = out; /* in the place of y */
+            ck_assert_int_eq(run_call(&call), CORE_OK);
+            for (int64_t i = 0; i < 3 * n; i++) {
+                uint16_t have = ((uint16_t *)out->data)[i];
+                float wanted = (float)tensor_get(want, i);
+
+                ck_assert(have == half_of(CORE_BF16, wanted) ||
+                          (isnan(wanted) && isnan(float_of(CORE_BF16, have))));
+            }
+            tensor_free(grad);
+            tensor_free(y);
+            tensor_free(want);
+            tensor_free(half);
+            tensor_free(out);
+        }
+    cpu_close();
+}
+END_TEST
+
 START_TEST(products_of_bf16_matrices_with_a_vector_add_all_elements)
 {
     if (!cpu_open_isa(cpu_isas[_i]))
@@ -746,6 +798,7 @@ int main(void)
         {nll_loss_reads_only_the_target_classes, 0, 1},
         {nll_loss_gradients_of_halves_are_rounded_once, 0, 2},
         {softmax_along_an_outer_dimension_is_that_of_rows, 0, 6},
+        {softmax_gradients_of_halves_are_rounded_once, 0, 3},
         {products_of_bf16_matrices_with_a_vector_add_all_elements, 0, 3},
         {products_of_bf16_vectors_do_not_depend_on_strides, 0, 3},
         {products_of_batches_of_matrices_with_vectors_are_rounded_once, 0, 3},
