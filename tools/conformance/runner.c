@@ -6,6 +6,7 @@
 #include "runner.h"
 
 #include "child.h"
+#include "process_times.h"
 #include "slot_watch.h"
 
 #include <errno.h>
@@ -43,7 +44,7 @@ typedef struct child {
     double elapsed;  /* of a test that timed out, in seconds */
     double computed; /* its processor time */
     double window;   /* when the latest look at its processor time began */
-    double before;   /* its processor time then */
+    double before;   /* process_ready_seconds then */
     bool waits;      /* in the window before it did not compute */
     record *current;
     bool done;
@@ -209,18 +210,6 @@ static bool start(const runner *self, const char *flag, const char *group,
 
 /* ------------------------------------------------------------- answers -- */
 
-/* The processor time of a process, in seconds. */
-static double processor_seconds(pid_t pid)
-{
-    struct timespec time;
-    clockid_t clock;
-
-    if (clock_getcpuclockid(pid, &clock) != 0 ||
-        clock_gettime(clock, &time) != 0)
-        return 0;
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
 /* Cuts off the next field of a line. */
 static char *next(char **line)
 {
@@ -269,9 +258,9 @@ static void take_line(runner *self, child *from)
     if (strcmp(word, "begin") == 0 && rest) {
         from->current = report_find(self->report, rest);
         from->started = suite_seconds();
-        from->spent = processor_seconds(from->pid);
+        from->spent = process_seconds(from->pid);
         from->window = from->started;
-        from->before = from->spent;
+        from->before = process_ready_seconds(from->pid);
         from->waits = false;
     } else if (strcmp(word, "end") == 0) {
         end_test(self, from, rest);
@@ -330,18 +319,18 @@ static double limit_of(const runner *self, const child *from)
     return self->timeout * (lists ? LISTING : 1);
 }
 
-/* Looks whether the test computes or waits. */
+/* Looks whether the test computes, or would if it had a processor, or waits. */
 static void look(const runner *self, child *from)
 {
     const double least = .05; /* of the time; one that polls has less */
     double limit = limit_of(self, from);
-    double passed = suite_seconds() - from->window, spent;
+    double passed = suite_seconds() - from->window, ready;
 
     if (passed < (limit < WINDOW ? limit : WINDOW))
         return;
-    spent = processor_seconds(from->pid);
-    from->waits = spent - from->before < least * passed;
-    from->before = spent;
+    ready = process_ready_seconds(from->pid);
+    from->waits = ready - from->before < least * passed;
+    from->before = ready;
     from->window += passed;
 }
 
@@ -349,7 +338,7 @@ static void look(const runner *self, child *from)
  * have kept it from having had the limit as processor time. */
 static bool was_held_up(const runner *self, const child *from)
 {
-    double spent = processor_seconds(from->pid) - from->spent;
+    double spent = process_seconds(from->pid) - from->spent;
 
     return !from->waits && spent < limit_of(self, from) &&
            suite_seconds() - from->started < HELD_UP * limit_of(self, from);
@@ -369,7 +358,7 @@ static int watch(runner *self, child *from)
         if (left <= 0 && !was_held_up(self, from)) {
             from->timed_out = true;
             from->elapsed = suite_seconds() - from->started;
-            from->computed = processor_seconds(from->pid) - from->spent;
+            from->computed = process_seconds(from->pid) - from->spent;
             break;
         }
         left = left > 0 && left < LOOK ? left : LOOK;
