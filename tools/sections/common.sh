@@ -82,24 +82,31 @@ copy_kernel_images() { # folder
 }
 
 # Objects that a sanitizer's tree does not instrument without --full: patterns of
-# their names below backends/.  Those of the CPU are of the instruction set that
-# this machine does not choose.
-copied_objects=gpu/emulated/kernels/elementwise_*
+# their names below backends/ and core/.  Typed calls, which are generated, only
+# pack their arguments.  Those of the CPU are of the instruction set that this
+# machine does not choose.
+typed_calls='ops/libcore_typed_calls_la-*'
+copied_objects="$typed_calls gpu/emulated/kernels/elementwise_*"
 if grep -qs avx512f /proc/cpuinfo; then
     copied_objects="$copied_objects cpu/*/libcpu_avx2_la-*"
 else
     copied_objects="$copied_objects cpu/*/libcpu_avx512_la-*"
 fi
+# A folder's stamp comes along, since make renews objects that are older.
 copy_objects() { # folder, patterns...
     copied_to=$1
     shift
     for pattern; do
-        find "$main/backends" -path "$main/backends/$pattern.lo" |
+        find "$main/backends" "$main/core/ops" -path "$main/*/$pattern.lo" |
             while read -r file; do
                 folder=${file%/*} name=${file##*/}
                 to=$copied_to${folder#"$main"}
-                mkdir -p "$to/.libs" && cp -p "$file" "$to" &&
+                mkdir -p "$to/.libs" "$to/.deps" && cp -p "$file" "$to" &&
                     cp -p "$folder/.libs/${name%.lo}.o" "$to/.libs" || exit
+                for stamp in .dirstamp .deps/.dirstamp; do
+                    [ ! -f "$folder/$stamp" ] || [ -f "$to/$stamp" ] ||
+                        cp -p "$folder/$stamp" "$to/$stamp" || exit
+                done
             done
     done
 }
