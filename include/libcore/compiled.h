@@ -183,8 +183,8 @@ void core_compiled_release(core_compiled *compiled);
  * of it (a tensor that is also an output, or of which a view is an output, counts
  * as used outside), and one that a branch or loop of the function
  * (control_flow.h) and something else use, get their gradients added in another
- * order.  Where the gradient of a result has other strides than the result, or
- * than its base if it is a view, sums may be in another order.
+ * order.  Where the gradient of a result has other strides than the result, sums
+ * may be in another order.
  *
  * Changes in place of what a call has saved fail with VERSION, as without
  * compilation, if they are made after the call; made in the function they are a

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"
+#include "ops_ids.h"
 
 #include <libcore/ops.h>
 
@@ -23,6 +24,7 @@ typedef struct joint_trace {
     core_tensor *const *outputs;
     core__joint *joint;
     core_tensor **roots;
+    bool *row_major;         /* by root: the layout of its gradient */
     core_tensor **tangents;  /* owned */
     core_tensor **sources;   /* as the function sees them */
     core_tensor **gradients; /* nmasks * nsources; owned */
@@ -116,6 +118,20 @@ static core_status add_root(joint_trace *j, core_tensor *root,
     return CORE_OK;
 }
 
+/* True for a view whose gradient is that of its base with zeros around it, which
+ * is row-major. */
+static bool is_part(const core__joint_output *output)
+{
+    static const uint32_t parts[] = {CORE_OP_SLICE_TENSOR, CORE_OP_SELECT_INT,
+                                     CORE_OP_DIAGONAL, CORE_OP_UNBIND_INT,
+                                     CORE_OP_SPLIT_TENSOR};
+
+    for (size_t i = 0; output->nsteps && i < sizeof parts / sizeof *parts; i++)
+        if (output->steps[0].op->id == parts[i])
+            return true;
+    return false;
+}
+
 static uint32_t root_number(const joint_trace *j, const core_tensor *root)
 {
     uint32_t i = 0;
@@ -140,8 +156,12 @@ static core_status output_of_root(joint_trace *j, uint32_t i, core_tensor *root,
     out->kind = CORE__JOINT_ROOT;
     out->alias = root != j->outputs[i] && out->nsteps == 0;
     out->index = root_number(j, root);
-    return out->index < j->joint->nroots ? CORE_OK
-                                         : add_root(j, root, traced, i);
+    if (out->index < j->joint->nroots) {
+        j->row_major[out->index] = j->row_major[out->index] && is_part(out);
+        return CORE_OK;
+    }
+    j->row_major[out->index] = is_part(out);
+    return add_root(j, root, traced, i);
 }
 
 static core_status output_of_input(joint_trace *j, uint32_t i,
@@ -203,9 +223,10 @@ static core_status find_outputs(joint_trace *j)
     joint->roots = arena(j, joint->noutputs, sizeof *joint->roots);
     joint->root_outputs = arena(j, joint->noutputs, sizeof *joint->roots);
     j->roots = arena(j, joint->noutputs, sizeof(core_tensor *));
+    j->row_major = arena(j, joint->noutputs, sizeof *j->row_major);
     j->tangents = arena(j, joint->noutputs, sizeof(core_tensor *));
     if (!joint->outputs || !joint->roots || !joint->root_outputs || !j->roots ||
-        !j->tangents)
+        !j->row_major || !j->tangents)
         return core__error_memory(joint->noutputs * sizeof *joint->outputs);
     for (uint32_t i = 0; i < joint->noutputs; i++)
         CORE_TRY(find_output(j, i));
@@ -369,7 +390,8 @@ static core_status record_gradients(joint_trace *j)
         return core__error_memory(count * sizeof *j->gradients);
     set_masks(joint);
     for (uint32_t i = 0; i < joint->nroots; i++)
-        CORE_TRY(core__traced_tangent(j->trace, j->roots[i], &j->tangents[i]));
+        CORE_TRY(core__traced_tangent(j->trace, j->roots[i], j->row_major[i],
+                                      &j->tangents[i]));
     for (uint32_t i = 0; i < joint->nmasks; i++)
         CORE_TRY(record_mask(j, i));
     for (size_t i = 0; i < count; i++)
@@ -397,7 +419,10 @@ core_status core__joint_record(core__trace *trace,
                                core_tensor *const *outputs, uint32_t noutputs,
                                core__joint *joint)
 {
-    joint_trace j = {trace, stand_ins, outputs, joint, NULL, NULL, NULL, NULL};
+    joint_trace j = {.trace = trace,
+                     .stand_ins = stand_ins,
+                     .outputs = outputs,
+                     .joint = joint};
     core_status status;
 
     *joint = (core__joint){.ninputs = ninputs, .noutputs = noutputs};

@@ -134,9 +134,9 @@ const char *core__traced_origin(const core_tensor *tensor, bool *out_lost);
 core_status core__traced_input(core__trace *trace, core_tensor *input,
                                uint32_t index, core_tensor **out_tensor);
 /* Adds an input that the function does not have: the gradient of a result with
- * the layout of a tensor, or without gaps if that has gaps. */
+ * the layout of a tensor, or row-major if that has gaps or row_major is true. */
 core_status core__traced_tangent(core__trace *trace, const core_tensor *of,
-                                 core_tensor **out_tensor);
+                                 bool row_major, core_tensor **out_tensor);
 /* Creates the stand-in of an input that is a view of another one, whose stand-in
  * is `base`. */
 core_status core__traced_input_view(core__trace *trace, core_tensor *input,

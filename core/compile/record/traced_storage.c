@@ -325,7 +325,7 @@ core_status core__traced_input(core__trace *trace, core_tensor *input,
 }
 
 core_status core__traced_tangent(core__trace *trace, const core_tensor *of,
-                                 core_tensor **out_tensor)
+                                 bool row_major, core_tensor **out_tensor)
 {
     core_program *program = trace->program;
     uint32_t index = program->ninputs, device;
@@ -337,7 +337,9 @@ core_status core__traced_tangent(core__trace *trace, const core_tensor *of,
 
     *out_tensor = NULL;
     for (uint32_t i = of->ndim; i-- > 0;) {
-        strides[i] = of->flags & CORE__TENSOR_DENSE ? of->strides[i] : next;
+        strides[i] = of->flags & CORE__TENSOR_DENSE && !row_major
+                         ? of->strides[i]
+                         : next;
         next *= of->sizes[i] > 1 ? of->sizes[i] : 1;
     }
     CORE_TRY(core__program_device(program, of->device, &device));

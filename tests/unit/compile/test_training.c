@@ -244,6 +244,34 @@ START_TEST(outputs_can_be_changed_in_place)
 }
 END_TEST
 
+static world transposed(void)
+{
+    world w = {.device = program_device, .ninputs = 2};
+    core_tensor *x = CALL(exp, NUMBERS(&w, 60, 8, 8, 1));
+
+    w.inputs[0] = leaf(CALL(exp, NUMBERS(&w, 1, 1, 8)));
+    w.inputs[1] = leaf(CALL(detach, CALL(transpose, x, 0, 1)));
+    return w;
+}
+
+/* A part of a product that is not row-major. */
+COMPILED_FUNCTION(part_of_transposed)
+{
+    core_tensor *y = T(mul, x[0], x[1]);
+
+    out[0] = own(T(slice, y, 2, &(int64_t){1}, &(int64_t){7}, 1));
+    *noutputs = 1;
+    return finish();
+}
+
+/* The gradient of the product is row-major, with zeros around that of the part;
+ * in another layout it would be summed in another order. */
+START_TEST(a_gradient_of_a_part_has_its_layout)
+{
+    compare_training(transposed, part_of_transposed);
+}
+END_TEST
+
 /* A copy of a view of an input: the backward uses it, after the input changes. */
 COMPILED_FUNCTION(squared_copies)
 {
@@ -503,6 +531,7 @@ SUITE_ON_CPU_AND_SIM("compile/training",
                      a_set_of_outputs_that_was_not_recorded_can_be_used,
                      outputs_that_need_no_grad_are_those_of_the_function,
                      outputs_may_be_views, outputs_can_be_changed_in_place,
+                     a_gradient_of_a_part_has_its_layout,
                      copies_of_views_are_kept_for_the_backward,
                      inputs_may_require_grad_or_not_from_call_to_call,
                      a_weight_may_require_grad_or_not_from_call_to_call,
