@@ -18,9 +18,7 @@
 
 static core_tensor *scale_of(core_tensor *norm, double limit)
 {
-    return core_x_mul_scalar(
-        core_x_reciprocal(core_x_clamp_min(norm, core_float(limit))),
-        core_float(limit));
+    return core_x_mul(core_x_reciprocal(core_x_clamp_min(norm, limit)), limit);
 }
 
 static core_status clip_norm(core_call *call, const core_value *args,
@@ -76,7 +74,7 @@ static core_status backward(core_node *node, void *limit,
     (void)ngradients;
     x = core_scope_own(core_node_saved(node, 0, &saved), &saved);
     norm = core_x_linalg_vector_norm(x);
-    above = core_x_gt_scalar(norm, core_float(*(double *)limit));
+    above = core_x_gt(norm, *(double *)limit);
     along =
         core_x_div(core_x_sum(core_x_mul(grads[0], x)), core_x_mul(norm, norm));
     grad = core_x_sub(grads[0], core_x_mul(x, along));

@@ -92,15 +92,14 @@ static void make(llama *l, const char *path, int64_t heads)
 static core_tensor *rotate(core_tensor *x, int64_t at)
 {
     int64_t size = core_x_size(x, -1);
-    core_scalar end = core_int(at + core_x_size(x, -2));
-    core_tensor *place = core_x_arange_start(core_int(at), end, CORE_F32);
-    core_tensor *pair = core_x_arange(core_int(size / 2), CORE_F32);
-    core_tensor *cos, *sin, *a, *b;
+    core_tensor *place = core_x_arange_start(at, at + core_x_size(x, -2));
+    core_tensor *pair =
+        core_x_mul(core_x_arange(size / 2), -2.0 / (double)size);
+    core_tensor *angle, *cos, *sin, *a, *b;
 
-    pair = core_x_mul_scalar(pair, core_float(-2.0 / (double)size));
-    pair = core_x_pow_of_scalar(core_float(BASE), pair);
-    cos = core_x_cos(core_x_outer(place, pair));
-    sin = core_x_sin(core_x_outer(place, pair));
+    angle = core_x_outer(place, core_x_pow_of_scalar(BASE, pair));
+    cos = core_x_cos(angle);
+    sin = core_x_sin(angle);
     CORE_UNPACK(core_x_chunk(x, 2, -1), &a, &b);
     x = core_x_sub(core_x_mul(a, cos), core_x_mul(b, sin));
     b = core_x_add(core_x_mul(b, cos), core_x_mul(a, sin));
@@ -143,8 +142,7 @@ static core_status next_token(const llama *l, const int64_t *tokens,
     x = core_x_from_data(tokens, CORE_I64, CORE_SIZES(1, count), NULL);
     x = core_x_child(l->m, "model.embed_tokens", x);
     for (int i = 0; i < l->layers; i++) {
-        core_module *b =
-            core_module_child(l->m, core_x_text("model.layers.%d", i));
+        core_module *b = core_x_nn_child(l->m, "model.layers.%d", i);
 
         y = core_x_child(b, "input_layernorm", x);
         y = attention(l, b, y, core_x_select(l->cache, 0, i), at);

@@ -28,11 +28,10 @@ static core_tensor *waves(void)
 {
     core_tensor *pitch = core_x_rand(CORE_SIZES(BATCH, 1));
     core_tensor *phase = core_x_rand(CORE_SIZES(BATCH, 1));
-    core_tensor *time = core_x_arange(core_int(STEPS + 1), CORE_F32);
+    core_tensor *time = core_x_arange(STEPS + 1, CORE_F32);
 
-    pitch = core_x_mul_scalar(pitch, core_float(0.3));
-    pitch = core_x_add_scalar(pitch, core_float(0.2));
-    phase = core_x_mul_scalar(phase, core_float(6.2832));
+    pitch = core_x_add(core_x_mul(pitch, 0.3), 0.2);
+    phase = core_x_mul(phase, 6.2832);
     time = core_x_add(core_x_mul(time, pitch), phase);
     return core_x_unsqueeze(core_x_sin(time), 2);
 }
@@ -41,8 +40,7 @@ static core_tensor *loss_of(core_module *m)
 {
     core_tensor *x = waves();
     /* With noise, so that it learns to correct its own errors. */
-    core_tensor *noise =
-        core_x_mul_scalar(core_x_randn_like(x), core_float(.1));
+    core_tensor *noise = core_x_mul(core_x_randn_like(x), .1);
     core_tensor *y = core_x_narrow(core_x_add(x, noise), 1, 0, STEPS);
 
     /* The first ones cannot be known. */
