@@ -648,8 +648,8 @@ static core_status launch(void *device, void *handle,
         return cpu_error(CORE_ERROR_INVALID_ARGUMENT,
                          "a loop with %u operands; the kernel has %u",
                          launch->loop->noperands, kernel->noperands);
-    /* Cores before ABI 0.6 have less. */
-    if (launch->struct_size >= sizeof *launch)
+    if (launch->struct_size >=
+        offsetof(core_loop_launch, nahead) + sizeof launch->nahead)
         division = (cpu_tile_division){launch->tile, launch->threads,
                                        launch->ahead, launch->nahead};
     enough = cpu_tiles_run(kernel, launch->loop, division, &failed);

@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "runtime/once.h"
@@ -41,25 +42,26 @@ static struct {
 /* OpenBLAS starts a thread for each processor when it is opened, and maps a
  * buffer for each of its threads and of ours.  If it cannot, it tries for ever, so
  * that a product, or the end of the process, would not return. */
-enum { BUFFER = 1 << 27, ITSELF = 1 << 26, BUFFERS_MOST = 128 };
+enum { BUFFER = 1 << 27, ITSELF = 1 << 26, STACK = 1 << 23 };
 
+/* Without a limit of the address space it is not asked: the system gives memory
+ * when it is used. */
 static bool has_memory(void)
 {
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    long count = processors + (long)cpu_thread_pool_threads() + 1, mapped = 0;
-    void *buffers[BUFFERS_MOST];
+    const uint64_t threads =
+        (uint64_t)sysconf(_SC_NPROCESSORS_ONLN) + cpu_thread_pool_threads() + 1;
+    const uint64_t size = ITSELF + threads * (BUFFER + STACK);
+    struct rlimit limit;
+    void *all;
 
-    count = count < BUFFERS_MOST ? count : BUFFERS_MOST;
-    for (; mapped < count; mapped++) {
-        buffers[mapped] =
-            mmap(NULL, mapped ? BUFFER : ITSELF, PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (buffers[mapped] == MAP_FAILED)
-            break;
-    }
-    for (long i = 0; i < mapped; i++)
-        munmap(buffers[i], i ? BUFFER : ITSELF);
-    return mapped == count;
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return true;
+    /* All at once, so that another thread does not lack it meanwhile. */
+    all = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED)
+        return false;
+    munmap(all, size);
+    return true;
 }
 
 static void open_library(void)

@@ -417,6 +417,8 @@ static core__loop_ahead look_ahead(const core__row_blocks *blocks,
             ranges[ahead.count++] =
                 (core_loop_range){from, place->per_row * (uint64_t)rows};
     }
+    if (ahead.count == 0)
+        ahead.ranges = NULL;
     return ahead;
 }
 

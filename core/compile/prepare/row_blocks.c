@@ -216,6 +216,17 @@ static core_status describe(search *s, const core__row_chain *chain)
     return CORE_OK;
 }
 
+/* Of all operands that differ from row to row. */
+static uint64_t bytes_of_block(const search *s, const core__row_chain *chain)
+{
+    uint64_t row = 0;
+
+    for (uint32_t i = 0; i < s->nuses; i++)
+        if (s->uses[i].rows)
+            row += s->uses[i].bytes / (uint64_t)chain->rows;
+    return row * (uint64_t)chain->block;
+}
+
 /* Whether a place is requested while the block before is computed: another
  * memory that only is read.  That is for blocks that the cache of one thread
  * holds, twice. */
@@ -225,7 +236,8 @@ static bool is_read_ahead(search *s, const core__row_chain *chain,
     const uint64_t near = (uint64_t)s->set->device->interfaces.codegen.row_block
                           << 10;
 
-    if (s->block > near || chain->nahead == CORE__ROW_AHEAD_MOST ||
+    if (bytes_of_block(s, chain) > near ||
+        chain->nahead == CORE__ROW_AHEAD_MOST ||
         use_of(s, operand->memory)->written)
         return false;
     for (uint32_t i = chain->first; i <= step; i++)
