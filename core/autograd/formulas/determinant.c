@@ -59,8 +59,9 @@ static core_tensor *cofactors(core__scope *s, core_tensor *lu,
     double eps = lu->dtype == CORE_F64 ? 0x1p-52 : 0x1p-23;
     int64_t n = lu->sizes[lu->ndim - 1], last[2] = {-2, -1};
     core_tensor *u = CORE__DO(s, core_triu, lu, 0);
-    core_tensor *small = core__x_mul_scalar(
-        s, CORE__DO(s, core_amax, core__x_abs(s, u), last, 2, true), eps);
+    core_tensor *most =
+        CORE__DO(s, core_amax, core__x_abs(s, u), last, 2, true);
+    core_tensor *small = core__x_mul_scalar(s, most, eps);
     core_tensor *unit = CORE__DO(s, core_eye, n, lu->dtype, lu->device);
     core_tensor *zeros = core__x_cast(
         s, core__x_eq_scalar(s, core__x_diagonal(s, lu), 0), lu->dtype);
@@ -77,7 +78,9 @@ static core_tensor *cofactors(core__scope *s, core_tensor *lu,
                                  true);
     x = core__x_matmul(
         s, CORE__DO(s, core_lu_permutation, pivots, n, lu->dtype), x);
-    return core__x_mul(s, numbers(s, det), x);
+    x = core__x_mul(s, numbers(s, det), x);
+    /* Nothing is tiny compared to 0; minors of a matrix of zeros are 0. */
+    return n > 1 ? core__x_zero_where(s, x, core__x_eq_scalar(s, most, 0)) : x;
 }
 
 static core_tensor *cofactors_of(core__scope *s, core_tensor *A)

@@ -337,6 +337,12 @@ START_TEST(distances_determinants_and_elements_along_a_dimension)
     FAILS(core_cdist(a, a, 2, &bad, &out), CORE_ERROR_INVALID_ARGUMENT,
           "compute_mode is 3");
     HOLDS(CALL(det, a), 1, -2);
+    out = leaf(MATRIX(2, 2, 0, 0, 0, 0));
+    backward(CALL(det, out));
+    HOLDS(core_tensor_grad(out), 4, 0, 0, 0, 0);
+    out = leaf(MATRIX(1, 1, 0));
+    backward(CALL(det, out));
+    HOLDS(core_tensor_grad(out), 1, 1);
     HOLDS(CALL(inverse, a), 4, -2, 1, 1.5, -.5);
     OK(core_slogdet(a, &sign, &out));
     HOLDS(keep(sign), 1, -1);
