@@ -211,7 +211,7 @@ core_status core_comm_group_begin(core_comm *comm)
 }
 
 /* The other ranks compare the calls, and then make them without another
- * comparison, so that a rank that cannot do so can make no other call either. */
+ * comparison, so that a rank that cannot do so can make no other call. */
 static core_status make_calls(core_comm *comm, core__comm_group *group)
 {
     bool compared = is_compared(comm, group);

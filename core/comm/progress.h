@@ -57,13 +57,13 @@ core__progress *core__progress_of_server(int *peers, uint32_t size);
 core__progress *core__progress_of_client(int connection, uint32_t rank,
                                          uint32_t size);
 
-/* Ends a connection for which there will be no progress: the other rank then says
- * nothing of this one. */
+/* Ends a connection for which there will be no progress: the other rank then
+ * says nothing of this one. */
 void core__progress_decline(int connection);
 
 /* Accept NULL. */
-/* A rank that has reached a collective may be slow to answer, so that the ranks of
- * a communicator with a long timeout wait longer. */
+/* A rank that has reached a collective may be slow to answer, so that the ranks
+ * of a communicator with a long timeout wait longer. */
 void core__progress_set_timeout(core__progress *progress, int64_t timeout_ns);
 void core__progress_reach(core__progress *progress, uint64_t sequence);
 /* Appends to the thread's error which ranks have not reached a collective. */

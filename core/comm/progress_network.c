@@ -62,8 +62,9 @@ static uint32_t count_connections(const network *net)
     return net->base.rank == 0 ? net->base.size : 1;
 }
 
-/* own: in the process that created it.  Otherwise another thread may have waited
- * when it was forked, and the end of what it waited for waits for it, for ever. */
+/* own: in the process that created it.  Otherwise another thread may have
+ * waited when it was forked, and to destroy what it waited for would wait for
+ * it, for ever. */
 static void free_all(network *net, bool own)
 {
     for (uint32_t r = 0; r < count_connections(net); r++)
@@ -189,8 +190,8 @@ static core__progress *start(int *connections, uint32_t rank, uint32_t size,
 
 /* --------------------------------------------------------------- answers -- */
 
-/* With the lock held: waits until there are more answers; longer than rank 0 waits
- * for the other ranks. */
+/* With the lock held: waits until there are more answers; longer than rank 0
+ * waits for the other ranks. */
 static bool await_answer(network *net, uint32_t answers, uint64_t *out)
 {
     int64_t until =

@@ -337,8 +337,8 @@ static void fetch_from_rank_0(const char *store, uint32_t rank)
     _exit(RANK_IS_WELL);
 }
 
-/* Rank 0 can open a listener and two connections in the lower half of its limit;
- * the upper half is free, or not. */
+/* Rank 0 can open a listener and two connections in the lower half of its
+ * limit; the upper half is free, or not. */
 static void serve_with_few_files(bool half_is_free)
 {
     const char *store = tcp_store();
