@@ -166,6 +166,12 @@ static core_status compute(const core__collective *c, core_tensor *input,
     core_status status;
 
     CORE_TRY(check(c, input));
+    if (c->at_once && c->comm->group)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: a group has begun on the communicator; it must "
+                           "end before a backward that goes through its "
+                           "collectives",
+                           core__collective_name(c->kind));
     CORE_TRY(new_result(c, input, out));
     grads = core_grad_mode_set(false);
     status = run(c, input, *out);
@@ -210,6 +216,7 @@ static core__collective opposite(const core__collective *c)
     core__collective back = {.comm = c->comm,
                              .kind = c->kind,
                              .root = c->root,
+                             .at_once = true,
                              .send_rows = c->receive_rows,
                              .receive_rows = c->send_rows};
 

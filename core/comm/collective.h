@@ -14,6 +14,7 @@ typedef struct core__collective {
     uint32_t kind;
     uint32_t reduction;
     uint32_t root; /* of broadcast and reduce; the other rank of a message */
+    bool at_once;  /* a gradient, which is used before a group would end */
     bool scalar;   /* the input has no dimensions, and the result has one */
     /* Of core_all_to_all_rows; one for each rank. */
     const int64_t *send_rows, *receive_rows;

@@ -116,6 +116,13 @@ core_status core__comm_submit(core_comm *comm, core_collective *call,
 core_status core__comm_submit_now(core_comm *comm, core_collective *call,
                                   core_tensor *input, core_tensor *output);
 
+/* Whether a collective can be enqueued in the order of the current stream. */
+core_status core__comm_check_stream(core_comm *comm);
+
+/* The comm fails with the thread's error, if it has not failed, and the calls
+ * of the other ranks fail as after core_comm_abort. */
+void core__comm_leave(core_comm *comm);
+
 /* Adds a call to the group that has begun; frees a group without its calls. */
 core_status core__comm_group_add(core_comm *comm, const core_collective *call,
                                  core_tensor *input, core_tensor *output);

@@ -70,6 +70,23 @@ void core__comm_fail(core_comm *comm)
     core_error_release(error);
 }
 
+void core__comm_leave(core_comm *comm)
+{
+    core__error_record error;
+    bool failed;
+
+    pthread_mutex_lock(&comm->lock);
+    failed = comm->error != NULL;
+    pthread_mutex_unlock(&comm->lock);
+    core__comm_fail(comm);
+    if (failed && !comm->stream) /* in a call that the other ranks make, too */
+        return;
+    core__error_save(&error);
+    if (comm->engine->table.abort)
+        comm->engine->table.abort(comm->impl);
+    core__error_restore(&error);
+}
+
 static core_status check_process(const core_comm *comm, const char *name)
 {
     if (comm->process == core__fork_mark)

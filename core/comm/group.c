@@ -26,12 +26,16 @@ struct core__comm_group {
 
 /* -------------------------------------------------------------- content -- */
 
-static void group_free(core__comm_group *group)
+/* failed: a call that may still read its counts. */
+static void group_free(core__comm_group *group, bool failed)
 {
     for (size_t i = 0; i < group->count; i++) {
         core_tensor_release(group->calls[i].input);
         core_tensor_release(group->calls[i].output);
-        core__free(group->calls[i].counts);
+        if (failed)
+            core__comm_abandon(group->calls[i].counts);
+        else
+            core__free(group->calls[i].counts);
     }
     core__free(group->calls);
     core__free(group);
@@ -40,7 +44,7 @@ static void group_free(core__comm_group *group)
 void core__comm_group_drop(core_comm *comm)
 {
     if (comm->group)
-        group_free(comm->group);
+        group_free(comm->group, false);
     comm->group = NULL;
 }
 
@@ -165,14 +169,17 @@ static void drop_job(void *context)
     comparison_free(job);
 }
 
+static bool is_compared(const core_comm *comm, const core__comm_group *group)
+{
+    return comm->size > 1 && !(comm->flags & CORE_COMM_UNCHECKED) &&
+           group->count > 1;
+}
+
 static core_status compare(core_comm *comm, const core__comm_group *group)
 {
     core_status status;
     comparison *job;
 
-    if (comm->size == 1 || comm->flags & CORE_COMM_UNCHECKED ||
-        group->count < 2)
-        return CORE_OK;
     CORE_TRY(comparison_new(comm, group, &job));
     if (comm->stream)
         return core_stream_callback(comm->stream, run_job, job, drop_job);
@@ -203,6 +210,26 @@ core_status core_comm_group_begin(core_comm *comm)
     return status;
 }
 
+/* The other ranks compare the calls, and then make them without another
+ * comparison, so that a rank that cannot do so can make no other call. */
+static core_status make_calls(core_comm *comm, core__comm_group *group)
+{
+    bool compared = is_compared(comm, group);
+    core_status status = CORE_OK;
+
+    if (group->count > 0)
+        CORE_TRY(core__comm_check_stream(comm));
+    if (compared)
+        status = compare(comm, group);
+    for (size_t i = 0; i < group->count && status == CORE_OK; i++)
+        status = core__comm_submit_now(comm, &group->calls[i].call,
+                                       group->calls[i].input,
+                                       group->calls[i].output);
+    if (compared && status != CORE_OK)
+        core__comm_leave(comm);
+    return status;
+}
+
 static core_status end(core_comm *comm)
 {
     core__comm_group *group = comm->group;
@@ -212,13 +239,20 @@ static core_status end(core_comm *comm)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_comm_group_end: no group has begun");
     comm->group = NULL;
-    status = compare(comm, group);
-    for (size_t i = 0; i < group->count && status == CORE_OK; i++)
-        status = core__comm_submit_now(comm, &group->calls[i].call,
-                                       group->calls[i].input,
-                                       group->calls[i].output);
-    group_free(group);
+    status = make_calls(comm, group);
+    group_free(group, status != CORE_OK);
     return status;
+}
+
+/* Of a communicator that has failed; unless another thread makes a call. */
+static void drop_in_call(core_comm *comm)
+{
+    bool before = false;
+
+    if (!atomic_compare_exchange_strong(&comm->in_call, &before, true))
+        return;
+    core__comm_group_drop(comm);
+    core__comm_end(comm);
 }
 
 core_status core_comm_group_end(core_comm *comm)
@@ -228,7 +262,7 @@ core_status core_comm_group_end(core_comm *comm)
     if (status != CORE_OK) {
         if (comm && status != CORE_ERROR_BUSY &&
             status != CORE_ERROR_DEVICE_LOST)
-            core__comm_group_drop(comm);
+            drop_in_call(comm);
         return status;
     }
     status = end(comm);

@@ -117,6 +117,18 @@ core__progress *core__progress_of_file(int file, uint32_t rank, uint32_t size)
 
 /* --------------------------------------------------------------- ranks -- */
 
+/* A tenth of it, at least 1 and at most 10 seconds. */
+void core__progress_set_timeout(core__progress *progress, int64_t timeout_ns)
+{
+    const int64_t second = 1000000000;
+    int64_t wait = timeout_ns / 10;
+
+    if (progress)
+        atomic_store(&progress->wait_ns, wait < second        ? second
+                                         : wait > 10 * second ? 10 * second
+                                                              : wait);
+}
+
 void core__progress_reach(core__progress *progress, uint64_t sequence)
 {
     if (progress)
@@ -129,12 +141,14 @@ static bool is_missing(uint64_t reached, uint64_t sequence)
            (reached < sequence || reached >= CORE__PROGRESS_SILENT);
 }
 
-static void name_rank(uint32_t rank, uint64_t reached)
+static void name_rank(const core__progress *progress, uint32_t rank,
+                      uint64_t reached)
 {
     if (reached == CORE__PROGRESS_ENDED)
         core__error_suffix("; rank %u has ended", rank);
     else if (reached == CORE__PROGRESS_SILENT)
-        core__error_suffix("; rank %u does not respond", rank);
+        core__error_suffix("; rank %u has not answered within %g s", rank,
+                           (double)atomic_load(&progress->wait_ns) / 1e9);
     else
         core__error_suffix("; rank %u has reached collective %llu", rank,
                            (unsigned long long)reached);
@@ -148,7 +162,7 @@ static void name_ranks(const core__progress *progress, const uint64_t *reached,
     for (uint32_t r = 0; r < progress->size; r++)
         if (r != progress->rank && is_missing(reached[r], sequence) &&
             missing++ < NAMED)
-            name_rank(r, reached[r]);
+            name_rank(progress, r, reached[r]);
     if (missing > NAMED)
         core__error_suffix("; %u more ranks have not reached it either",
                            missing - NAMED);

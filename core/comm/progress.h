@@ -36,7 +36,8 @@ typedef struct core__progress_way {
 struct core__progress {
     const core__progress_way *way;
     uint32_t rank, size;
-    _Atomic uint64_t *mine; /* the last collective of this rank */
+    _Atomic int64_t wait_ns; /* for the answers of the other ranks */
+    _Atomic uint64_t *mine;  /* the last collective of this rank */
 };
 
 /* The functions that create one return NULL if that is not possible, which is no
@@ -56,7 +57,14 @@ core__progress *core__progress_of_server(int *peers, uint32_t size);
 core__progress *core__progress_of_client(int connection, uint32_t rank,
                                          uint32_t size);
 
+/* Ends a connection for which there will be no progress: the other rank then
+ * says nothing of this one. */
+void core__progress_decline(int connection);
+
 /* Accept NULL. */
+/* A rank that has reached a collective may be slow to answer, so that the ranks
+ * of a communicator with a long timeout wait longer. */
+void core__progress_set_timeout(core__progress *progress, int64_t timeout_ns);
 void core__progress_reach(core__progress *progress, uint64_t sequence);
 /* Appends to the thread's error which ranks have not reached a collective. */
 void core__progress_name_missing(core__progress *progress, uint64_t sequence);

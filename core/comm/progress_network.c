@@ -11,6 +11,8 @@
 #include "comm/comm.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -55,18 +57,26 @@ typedef struct network {
 
 /* ------------------------------------------------------------- creation -- */
 
-static void free_all(network *net)
+static uint32_t count_connections(const network *net)
 {
-    uint32_t count = net->base.rank == 0 ? net->base.size : 1;
+    return net->base.rank == 0 ? net->base.size : 1;
+}
 
-    for (uint32_t r = 0; r < count; r++)
+/* own: in the process that created it.  Otherwise another thread may have
+ * waited when it was forked, and to destroy what it waited for would wait for
+ * it, for ever. */
+static void free_all(network *net, bool own)
+{
+    for (uint32_t r = 0; r < count_connections(net); r++)
         if (net->connections[r] >= 0)
             close(net->connections[r]);
     for (int i = 0; i < 2; i++)
         if (net->wake[i] >= 0)
             close(net->wake[i]);
-    pthread_cond_destroy(&net->change);
-    pthread_mutex_destroy(&net->lock);
+    if (own) {
+        pthread_cond_destroy(&net->change);
+        pthread_mutex_destroy(&net->lock);
+    }
     core__free(net->connections);
     core__free(net->numbers);
     core__free(net->asks);
@@ -112,32 +122,6 @@ static bool start_thread(network *net, void *(*run)(void *))
     return !failed;
 }
 
-static core__progress *start(int *connections, uint32_t rank, uint32_t size,
-                             const core__progress_way *way,
-                             void *(*run)(void *))
-{
-    network *net = core__alloc_zero(sizeof *net);
-
-    if (!net) {
-        for (uint32_t r = 0; r < (rank == 0 ? size : 1); r++)
-            if (connections[r] >= 0)
-                close(connections[r]);
-        core__free(connections);
-        return NULL;
-    }
-    net->base = (core__progress){
-        .way = way, .rank = rank, .size = size, .mine = &net->reached};
-    net->wake[0] = net->wake[1] = -1;
-    net->connections = connections;
-    init_locks(net);
-    if (allocate(net) && start_thread(net, run))
-        return &net->base;
-    free_all(net);
-    return NULL;
-}
-
-/* ------------------------------------------------------------- transfers -- */
-
 static bool send_kind(int connection, uint64_t kind, uint64_t number)
 {
     message out = {kind, number};
@@ -146,14 +130,75 @@ static bool send_kind(int connection, uint64_t kind, uint64_t number)
                                 core__store_now_ns() + SECOND);
 }
 
-/* With the lock held: waits until there are more answers, for two seconds. */
+void core__progress_decline(int connection)
+{
+    send_kind(connection, LEAVE, CORE__PROGRESS_UNKNOWN);
+    close(connection);
+}
+
+static void decline_all(int *connections, uint32_t count)
+{
+    for (uint32_t r = 0; r < count; r++)
+        if (connections[r] >= 0)
+            core__progress_decline(connections[r]);
+    for (uint32_t r = 0; r < count; r++)
+        connections[r] = -1;
+}
+
+/* Without it, a firewall may drop a connection that is silent for hours. */
+static void keep_alive(const network *net)
+{
+    int yes = 1, idle_seconds = 120;
+
+    for (uint32_t r = 0; r < count_connections(net); r++) {
+        int file = net->connections[r];
+
+        if (file < 0)
+            continue;
+        setsockopt(file, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+        setsockopt(file, IPPROTO_TCP, TCP_KEEPIDLE, &idle_seconds,
+                   sizeof idle_seconds);
+    }
+}
+
+static core__progress *start(int *connections, uint32_t rank, uint32_t size,
+                             const core__progress_way *way,
+                             void *(*run)(void *))
+{
+    network *net = core__alloc_zero(sizeof *net);
+
+    if (!net) {
+        decline_all(connections, rank == 0 ? size : 1);
+        core__free(connections);
+        return NULL;
+    }
+    net->base = (core__progress){.way = way,
+                                 .rank = rank,
+                                 .size = size,
+                                 .wait_ns = SECOND,
+                                 .mine = &net->reached};
+    net->wake[0] = net->wake[1] = -1;
+    net->connections = connections;
+    keep_alive(net);
+    init_locks(net);
+    if (allocate(net) && start_thread(net, run))
+        return &net->base;
+    decline_all(connections, count_connections(net));
+    free_all(net, true);
+    return NULL;
+}
+
+/* --------------------------------------------------------------- answers -- */
+
+/* With the lock held: waits until there are more answers; longer than rank 0
+ * waits for the other ranks. */
 static bool await_answer(network *net, uint32_t answers, uint64_t *out)
 {
-    struct timespec end;
+    int64_t until =
+        core__store_now_ns() + atomic_load(&net->base.wait_ns) + SECOND;
+    struct timespec end = {.tv_sec = until / SECOND, .tv_nsec = until % SECOND};
     int late = 0;
 
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_sec += 2;
     while (net->answers == answers && !net->gone && !late)
         late = pthread_cond_timedwait(&net->change, &net->lock, &end);
     if (net->answers == answers)
@@ -187,7 +232,7 @@ static void begin_round(network *net, uint32_t asks)
     net->asks[asks] = 1;
     if (net->deadline)
         return;
-    net->deadline = core__store_now_ns() + SECOND;
+    net->deadline = core__store_now_ns() + atomic_load(&net->base.wait_ns);
     net->numbers[0] = atomic_load(&net->reached);
     for (uint32_t r = 1; r < net->base.size; r++) {
         if (net->connections[r] < 0)
@@ -309,7 +354,7 @@ static void end_server(core__progress *progress, bool own)
 
     if (own && wake(net, 'e'))
         pthread_join(net->thread, NULL);
-    free_all(net);
+    free_all(net, own);
 }
 
 static const core__progress_way server_way = {.ask = ask_all,
@@ -398,7 +443,7 @@ static void end_client(core__progress *progress, bool own)
         shutdown(net->connections[0], SHUT_RDWR);
         pthread_join(net->thread, NULL);
     }
-    free_all(net);
+    free_all(net, own);
 }
 
 static const core__progress_way client_way = {.ask = ask_rank_0,
@@ -410,7 +455,7 @@ core__progress *core__progress_of_client(int connection, uint32_t rank,
     int *connections = core__alloc(sizeof *connections);
 
     if (!connections) {
-        close(connection);
+        core__progress_decline(connection);
         return NULL;
     }
     *connections = connection;

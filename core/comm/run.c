@@ -329,6 +329,23 @@ static core_status order_caller(core_comm *comm, core_status first)
     return first != CORE_OK ? first : status;
 }
 
+static core_status check_caller(core_stream *caller)
+{
+    CORE_TRY(core__stream_check(caller));
+    return caller->capture ? core__capture_refuse(caller, "a collective")
+                           : CORE_OK;
+}
+
+core_status core__comm_check_stream(core_comm *comm)
+{
+    core_stream *caller = NULL;
+
+    if (!comm->stream)
+        return CORE_OK;
+    CORE_TRY(core_stream_current(comm->device, &caller));
+    return check_caller(caller);
+}
+
 static core_status submit(core_comm *comm, const core_collective *call,
                           core_tensor *input, core_tensor *output)
 {
@@ -338,9 +355,7 @@ static core_status submit(core_comm *comm, const core_collective *call,
 
     status = core_stream_current(comm->device, &caller);
     if (status == CORE_OK)
-        status = core__stream_check(caller);
-    if (status == CORE_OK && caller->capture)
-        status = core__capture_refuse(caller, "a collective");
+        status = check_caller(caller);
     if (status == CORE_OK)
         status = core__stream_order(comm->stream, caller);
     if (status == CORE_OK)

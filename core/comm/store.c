@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -126,13 +127,22 @@ static core_status file_publish(const char *store, const char *path,
     return CORE_OK;
 }
 
+/* One that may only be read has the id, and no memory to share. */
+static int open_shared(const char *path)
+{
+    int file = open(path, O_RDWR | O_CLOEXEC);
+
+    return file >= 0 || errno == ENOENT ? file
+                                        : open(path, O_RDONLY | O_CLOEXEC);
+}
+
 static core_status file_fetch(const char *store, const char *path,
                               uint32_t rank, uint32_t size, int64_t deadline,
                               void *id, core__progress **out_progress)
 {
     int file;
 
-    while ((file = open(path, O_RDWR | O_CLOEXEC)) < 0) {
+    while ((file = open_shared(path)) < 0) {
         if (errno != ENOENT)
             return failed(store, "the file cannot be opened");
         if (core__store_now_ns() > deadline)
@@ -212,76 +222,153 @@ static bool receive_hello(int peer, hello *from)
            memcmp(from->magic, magic, sizeof magic) == 0;
 }
 
-/* peers: the connections of the ranks that have the id; otherwise -1. */
-static core_status check_hello(const hello *from, uint32_t size,
-                               const int *peers)
+/* Rank 0 while it serves the others. */
+typedef struct server {
+    const char *store;
+    int listener;
+    uint32_t size;
+    int64_t deadline;
+    char id[ID];
+    int *peers;   /* kept connections, by rank; otherwise -1 */
+    bool *served; /* by rank: it has the id */
+    bool keeps;   /* false: there are too few files for it */
+    bool too_few; /* ... also for those of the ranks that wait */
+} server;
+
+static core_status check_hello(const server *s, const hello *from)
 {
+    uint32_t size = s->size;
+
     if (from->size != size)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_comm_create: rank %u has size %u, and rank 0 "
                            "has size %u",
                            from->rank, from->size, size);
-    if (from->rank == 0 || from->rank >= size || peers[from->rank] >= 0)
+    if (from->rank == 0 || from->rank >= size || s->served[from->rank])
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_comm_create: two processes are rank %u of %u",
                            from->rank, size);
     return CORE_OK;
 }
 
-static core_status serve_all(const char *store, int listener, uint32_t size,
-                             int64_t deadline, char *id, int *peers)
+/* Progress is worth less than what the program may want to open. */
+static void keep_none(server *s)
 {
-    for (uint32_t missing = size - 1; missing > 0;) {
-        struct pollfd ready = {listener, POLLIN, 0};
-        core_status status = CORE_OK;
-        hello from;
+    for (uint32_t r = 0; r < s->size; r++)
+        if (s->peers[r] >= 0)
+            core__progress_decline(s->peers[r]);
+    for (uint32_t r = 0; r < s->size; r++)
+        s->peers[r] = -1;
+    s->keeps = false;
+}
+
+/* A new descriptor is the lowest free one, so that one in the upper half of
+ * what the process may open says that half of it is in use. */
+static bool is_in_upper_half(int file)
+{
+    struct rlimit limit;
+
+    return getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
+           (rlim_t)file >= limit.rlim_cur / 2;
+}
+
+static void keep(server *s, uint32_t rank, int peer)
+{
+    s->served[rank] = true;
+    if (s->keeps && is_in_upper_half(peer))
+        keep_none(s);
+    if (s->keeps)
+        s->peers[rank] = peer;
+    else
+        core__progress_decline(peer);
+}
+
+/* A connection that was not accepted: there is none, or there are too many
+ * open files. */
+static void wait_for_files(server *s)
+{
+    s->too_few = errno == EMFILE || errno == ENFILE;
+    if (s->too_few && s->keeps)
+        keep_none(s);
+    else
+        pause_short();
+}
+
+static core_status serve_one(server *s, int peer, uint32_t *missing)
+{
+    core_status status = CORE_OK;
+    hello from;
+
+    if (receive_hello(peer, &from)) {
+        status = check_hello(s, &from);
+        if (status == CORE_OK &&
+            core__store_transfer(peer, s->id, ID, true, s->deadline)) {
+            keep(s, from.rank, peer);
+            --*missing;
+            return CORE_OK;
+        }
+    }
+    close(peer);
+    return status;
+}
+
+static core_status serve_all(server *s)
+{
+    for (uint32_t missing = s->size - 1; missing > 0;) {
+        struct pollfd ready = {s->listener, POLLIN, 0};
         int peer;
 
-        poll(&ready, 1, left_ms(deadline));
-        if (core__store_now_ns() > deadline)
-            return late(store, "all ranks had connected");
-        peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-        if (peer < 0) {
-            pause_short(); /* for example, too many files are open */
-            continue;
+        poll(&ready, 1, left_ms(s->deadline));
+        if (core__store_now_ns() > s->deadline) {
+            late(s->store, "all ranks had connected");
+            if (s->too_few)
+                core__error_suffix(": %s", strerror(EMFILE));
+            return CORE_ERROR_CANCELLED;
         }
-        if (receive_hello(peer, &from)) {
-            status = check_hello(&from, size, peers);
-            if (status == CORE_OK &&
-                core__store_transfer(peer, id, ID, true, deadline)) {
-                peers[from.rank] = peer;
-                missing--;
-                continue;
-            }
-        }
-        close(peer);
-        CORE_TRY(status);
+        peer = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC);
+        if (peer < 0)
+            wait_for_files(s);
+        else
+            CORE_TRY(serve_one(s, peer, &missing));
     }
     return CORE_OK;
+}
+
+static void close_kept(server *s)
+{
+    for (uint32_t r = 0; r < s->size; r++)
+        if (s->peers[r] >= 0)
+            close(s->peers[r]);
+    core__free(s->peers);
 }
 
 static core_status tcp_serve(const char *store, int listener, uint32_t size,
                              int64_t deadline, const void *id,
                              core__progress **out_progress)
 {
-    int *peers = core__alloc(size * sizeof *peers);
+    server s = {.store = store,
+                .listener = listener,
+                .size = size,
+                .deadline = deadline,
+                .peers = core__alloc(size * sizeof(int)),
+                .served = core__alloc_zero(size),
+                .keeps = true};
     core_status status;
-    char copy[ID];
 
-    if (!peers)
-        return core__error_memory(size * sizeof *peers);
-    for (uint32_t r = 0; r < size; r++)
-        peers[r] = -1;
-    memcpy(copy, id, ID);
-    status = serve_all(store, listener, size, deadline, copy, peers);
-    if (status == CORE_OK) {
-        *out_progress = core__progress_of_server(peers, size);
-        return CORE_OK;
+    if (!s.peers || !s.served) {
+        core__free(s.peers);
+        core__free(s.served);
+        return core__error_memory(size * sizeof *s.peers);
     }
     for (uint32_t r = 0; r < size; r++)
-        if (peers[r] >= 0)
-            close(peers[r]);
-    core__free(peers);
+        s.peers[r] = -1;
+    memcpy(s.id, id, ID);
+    status = serve_all(&s);
+    core__free(s.served);
+    if (status == CORE_OK && s.keeps)
+        *out_progress = core__progress_of_server(s.peers, size);
+    else
+        close_kept(&s);
     return status;
 }
 
@@ -359,14 +446,13 @@ static core_status tcp_fetch(const char *store, uint32_t rank, uint32_t size,
 
 /* -------------------------------------------------------------- public -- */
 
-core_status core__store_share_id(const char *store, uint32_t rank,
-                                 uint32_t size, int64_t timeout_ns, void *id,
-                                 core__progress **out_progress)
+static core_status share_id(const char *store, uint32_t rank, uint32_t size,
+                            int64_t timeout_ns, void *id,
+                            core__progress **out_progress)
 {
     int64_t deadline = core__store_now_ns() + timeout_ns;
     const char *path;
 
-    *out_progress = NULL;
     if (strncmp(store, "file:", 5) == 0 && store[5]) {
         path = store + 5;
         return rank == 0 ? file_publish(store, path, size, id, out_progress)
@@ -381,6 +467,16 @@ core_status core__store_share_id(const char *store, uint32_t rank,
                        "core_comm_create: the store is \"%.200s\"; accepted: "
                        "file:PATH or tcp:HOST:PORT",
                        store);
+}
+
+core_status core__store_share_id(const char *store, uint32_t rank,
+                                 uint32_t size, int64_t timeout_ns, void *id,
+                                 core__progress **out_progress)
+{
+    *out_progress = NULL;
+    CORE_TRY(share_id(store, rank, size, timeout_ns, id, out_progress));
+    core__progress_set_timeout(*out_progress, timeout_ns);
+    return CORE_OK;
 }
 
 void core__store_end(const char *store, uint32_t rank)

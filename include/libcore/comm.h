@@ -25,8 +25,9 @@
  * its number.  If the engine cannot find out which rank it is, libcore names it
  * where the ranks met through a store (core_comm_options): in a file, those on
  * one machine, or over TCP, by connections to rank 0 that stay open, with a
- * thread.  After an error the communicator has failed: later calls return
- * the same error.  On a device with streams an error may occur after the call
+ * thread.  It does not for communicators of core_comm_split, core_comm_shrink
+ * and core_reducer.  After an error the communicator has failed: later calls
+ * return the same error.  On a device with streams an error may occur after the call
  * has returned; the next call on the communicator reports it, and so do
  * core_comm_error, and core_comm_synchronize, which waits.  The content of the
  * result is then undefined, and its memory is kept until the process ends,
@@ -271,18 +272,25 @@ core_status core_send_recv(core_comm *comm, const core_message *messages,
  * core_comm_synchronize. */
 core_status core_barrier(core_comm *comm);
 
-/* Begins a group of collectives: those that are called on the communicator until
- * core_comm_group_end check their arguments and create their results, and are made
- * by it, in their order.  The ranks then compare all of them at once, which costs
- * one small message to each rank instead of one for each call.  Every rank makes the
- * same groups.  They belong to the stream that is current at the end; until then
- * results have no content, and inputs must not be changed.  INVALID_ARGUMENT: a group has begun.  In a group core_send, core_recv and
- * core_send_recv are UNSUPPORTED, and core_comm_split is INVALID_ARGUMENT. */
+/* Begins a group of collectives: those that are called on the communicator
+ * until core_comm_group_end check their arguments and create their results, and
+ * are made by it, in their order.  The ranks then compare all of them at once,
+ * which costs one small message to each rank instead of one for each call.
+ * Every rank makes the same groups.  They belong to the stream that is current
+ * at the end; until then results have no content, inputs must not be changed,
+ * and core_comm_synchronize does not wait for them.  INVALID_ARGUMENT: a group
+ * has begun.  In a group core_send, core_recv and core_send_recv are
+ * UNSUPPORTED; core_comm_split and a backward through a collective of the
+ * communicator are INVALID_ARGUMENT. */
 core_status core_comm_group_begin(core_comm *comm);
 
-/* Makes the collectives of the group that has begun.  INVALID_ARGUMENT: none has;
- * or the groups of the ranks differ, in calls that the message names.  A group also
- * ends by an error. */
+/* Makes the collectives of the group that has begun.  INVALID_ARGUMENT: none
+ * has; or the groups of the ranks differ, in calls that the message names.  If
+ * this function returns an error, the group has ended, too: its other calls are
+ * not made.  If calls are compared, and the group has several, the communicator
+ * has then failed, unless the error is of the current stream.  A collective
+ * that is refused between begin and end is not part of the group, which goes
+ * on. */
 core_status core_comm_group_end(core_comm *comm);
 
 #ifdef __cplusplus

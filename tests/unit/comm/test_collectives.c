@@ -5,7 +5,12 @@
 
 #include "support/ranks.h"
 
+#include "../../../plugins/sim/sim_control.h"
+
+#include "comm/comm.h"
+
 #include <libcore/autograd.h>
+#include <libcore/capture.h>
 
 /* ------------------------------------------------------------- results -- */
 
@@ -335,6 +340,154 @@ START_TEST(groups_that_differ_are_errors)
 }
 END_TEST
 
+/* --------------------------------------------------- groups that fail -- */
+
+static core_status wait_after(core_comm *comm, core_status status)
+{
+    return status == CORE_OK ? core_comm_synchronize(comm) : status;
+}
+
+static void begin_two_sums(core_comm *comm, core_tensor *x)
+{
+    OK(core_comm_group_begin(comm));
+    OK(core_all_reduce_(comm, x, CORE_REDUCE_SUM));
+    OK(core_all_reduce_(comm, x, CORE_REDUCE_SUM));
+}
+
+static uint64_t copy_that_fails;
+
+/* On rank 1, after the calls were compared: each has a copy to the host and one
+ * back. */
+static void copy_of_a_call_fails(core_comm *comm)
+{
+    core_tensor *x = rank_numbers(comm, 2);
+    const sim_control *control;
+    core_status status;
+
+    begin_two_sums(comm, x);
+    OK(core_device_interface(core_comm_device(comm), "sim.control", 1,
+                             (const void **)&control));
+    if (core_comm_rank(comm) == 1) {
+        OK(control->fault(0, SIM_FAULT_COPY, copy_that_fails));
+        status = core_comm_group_end(comm);
+        ck_assert_int_ne(status, CORE_OK);
+        MESSAGE("injected failure");
+        ck_assert_int_eq(core_barrier(comm), status);
+        MESSAGE("injected failure");
+    } else {
+        ck_assert_int_eq(wait_after(comm, core_comm_group_end(comm)),
+                         CORE_ERROR_IO);
+        MESSAGE("ended");
+    }
+    core_tensor_release(x);
+}
+
+START_TEST(call_of_a_group_that_fails_on_a_rank_is_an_error_on_all)
+{
+    rank_device = "sim";
+    copy_that_fails = (uint64_t)_i;
+    on_ranks(3, copy_of_a_call_fails);
+}
+END_TEST
+
+/* Rank 1 ends its group on a stream that is captured, which is refused before
+ * the calls are compared, and then makes another call. */
+static void group_ends_in_a_capture(core_comm *comm)
+{
+    core_tensor *x = rank_numbers(comm, 2);
+    core_stream *stream;
+    core_stream_guard guard;
+    core_graph *graph = NULL;
+
+    begin_two_sums(comm, x);
+    if (core_comm_rank(comm) == 1) {
+        OK(core_stream_create(core_comm_device(comm), &stream));
+        OK(core_stream_guard_enter(stream, &guard));
+        OK(core_capture_begin(stream, NULL));
+        ck_assert_int_eq(core_comm_group_end(comm), CORE_ERROR_UNSUPPORTED);
+        MESSAGE("a collective");
+        ck_assert_int_ne(core_capture_end(stream, &graph), CORE_OK);
+        core_stream_guard_leave(&guard);
+        core_stream_release(stream);
+        ck_assert_int_eq(wait_after(comm, core_barrier(comm)),
+                         CORE_ERROR_INVALID_ARGUMENT);
+    } else {
+        ck_assert_int_eq(wait_after(comm, core_comm_group_end(comm)),
+                         CORE_ERROR_INVALID_ARGUMENT);
+    }
+    MESSAGE("rank 0 a group of 2 collectives (collective 1), rank 1 barrier "
+            "(collective 3)");
+    core_tensor_release(x);
+}
+
+START_TEST(group_that_ends_in_a_capture_is_refused)
+{
+    rank_device = "sim";
+    on_ranks(3, group_ends_in_a_capture);
+}
+END_TEST
+
+/* A gradient would be used before the group ends. */
+static void backward_in_a_group(core_comm *comm)
+{
+    core_tensor *x = rank_numbers(comm, 2), *y, *loss, *gradient;
+
+    OK(core_tensor_set_requires_grad(x, true));
+    OK(core_all_reduce(comm, x, CORE_REDUCE_AVG, &y));
+    OK(core_sum(y, CORE_DTYPE_NONE, &loss));
+    OK(core_comm_group_begin(comm));
+    ck_assert_int_eq(
+        core_grad(&loss, 1, NULL, &x, 1, CORE_RETAIN_GRAPH, &gradient),
+        CORE_ERROR_INVALID_ARGUMENT);
+    MESSAGE("core_all_reduce: a group has begun on the communicator");
+    OK(core_comm_group_end(comm));
+    OK(core_grad(&loss, 1, NULL, &x, 1, 0, &gradient));
+    rank_expect(gradient, (float[]){1, 1}, 2);
+    core_tensor_release(gradient);
+    core_tensor_release(loss);
+    core_tensor_release(x);
+    core_tensor_release(y);
+}
+
+START_TEST(backward_through_a_collective_is_refused_in_a_group)
+{
+    rank_device = devices[_i];
+    on_ranks(2, backward_in_a_group);
+}
+END_TEST
+
+static const uint64_t *used_counts;
+
+/* Like an engine that still reads the counts after its error. */
+static core_status run_late(void *impl, const core_collective *call)
+{
+    (void)impl;
+    used_counts = call->input_counts;
+    return core_error_set(CORE_ERROR_CANCELLED, "late");
+}
+
+static void rows_in_a_group_fail(core_comm *comm)
+{
+    const int64_t rows = 2;
+    core_tensor *x = rank_numbers(comm, 2), *y;
+
+    comm->engine->table.run = run_late;
+    OK(core_comm_group_begin(comm));
+    OK(core_all_to_all_rows(comm, x, &rows, &rows, &y));
+    ck_assert_int_eq(core_comm_group_end(comm), CORE_ERROR_CANCELLED);
+    ck_assert_uint_eq(used_counts[0], 2);
+    ck_assert_uint_eq(used_counts[1], 2);
+    core_tensor_release(x);
+    core_tensor_release(y);
+}
+
+START_TEST(counts_of_a_group_that_failed_are_kept)
+{
+    rank_flags = CORE_COMM_UNCHECKED; /* the counts, too */
+    on_ranks(1, rows_in_a_group_fail);
+}
+END_TEST
+
 START_TEST(collectives_compute_what_they_say)
 {
     rank_device = devices[_i];
@@ -546,12 +699,16 @@ int main(void)
         calls_that_are_not_compared_compute_the_same,
         halves_are_summed_in_f32,
         gradients_of_gradients_communicate_too,
+        group_that_ends_in_a_capture_is_refused,
+        counts_of_a_group_that_failed_are_kept,
     };
     const suite_loop loops[] = {
         {collectives_compute_what_they_say, 0, 2},
         {ranks_that_send_to_each_other_do_not_wait, 0, 2},
         {groups_are_made_at_their_end, 0, 2},
         {groups_that_differ_are_errors, 0, 2},
+        {call_of_a_group_that_fails_on_a_rank_is_an_error_on_all, 1, 4},
+        {backward_through_a_collective_is_refused_in_a_group, 0, 2},
         {split_makes_parts_in_the_order_of_keys, 0, 2},
         {one_rank_alone, 0, 2},
         {gradients_are_those_of_the_sum_of_all_losses, 0, 2},

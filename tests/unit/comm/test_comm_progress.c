@@ -12,8 +12,11 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 /* The thread's error, after a rank has asked which ranks miss a collective. */
 static const char *message_of(core__progress *progress, uint64_t sequence)
@@ -50,6 +53,8 @@ static net connect_ranks(bool silent)
             made.ranks[r] = core__progress_of_client(pair[1], r, SIZE);
     }
     made.ranks[0] = core__progress_of_server(peers, SIZE);
+    for (uint32_t r = 0; r < SIZE; r++)
+        core__progress_set_timeout(made.ranks[r], INT64_MAX);
     return made;
 }
 
@@ -107,8 +112,10 @@ START_TEST(rank_that_has_ended_or_is_stopped_is_named)
     net made = connect_ranks(true);
 
     core__progress_reach(made.ranks[1], 1);
+    atomic_store(&made.ranks[0]->wait_ns, 200000000);
     ck_assert_str_eq(message_of(made.ranks[0], 1),
-                     "late; rank 2 does not respond");
+                     "late; rank 2 has not answered within 0.2 s");
+    core__progress_set_timeout(made.ranks[0], INT64_MAX);
     close(made.silent);
     made.silent = -1;
     ck_assert_str_eq(message_of(made.ranks[1], 2),
@@ -125,12 +132,46 @@ START_TEST(rank_0_that_is_stopped_is_named)
 
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
     client = core__progress_of_client(pair[1], 1, 2);
-    ck_assert_str_eq(message_of(client, 1), "late; rank 0 does not respond");
+    atomic_store(&client->wait_ns, 200000000);
+    ck_assert_str_eq(message_of(client, 1),
+                     "late; rank 0 has not answered within 0.2 s");
     close(pair[0]);
     while (!strstr(message_of(client, 1), "ended"))
         usleep(1000);
     ck_assert_str_eq(core_error_message(), "late; rank 0 has ended");
     core__progress_end(client, true);
+}
+END_TEST
+
+static void *ask_rank_0(void *progress)
+{
+    message_of(progress, 1);
+    return NULL;
+}
+
+/* While a thread of the parent waits for an answer. */
+START_TEST(child_of_a_fork_ends_it)
+{
+    net made = connect_ranks(true);
+    pthread_t thread;
+    pid_t child;
+    int state;
+
+    core__progress_set_timeout(made.ranks[0], 0);
+    ck_assert_int_eq(pthread_create(&thread, NULL, ask_rank_0, made.ranks[0]),
+                     0);
+    usleep(100000);
+    child = fork();
+    if (child == 0) {
+        alarm(20);
+        for (uint32_t r = 0; r < SIZE; r++)
+            core__progress_end(made.ranks[r], false);
+        _exit(RANK_IS_WELL);
+    }
+    ck_assert_int_eq(waitpid(child, &state, 0), child);
+    ck_assert_int_eq(WIFSIGNALED(state) ? WTERMSIG(state) : 0, 0);
+    pthread_join(thread, NULL);
+    end_ranks(&made);
 }
 END_TEST
 
@@ -194,6 +235,39 @@ START_TEST(file_of_another_machine_or_size_is_not_shared)
 }
 END_TEST
 
+/* A user that may only read the file gets the id. */
+static void fetch_read_only(const char *store)
+{
+    char id[CORE_COLLECTIVES_ID_SIZE];
+    core__progress *progress;
+
+    if (geteuid() == 0)
+        ck_assert_int_eq(seteuid(65534), 0);
+    OK(core__store_share_id(store, 1, 2, 1000000000, id, &progress));
+    ck_assert_ptr_null(progress);
+    ck_assert_int_eq(id[0], 'x');
+    _exit(RANK_IS_WELL);
+}
+
+START_TEST(file_that_can_only_be_read_has_the_id)
+{
+    int file = store_file(2), state;
+    char store[4300];
+    pid_t child;
+
+    ck_assert_int_eq(pwrite(file, "x", 1, 0), 1);
+    ck_assert_int_eq(fchmod(file, 0444), 0);
+    ck_assert_int_eq(chmod(rank_folder, 0755), 0);
+    snprintf(store, sizeof store, "file:%s/store", rank_folder);
+    child = fork();
+    if (child == 0)
+        fetch_read_only(store);
+    ck_assert_int_eq(waitpid(child, &state, 0), child);
+    ck_assert_int_eq(WEXITSTATUS(state), RANK_IS_WELL);
+    end_file(file);
+}
+END_TEST
+
 /* -------------------------------------------------------- communicators -- */
 
 static _Atomic int *finished; /* ranks; shared by their processes */
@@ -243,6 +317,86 @@ START_TEST(timeout_names_the_missing_rank)
 }
 END_TEST
 
+/* --------------------------------------------------- few open files -- */
+
+enum { FEW = 6, ID = CORE_COLLECTIVES_ID_SIZE };
+
+/* A rank gets the id, and then knows nothing of the others: rank 0, which has
+ * kept no connection, has not ended. */
+static void fetch_from_rank_0(const char *store, uint32_t rank)
+{
+    core__progress *progress;
+    char id[ID];
+
+    alarm(RANK_WATCHDOG_SECONDS);
+    OK(core__store_share_id(store, rank, FEW, 20000000000, id, &progress));
+    ck_assert_int_eq(id[0], 'y');
+    if (progress)
+        ck_assert_str_eq(message_of(progress, 5), "late");
+    core__progress_end(progress, true);
+    _exit(RANK_IS_WELL);
+}
+
+/* Rank 0 can open a listener and two connections in the lower half of its
+ * limit; the upper half is free, or not. */
+static void serve_with_few_files(bool half_is_free)
+{
+    const char *store = tcp_store();
+    int next = dup(0), state;
+    core__progress *progress;
+    struct rlimit limit;
+    pid_t children[FEW];
+    char id[ID] = "y";
+
+    close(next);
+    for (uint32_t r = 1; r < FEW; r++) {
+        children[r] = fork();
+        if (children[r] == 0)
+            fetch_from_rank_0(store, r);
+    }
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = 2 * ((rlim_t)next + 3);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    for (int i = next + 3; i < (int)limit.rlim_cur && !half_is_free; i++)
+        ck_assert_int_eq(dup2(0, i), i);
+    OK(core__store_share_id(store, 0, FEW, 20000000000, id, &progress));
+    ck_assert_ptr_null(progress);
+    ck_assert_int_eq(dup(0), next);
+    for (uint32_t r = 1; r < FEW; r++) {
+        ck_assert_int_eq(waitpid(children[r], &state, 0), children[r]);
+        ck_assert_int_eq(WEXITSTATUS(state), RANK_IS_WELL);
+    }
+}
+
+START_TEST(rank_0_keeps_no_connections_if_files_are_few)
+{
+    serve_with_few_files(_i == 1);
+}
+END_TEST
+
+START_TEST(files_that_are_used_up_are_the_error)
+{
+    const char *store = tcp_store();
+    core__progress *progress;
+    struct rlimit limit;
+    char id[ID] = "y";
+    pid_t child = fork();
+
+    if (child == 0)
+        fetch_from_rank_0(store, 1);
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = (rlim_t)dup(0) + 2; /* for the listener */
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    ck_assert_int_eq(
+        core__store_share_id(store, 0, FEW, 1000000000, id, &progress),
+        CORE_ERROR_CANCELLED);
+    MESSAGE("the timeout passed before all ranks had connected: Too many open "
+            "files");
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -252,9 +406,13 @@ int main(void)
         rank_0_that_is_stopped_is_named,
         ranks_of_a_file_see_each_other,
         file_of_another_machine_or_size_is_not_shared,
+        child_of_a_fork_ends_it,
+        file_that_can_only_be_read_has_the_id,
+        files_that_are_used_up_are_the_error,
     };
     const suite_loop loops[] = {
         {timeout_names_the_missing_rank, 0, 2},
+        {rank_0_keeps_no_connections_if_files_are_few, 0, 2},
     };
     const test_suite suites[] = {
         {"comm/comm_progress", SUITE_TESTS(tests), SUITE_LOOPS(loops)},
