@@ -2,9 +2,9 @@
  * Copyright The libcore authors */
 
 /* sort, topk, kthvalue and medians along one dimension.  NaN is larger than
- * every number.  Sorting is a merge sort of (key, index) pairs, always stable;
- * for one element of a line, the line is only divided by pivots, to the same
- * result. */
+ * every number.  Sorting is a merge sort of (key, index) pairs, always stable.
+ * One element of a line of floats is found by quickselect, with the same
+ * result; lines of integers are sorted, which is less code. */
 
 #include <stdlib.h>
 
@@ -30,12 +30,10 @@ enum { RUN = 16 };
 /* topk keeps up to this many of the best sorted by insertion. */
 enum { FEW = 64 };
 
-/* So many pivots, before a line that they do not divide is sorted. */
+/* A line is sorted if this many pivots have not isolated the element. */
 enum { ROUNDS = 64 };
 
-/* Lines of floats are divided; those of integers are sorted, which is less
- * code. */
-#define DIVIDED(TYPE) ((TYPE)0.5 != 0)
+#define IS_FLOAT(TYPE) ((TYPE)0.5 != 0)
 
 #define SORTING(NAME, TYPE)                                                    \
     typedef struct pair_##NAME {                                               \
@@ -210,14 +208,14 @@ enum { ROUNDS = 64 };
             for (int64_t i = 0; i < n; i++)                                    \
                 x[i] = (pair_##NAME){keys[i], i};                              \
             sorted = x;                                                        \
-            if (job->what >= KTH && DIVIDED(TYPE)) {                           \
+            if (job->what >= KTH && IS_FLOAT(TYPE)) {                          \
                 sorted = x + place_##NAME(job, keys, n);                       \
                 nth_##NAME(x, x + n, n, sorted - x);                           \
             } else if (job->what == TOP && job->k <= FEW && job->k > 0)        \
                 select_##NAME(x, n, job->k, job->descending);                  \
             else                                                               \
                 sorted = sort_##NAME(x, x + n, n, job->descending);            \
-            if (job->what >= KTH && !DIVIDED(TYPE))                            \
+            if (job->what >= KTH && !IS_FLOAT(TYPE))                           \
                 sorted += place_##NAME(job, keys, n);                          \
             line_put_##NAME(job, line, sorted, keys, (int64_t *)keys + n, n);  \
         }                                                                      \

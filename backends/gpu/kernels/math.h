@@ -2,7 +2,8 @@
  * Copyright The libcore authors */
 
 /* math.h: the functions that expressions call.  The CPU compiles the same ones,
- * and its f32 results have the same bits. */
+ * and its f32 results have the same bits, except for inverse tangents and sines,
+ * which are those of the GPU's library here. */
 
 #ifndef GPU_MATH_H
 #define GPU_MATH_H

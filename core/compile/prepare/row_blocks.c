@@ -537,7 +537,8 @@ core_status core__row_blocks_find(core__prepared *set, core__row_memory *memory,
 
 /* -------------------------------------------------------------- lifetime -- */
 
-/* The kernel of the most operators, after the first, has the most time. */
+/* The kernel of the most operators, after the first: it is assumed to compute
+ * longest. */
 static uint32_t step_that_loads(const core__row_chain *chain)
 {
     uint32_t most = 0, found = 0;

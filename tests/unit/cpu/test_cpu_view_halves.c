@@ -382,7 +382,6 @@ START_TEST(softmax_along_an_outer_dimension_is_that_of_rows)
 }
 END_TEST
 
-/* Integers, whose sums are exact. */
 /* In rows and across, of lengths around those of vectors and of partial sums;
  * infinities and NaN included. */
 START_TEST(softmax_gradients_of_halves_are_rounded_once)
