@@ -365,6 +365,8 @@ core_status core_module_load(core_module *module, const char *path,
     loading l = {.prefix = prefix ? prefix : "", .flags = flags};
     core_status status, reported = CORE_OK;
 
+    if (out_report && out_report->struct_size >= sizeof *out_report)
+        out_report->names = NULL;
     CORE__NOT_NULL(module);
     CORE__NOT_NULL(path);
     CORE_TRY(check_report(out_report, flags));

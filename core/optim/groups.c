@@ -28,22 +28,22 @@ static core_status check_group(const core_optimizer *optimizer,
 
     if (table->fused_op != group->table->fused_op)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "optimizer: the options of a group are for another "
-                           "kind of optimizer");
+                           "set_group: the options are for another kind of "
+                           "optimizer");
     if (!table->slots[0] != !group->table->slots[0])
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "optimizer: momentum is 0 in some groups; it must "
+                           "set_group: momentum is 0 in some groups; it must "
                            "be 0 in all or in none");
     if (atomic_load(&optimizer->references) > 1)
         return core__error(CORE_ERROR_BUSY,
-                           "optimizer: a recorded program contains its step, "
+                           "set_group: a recorded program contains its step, "
                            "so its groups cannot change");
     CORE_TRY(
         core__optimizer_check_option(group->learning_rate, "learning rate"));
     for (size_t i = 0; i < count; i++)
         if (index_of(optimizer, parameters[i]) == optimizer->count)
             return core__error(CORE_ERROR_NOT_FOUND,
-                               "optimizer: parameter %zu of the group is not "
+                               "set_group: parameter %zu of the group is not "
                                "one of the optimizer",
                                i);
     return CORE_OK;

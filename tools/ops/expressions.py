@@ -215,7 +215,13 @@ extern "C" {
     core_tensor * : core_pack_tensor, void * : core_pack_tensor
 #define CORE_X_NUMBERS                                                    \\
     core_scalar : core_x_same, float : core_float, double : core_float,   \\
-    long double : core_float, bool : core_bool, default : core_int
+    long double : core_float, bool : core_bool, CORE_X_INTEGERS
+/* Not `default`: a type with another value, such as _Float16, is an error. */
+#define CORE_X_INTEGERS                                                     \\
+    char : core_int, signed char : core_int, unsigned char : core_int,      \\
+    short : core_int, unsigned short : core_int, int : core_int,            \\
+    unsigned : core_int, long : core_int, unsigned long : core_int,         \\
+    long long : core_int, unsigned long long : core_int
 #define CORE_X_CONVERT(x, number, ...) \\
     CORE_X_CONVERT_(x, CORE_X_JOIN(core_x_value_, number), __VA_ARGS__)
 /* The variable keeps calls in calls short: x is not written twice. */
