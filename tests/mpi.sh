@@ -23,8 +23,9 @@ if [ ! -x "$ranks" ]; then
     exit 0
 fi
 
-# Fails after 60 seconds, and ends what is left 5 seconds later.
-limited() { timeout -k 5 60 "$@" </dev/null; }
+# Fails after so many seconds, and ends what is left 5 seconds later.
+seconds=60
+limited() { timeout -k 5 "$seconds" "$@" </dev/null; }
 
 start() { # MPI PROGRAM ARGUMENT...: three ranks
     mpi=$1
@@ -66,13 +67,14 @@ ends() { # MPI: a killed rank ends the job, before the watchdog of launch does
     [ $? -ne 124 ]
 }
 
+# core-conformance ends a test that does not end; all of them may take longer.
 conforms() { # MPI ARGUMENT...
-    mpi=$1
+    mpi=$1 seconds=600
     shift
     start "$mpi" "$LIBCORE_BUILD/core-conformance" --collectives 3 \
         --plugin "$LIBCORE_BUILD/plugins/mpi/.libs/core_$mpi.so" "$@" \
         >"$work/out" 2>&1
-    status=$?
+    status=$? seconds=60
     cat "$work/out"
     return $status
 }
@@ -98,6 +100,15 @@ refuses_another_number() { # MPI
         grep 'the launcher has started 3 processes' "$work/out"
 }
 
+# An engine that knows no launcher, and two tests after which nothing works.
+refuses_what_it_cannot_test() { # MPI
+    ! conforms "$1" --filter '*missing*' &&
+        grep 'choose one of them by --filter' "$work/out" &&
+        ! conforms "$1" --plugin \
+            "$LIBCORE_BUILD/tests/fixtures/.libs/core_sockets.so" &&
+        grep 'meet in a store is tested without a launcher' "$work/out"
+}
+
 for mpi in sockets openmpi mpich; do
     if ! present "$mpi"; then
         number=$((number + 1))
@@ -117,6 +128,8 @@ for mpi in sockets openmpi mpich; do
         fault "$mpi" size 'collective 2.*rank 2 broadcast of 13 f32'
     ok "$mpi: another order is an error that names rank and collective" \
         fault "$mpi" order 'collective 2.*rank 2 barrier'
+    [ "$mpi" != openmpi ] || ok "$mpi: what cannot be tested is refused" \
+        refuses_what_it_cannot_test "$mpi"
     if [ "$mpi" = mpich ]; then
         ok "$mpi: the tests name a missing rank" names_the_missing "$mpi"
     else

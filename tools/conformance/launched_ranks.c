@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,8 +34,13 @@ typedef struct launched {
     size_t number, failed;       /* tests */
     const collective_test *test; /* that runs */
     _Atomic int64_t deadline_ns; /* of the test */
+    _Atomic bool met;            /* the ranks have the shared memory */
+    bool unusable;               /* the engine, as rank 0 has found */
     jmp_buf leave;
 } launched;
+
+/* The shared file of rank 0, until all ranks have opened it; empty: none. */
+static char shared_path[PATH_SIZE];
 
 static int64_t now_ns(void)
 {
@@ -88,8 +94,20 @@ static void report_hanging(launched *all)
     fflush(stdout);
 }
 
-/* Ends the process if a test does not end.  Rank 0 says which ranks hang; the
- * others give it the time. */
+static _Noreturn void end_before_meeting(const launched *all)
+{
+    fprintf(stderr,
+            "core-conformance: rank %u: %s: it hangs: it has not ended in %g "
+            "seconds\n",
+            all->self.number, all->self.report ? all->self.report->call : "",
+            all->limit);
+    if (all->self.number == 0)
+        unlink(shared_path);
+    _exit(EXIT_FAILURE);
+}
+
+/* Ends the process if a test, or what is before them, does not end.  Rank 0
+ * says which ranks hang; the others give it the time. */
 static void *watch(void *context)
 {
     launched *all = context;
@@ -97,6 +115,8 @@ static void *watch(void *context)
 
     while (now_ns() < atomic_load(&all->deadline_ns) + more)
         rank_pause(0.05);
+    if (!atomic_load(&all->met))
+        end_before_meeting(all);
     if (all->self.number == 0)
         report_hanging(all);
     atomic_store(&all->shared->reported, OVER);
@@ -162,6 +182,22 @@ static void share_text(rank *self, char *text)
     core_tensor_release(bytes);
 }
 
+/* Of a signal that ends the process. */
+static void remove_path(int number)
+{
+    unlink(shared_path);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static void catch_signals(void (*handler)(int))
+{
+    const int numbers[] = {SIGHUP, SIGINT, SIGTERM};
+
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        signal(numbers[i], handler);
+}
+
 /* All ranks have opened the file when it loses its name. */
 static void meet(launched *all, char *path)
 {
@@ -187,30 +223,36 @@ static void meet(launched *all, char *path)
 static int begin(launched *all)
 {
     static launched_shared own;
-    char path[PATH_SIZE] = "";
     rank *self = &all->self;
-    volatile bool met = false;
 
-    if (self->number == 0 && !(all->shared = create_shared(path))) {
+    if (self->number == 0 && !(all->shared = create_shared(shared_path))) {
         fprintf(stderr, "core-conformance: a file for the ranks: %s\n",
                 strerror(errno));
         return EXIT_USAGE;
     }
     self->shared = &own.test;
     self->leave = &all->leave;
+    self->report = &own.test.reports[self->number];
+    if (self->number == 0)
+        catch_signals(remove_path);
     if (setjmp(all->leave) == 0) {
         rank_prepare(self);
-        meet(all, path);
-        met = true;
+        meet(all, shared_path);
+        renew_deadline(all);
         self->shared = &all->shared->test;
         self->report = &self->shared->reports[self->number];
+        atomic_store(&all->met, true);
     }
-    if (self->number == 0)
-        unlink(path);
-    if (met)
+    if (self->number == 0) {
+        unlink(shared_path);
+        catch_signals(SIG_DFL);
+    }
+    if (atomic_load(&all->met))
         return EXIT_SUCCESS;
-    fprintf(stderr, "core-conformance: rank %u: %s: %s\n", self->number,
-            own.test.reports[self->number].call,
+    fprintf(stderr,
+            "core-conformance: rank %u: %s: %s\ncore-conformance: an engine "
+            "whose ranks meet in a store is tested without a launcher\n",
+            self->number, own.test.reports[self->number].call,
             own.test.reports[self->number].detail);
     return atomic_load(&own.test.reports[self->number].verdict) == RANK_UNUSABLE
                ? EXIT_USAGE
@@ -226,13 +268,31 @@ static void run_test(launched *all)
         rank_test(&all->self, all->test);
 }
 
+/* A rank that could not use the engine; nothing was tested. */
+static bool is_unusable(launched *all)
+{
+    const rank_shared *test = &all->shared->test;
+    uint32_t r = rank_outcome_find(test, all->self.size, RANK_UNUSABLE);
+
+    if (r == all->self.size)
+        return false;
+    fprintf(stderr, "core-conformance: rank %u: %s: %s\n", r,
+            test->reports[r].call, test->reports[r].detail);
+    all->unusable = true;
+    atomic_store(&all->shared->reported, OVER);
+    return true;
+}
+
 /* Rank 0, when all ranks have ended a test.  Returns whether the next is made. */
 static bool report(launched *all)
 {
     const rank_processes none = {0};
-    bool passed = rank_outcome_report(
-        all->test, all->number, &all->shared->test, &none, all->self.size);
+    bool passed;
 
+    if (is_unusable(all))
+        return false;
+    passed = rank_outcome_report(all->test, all->number, &all->shared->test,
+                                 &none, all->self.size);
     fflush(stdout);
     all->failed += !passed;
     memset(&all->shared->test, 0, sizeof all->shared->test);
@@ -292,9 +352,10 @@ static bool run_all(launched *all)
     if (results == 0 && faults == 1)
         return run_list(all, collective_faults);
     if (faults > 0 && all->self.number == 0)
-        printf("# %zu tests of faults are left out: under a launcher each is "
-               "run alone, by --filter\n",
-               faults);
+        printf(
+            "# not tested: %zu tests of faults; under a launcher each is run "
+            "alone: choose one of them by --filter\n",
+            faults);
     return run_list(all, collective_results);
 }
 
@@ -302,7 +363,8 @@ static int conclude(launched *all)
 {
     atomic_store(&all->deadline_ns, INT64_MAX / 2);
     if (all->self.number == 0 && all->number == 0)
-        fprintf(stderr, "core-conformance: --filter matches no test\n");
+        fprintf(stderr, "core-conformance: --filter matches no test that is "
+                        "run\n");
     else if (all->self.number == 0)
         printf("1..%zu\n# %zu passed, %zu failed, with %u ranks on %s\n",
                all->number, all->number - all->failed, all->failed,
@@ -319,14 +381,16 @@ int launched_rank_run(const rank_setup *setup, const char *filter, double limit,
     all.self = (rank){.setup = setup, .number = number, .size = size};
     all.limit = limit;
     all.filter = filter;
-    result = begin(&all);
-    if (result != EXIT_SUCCESS)
-        return result;
     if (!start_watchdog(&all)) {
         fprintf(stderr, "core-conformance: no thread for a watchdog\n");
         return EXIT_USAGE;
     }
+    result = begin(&all);
+    if (result != EXIT_SUCCESS)
+        return result;
     if (!run_all(&all)) {
+        if (all.unusable)
+            return EXIT_USAGE;
         conclude(&all);
         return EXIT_FAILURE;
     }
