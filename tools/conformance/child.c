@@ -49,12 +49,12 @@ static bool add_all(suite *self, bool with_ops)
            suite_add_attention(self) && suite_add_wide_weights(self) &&
            suite_add_equal_elements(self) && suite_add_graph_kernels(self) &&
            suite_add_kept_weights(self) && suite_add_two_streams(self) &&
-           suite_add_contexts(self) && suite_add_indices(self) &&
-           suite_add_random_graphs(self) && suite_add_order(self) &&
-           suite_add_backward(self) && suite_add_training(self) &&
-           suite_add_custom(self) && suite_add_stress(self) &&
-           suite_add_alloc_failure(self) && suite_add_cross_thread_free(self) &&
-           suite_add_perf(self);
+           suite_add_pending_steps(self) && suite_add_contexts(self) &&
+           suite_add_indices(self) && suite_add_random_graphs(self) &&
+           suite_add_order(self) && suite_add_backward(self) &&
+           suite_add_training(self) && suite_add_custom(self) &&
+           suite_add_stress(self) && suite_add_alloc_failure(self) &&
+           suite_add_cross_thread_free(self) && suite_add_perf(self);
 }
 
 /* Tabs and newlines separate fields and lines; other control characters are

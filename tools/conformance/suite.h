@@ -197,6 +197,7 @@ bool suite_add_values(suite *self);
 bool suite_add_narrow_sums(suite *self);
 bool suite_add_stochastic_rounding(suite *self);
 bool suite_add_fused_steps(suite *self);
+bool suite_add_pending_steps(suite *self);
 bool suite_add_products(suite *self);
 bool suite_add_long_rows(suite *self);
 bool suite_add_rows_of_two(suite *self);

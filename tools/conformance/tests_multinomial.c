@@ -2,10 +2,12 @@
  * Copyright The libcore authors */
 
 /* Level ops: `multinomial` of more categories and samples than a work group has
- * threads.  Which category a draw becomes may differ between devices, which add
- * weights in another order; so what is tested is their distribution and their
- * independence.  The bounds are exceeded by a correct kernel in less than one of
- * 10^9 runs. */
+ * threads.  The draws are defined (plugin-guide.md, Random numbers), and the
+ * samples of ops/multinomial must have those of the CPU.  But devices may add
+ * weights in another order or in f32, and a draw next to one of so many
+ * boundaries then becomes the neighbour; so what is tested is the distribution of
+ * the draws and their independence.  The bounds are exceeded by a correct kernel
+ * in less than one of 10^9 runs. */
 
 #include "number_calls.h"
 
@@ -201,8 +203,8 @@ static bool choose_one(choosing c)
     return good;
 }
 
-/* The order of several samples without replacement is not defined, so that of
- * these nothing but the set is checked. */
+/* Several samples of a row without replacement are not those of a simple
+ * distribution, so that of these nothing but the set is checked. */
 static bool choose(number_calls *calls)
 {
     choosing c = {calls, 2999, 131, 113, false, NULL};

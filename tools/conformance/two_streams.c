@@ -172,11 +172,16 @@ bool two_streams_close(two_streams *b)
     return closed;
 }
 
-void two_streams_call(two_streams *b, ready_call *one, int which,
-                      prepared *out_on)
+void two_streams_begin_call(const two_streams *b)
 {
     for (uint32_t k = 0; k < b->ngates; k++)
         call_gate_begin_call(&gates[k]);
+}
+
+void two_streams_call(two_streams *b, ready_call *one, int which,
+                      prepared *out_on)
+{
+    two_streams_begin_call(b);
     *out_on = ready_call_again(&one->on);
     expect_ok(b->out, ready_call_run(b, one, b->streams[which], out_on),
               one->of.op);

@@ -45,6 +45,8 @@ bool two_streams_rest(two_streams *b);
 /* Blocks both streams; false: the outcome says why they are not.  Call
  * two_streams_open in any case. */
 bool two_streams_close(two_streams *b);
+/* Notes that a call begins. */
+void two_streams_begin_call(const two_streams *b);
 /* Makes a call on one of the streams, with results of its own. */
 void two_streams_call(two_streams *b, ready_call *one, int which,
                       prepared *out_on);
