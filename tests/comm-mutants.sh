@@ -33,6 +33,12 @@ is_remarked() { # MUTANT TEST TEXT
         grep "^# .*$3" "$work/out"
 }
 
+# The test passes, and the error has named the rank.
+is_named() { # MUTANT TEST
+    SOCKETS_MUTANT=$1 conforms --timeout 20 --filter "collectives/$2" &&
+        ! grep '^# rank' "$work/out"
+}
+
 # The test is skipped, with the reason.
 is_skipped() { # REGISTERED TEST TEXT
     SOCKETS_REGISTERS=$1 conforms --timeout 10 --filter "collectives/$2" &&
@@ -109,6 +115,7 @@ ok 'crashes, and the other ranks hang' is_detected crashes barrier \
     'rank 2 of 3: barrier: it was ended by signal' 10
 ok 'rounds' is_remarked rounds halves-are-rounded-once 'the sum is 3, .* 3.01562'
 ok 'nameless' is_remarked nameless missing-rank-is-an-error 'does not name rank 2'
+ok 'says-late' is_named says-late missing-rank-is-an-error
 
 # What an engine need not have is skipped.
 ok 'without an abort' is_skipped 'no abort' abort-ends-own-call \

@@ -404,13 +404,19 @@ static bool connect_by(int socket, const struct addrinfo *to, int64_t deadline)
     int error = 0;
     socklen_t size = sizeof error;
 
-    if (socket < 0)
-        return false;
     if (connect(socket, to->ai_addr, to->ai_addrlen) == 0)
         return true;
     return errno == EINPROGRESS && poll(&ready, 1, left_ms(deadline)) > 0 &&
            getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size) == 0 &&
            error == 0;
+}
+
+static core_status cannot_connect(const char *store, uint32_t rank)
+{
+    char what[64];
+
+    snprintf(what, sizeof what, "rank %u cannot connect", rank);
+    return failed(store, what);
 }
 
 static core_status tcp_fetch(const char *store, uint32_t rank, uint32_t size,
@@ -428,12 +434,17 @@ static core_status tcp_fetch(const char *store, uint32_t rank, uint32_t size,
         CORE_TRY(resolve(store, false, &found));
         peer = socket(found->ai_family,
                       SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (peer < 0) {
+            cannot_connect(store, rank);
+            freeaddrinfo(found);
+            return CORE_ERROR_IO;
+        }
         done = connect_by(peer, found, deadline) &&
                core__store_transfer(peer, &mine, sizeof mine, true, deadline) &&
                core__store_transfer(peer, id, ID, false, deadline);
         if (done)
             *out_progress = core__progress_of_client(peer, rank, size);
-        else if (peer >= 0)
+        else
             close(peer);
         freeaddrinfo(found);
         if (!done && core__store_now_ns() > deadline)

@@ -374,6 +374,23 @@ START_TEST(rank_0_keeps_no_connections_if_files_are_few)
 }
 END_TEST
 
+START_TEST(rank_that_can_open_no_connection_says_so)
+{
+    const char *store = tcp_store();
+    core__progress *progress;
+    struct rlimit limit;
+    char id[ID];
+
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = (rlim_t)dup(0) + 1;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    ck_assert_int_eq(
+        core__store_share_id(store, 1, FEW, 1000000000, id, &progress),
+        CORE_ERROR_IO);
+    MESSAGE("rank 1 cannot connect: Too many open files");
+}
+END_TEST
+
 START_TEST(files_that_are_used_up_are_the_error)
 {
     const char *store = tcp_store();
@@ -409,6 +426,7 @@ int main(void)
         child_of_a_fork_ends_it,
         file_that_can_only_be_read_has_the_id,
         files_that_are_used_up_are_the_error,
+        rank_that_can_open_no_connection_says_so,
     };
     const suite_loop loops[] = {
         {timeout_names_the_missing_rank, 0, 2},
