@@ -14,7 +14,16 @@
 
 #define FORWARD "_scaled_dot_product_efficient_attention"
 
-enum { LARGEST = 2 * 70 * 67, OPERANDS = 9, ARGUMENTS = 13, GRADIENTS = 4 };
+enum {
+    LARGEST = 2 * 40 * 128,
+    OPERANDS = 9,
+    ARGUMENTS = 13,
+    GRADIENTS = 4,
+    LAYOUTS = 6,   /* operands whose heads may be adjacent */
+    WITH_BIAS = 1, /* of `all` */
+    GAP = 3,       /* elements between heads, unless these are wide */
+    WIDE = 64
+};
 
 typedef enum bias_kind { BIAS_NONE, BIAS_NUMBERS, BIAS_MASK } bias_kind;
 
@@ -126,6 +135,30 @@ static const attention all[] = {
      false,
      0,
      {0, 0, 1, 0}},
+    {" of heads of 64",
+     1,
+     2,
+     70,
+     67,
+     64,
+     64,
+     BIAS_NUMBERS,
+     false,
+     false,
+     0,
+     {1, 1, 1, 1}},
+    {" of heads of 128, with is_causal",
+     1,
+     2,
+     33,
+     40,
+     128,
+     128,
+     BIAS_NONE,
+     false,
+     true,
+     0,
+     {1, 1, 1, 0}},
 };
 
 typedef struct run {
@@ -136,6 +169,9 @@ typedef struct run {
     int64_t sizes[OPERANDS][4];
     uint32_t ndim[OPERANDS];
     core_dtype dtypes[OPERANDS]; /* f32 stands for the tested dtype */
+    core_dtype dtype;            /* that is tested */
+    uint32_t adjacent;           /* a bit per operand: its heads are adjacent */
+    core_tensor *memory[OPERANDS]; /* of the device's operands */
 } run;
 
 static int64_t numel_of(const run *r, int k)
@@ -184,38 +220,112 @@ static void describe(run *r)
     r->numbers[7][0] = r->numbers[8][0] = 0;
 }
 
-static core_status make(const run *r, int k, core_device *device, core_dtype as,
-                        core_tensor **out)
+/* The dtype of an operand; the sums of narrow dtypes are f32. */
+static core_dtype dtype_of(const run *r, int k, core_dtype as)
 {
-    core_dtype dtype = r->dtypes[k] == CORE_F32 ? as : r->dtypes[k];
-    const int64_t whole[4] = {r->a->batch, r->a->heads, r->a->queries,
-                              r->a->keys};
-    core_value args[3] = {
-        {0}, {CORE_VALUE_INT_LIST, 4, {.ints = whole}}, core_bool(false)};
-    unsigned char bytes[LARGEST * 8];
-    core_tensor *made = NULL;
+    if (r->dtypes[k] != CORE_F32)
+        return r->dtypes[k];
+    return k == 6 && as != CORE_F64 ? CORE_F32 : as;
+}
+
+static int64_t gap_of(const run *r, int k)
+{
+    return r->sizes[k][3] < WIDE ? GAP : 0;
+}
+
+/* Stores the bytes of an operand, row-major, or with adjacent heads and NaN
+ * between them: [batch, position, head, element].  Returns how many. */
+static size_t fill(const run *r, int k, core_dtype as, bool adjacent,
+                   unsigned char *bytes)
+{
+    core_dtype dtype = dtype_of(r, k, as);
+    const int64_t *sizes = r->sizes[k];
+    int64_t width = sizes[3] + (adjacent ? gap_of(r, k) : 0);
+    int64_t count =
+        adjacent ? sizes[0] * sizes[1] * sizes[2] * width : numel_of(r, k);
+    size_t item = core_dtype_size(dtype);
+
+    memset(bytes, 0xff, (size_t)count * item);
+    for (int64_t i = 0; i < numel_of(r, k); i++) {
+        int64_t row = i / sizes[3], at = i;
+
+        if (adjacent) {
+            int64_t position = row % sizes[2], head = row / sizes[2] % sizes[1];
+            int64_t batch = row / (sizes[2] * sizes[1]);
+
+            at = ((batch * sizes[2] + position) * sizes[1] + head) * width +
+                 i % sizes[3];
+        }
+        element_store(dtype, r->numbers[k][i], bytes + (size_t)at * item);
+    }
+    return (size_t)count * item;
+}
+
+/* Stores what the heads' sizes are if they are adjacent. */
+static void sizes_of(const run *r, int k, bool adjacent, int64_t out[4])
+{
+    memcpy(out, r->sizes[k], 4 * sizeof *out);
+    if (adjacent) {
+        out[1] = r->sizes[k][2];
+        out[2] = r->sizes[k][1];
+        out[3] += gap_of(r, k);
+    }
+}
+
+/* A view of memory whose heads are adjacent, without the gaps. */
+static core_status view_of(const run *r, int k, core_tensor *memory,
+                           core_tensor **out)
+{
+    core_tensor *whole = NULL;
+    core_value slice[5] = {suite_tensor_value(memory), core_int(3), core_int(0),
+                           core_int(r->sizes[k][3]), core_int(1)};
+    core_value transpose[3] = {{0}, core_int(1), core_int(2)};
     core_status status;
 
-    for (int64_t i = 0; i < numel_of(r, k); i++)
-        element_store(dtype, r->numbers[k][i],
-                      bytes + (size_t)i * core_dtype_size(dtype));
-    *out = NULL;
-    CORE_TRY(core_tensor_from_data(bytes, dtype, r->sizes[k], r->ndim[k],
-                                   device, &made));
-    if (k != 4 || !r->a->for_all) {
-        *out = made;
-        return CORE_OK;
-    }
-    args[0] = suite_tensor_value(made);
-    status = suite_call("expand", args, 3, out);
-    core_tensor_release(made);
+    CORE_TRY(suite_call("slice.Tensor", slice, 5, &whole));
+    transpose[0] = suite_tensor_value(whole);
+    status = suite_call("transpose.int", transpose, 3, out);
+    core_tensor_release(whole);
     return status;
+}
+
+static core_status expanded(const run *r, core_tensor *from, core_tensor **out)
+{
+    const int64_t whole[4] = {r->a->batch, r->a->heads, r->a->queries,
+                              r->a->keys};
+    core_value args[3] = {suite_tensor_value(from),
+                          {CORE_VALUE_INT_LIST, 4, {.ints = whole}},
+                          core_bool(false)};
+
+    return suite_call("expand", args, 3, out);
+}
+
+/* out_memory: the tensor that has the operand's memory; to be released, too. */
+static core_status make(const run *r, int k, core_device *device, core_dtype as,
+                        bool adjacent, core_tensor **out_memory,
+                        core_tensor **out)
+{
+    static unsigned char bytes[LARGEST * 8];
+    int64_t sizes[4];
+
+    *out = NULL;
+    sizes_of(r, k, adjacent, sizes);
+    fill(r, k, as, adjacent, bytes);
+    CORE_TRY(core_tensor_from_data(bytes, dtype_of(r, k, as), sizes, r->ndim[k],
+                                   device, out_memory));
+    if (adjacent)
+        return view_of(r, k, *out_memory, out);
+    if (k == 4 && r->a->for_all)
+        return expanded(r, *out_memory, out);
+    *out = *out_memory;
+    core_tensor_retain(*out);
+    return CORE_OK;
 }
 
 static bool read(core_tensor *from, double *to)
 {
+    static unsigned char bytes[LARGEST * 8];
     core_dtype dtype = core_tensor_dtype(from);
-    unsigned char bytes[LARGEST * 8];
     int64_t numel = core_tensor_numel(from);
 
     if (core_tensor_read(from, bytes, (size_t)numel * core_dtype_size(dtype)) !=
@@ -226,19 +336,54 @@ static bool read(core_tensor *from, double *to)
     return true;
 }
 
-/* Tensors of the first `count` operands; an absent bias stays NONE. */
-static core_status make_all(const run *r, core_device *device, core_dtype as,
+/* Tensors of the first `count` operands; an absent bias stays NONE.  Those of the
+ * device have the layouts of the run, and their memory is kept. */
+static core_status make_all(run *r, core_device *device, core_dtype as,
                             int from, int count, core_value *args)
 {
+    bool kept = device == r->self->device && device != r->self->host;
+
     for (int k = 0; k < count; k++) {
-        core_tensor *tensor = NULL;
+        core_tensor *tensor = NULL, *memory = NULL;
+        bool adjacent = kept && r->adjacent >> k & 1;
+        core_status status;
 
         if (from + k == 4 && r->a->bias == BIAS_NONE)
             continue;
-        CORE_TRY(make(r, from + k, device, as, &tensor));
+        status = make(r, from + k, device, as, adjacent, &memory, &tensor);
+        if (kept)
+            r->memory[k] = memory;
+        else
+            core_tensor_release(memory);
+        CORE_TRY(status);
         args[k] = suite_tensor_value(tensor);
     }
     return CORE_OK;
+}
+
+/* Compares the memory of the device's operands with what was written, and
+ * releases it. */
+static void check_memory(run *r, core_dtype as, bool changed_matters)
+{
+    static unsigned char wrote[LARGEST * 8], is[LARGEST * 8];
+    static const char *const names[OPERANDS] = {
+        "grad_out_", "query",     "key",         "value",        "attn_bias",
+        "out",       "logsumexp", "philox_seed", "philox_offset"};
+
+    for (int k = 0; k < OPERANDS; k++) {
+        size_t size =
+            r->memory[k] ? fill(r, k, as, r->adjacent >> k & 1, wrote) : 0;
+
+        if (size > 0 && changed_matters && r->out->verdict == VERDICT_PASS &&
+            expect_ok(r->out, core_tensor_read(r->memory[k], is, size),
+                      "reading an operand"))
+            expect(r->out, memcmp(is, wrote, size) == 0,
+                   FORWARD "_backward%s, %s: the memory of the operand %s was "
+                           "changed",
+                   r->a->text, core_dtype_name(as), names[k]);
+        core_tensor_release(r->memory[k]);
+        r->memory[k] = NULL;
+    }
 }
 
 static void release_all(core_value *values, int count)
@@ -252,12 +397,23 @@ static core_value scale_of(const attention *a)
     return a->scale > 0 ? core_float(a->scale) : (core_value){0};
 }
 
+/* Rounds what the forward has computed to the tested dtype. */
+static void round_results(run *r)
+{
+    for (int k = 5; k < 7; k++)
+        for (int64_t i = 0; i < numel_of(r, k); i++)
+            r->numbers[k][i] =
+                element_rounded(dtype_of(r, k, r->dtype), r->numbers[k][i]);
+}
+
 /* Computes `out` and `logsumexp` with the CPU. */
 static bool forward(run *r)
 {
     core_value args[8] = {{0}}, results[GRADIENTS] = {{0}};
     core_operator *op;
-    core_status status = make_all(r, r->self->host, CORE_F64, 1, 4, args);
+    core_status status;
+
+    status = make_all(r, r->self->host, CORE_F64, 1, 4, args);
 
     args[4] = core_bool(true);
     args[5] = core_float(0);
@@ -271,12 +427,14 @@ static bool forward(run *r)
         !read(results[1].u.tensor, r->numbers[6]))
         harness_error(r->out, "the CPU cannot compute the forward: %s",
                       core_error_message());
+    else
+        round_results(r);
     release_all(results, GRADIENTS);
     release_all(args, 4);
     return r->out->verdict == VERDICT_PASS;
 }
 
-static core_status backward(const run *r, core_device *device, core_dtype as,
+static core_status backward(run *r, core_device *device, core_dtype as,
                             core_value *results)
 {
     core_value args[ARGUMENTS] = {{0}};
@@ -296,15 +454,31 @@ static core_status backward(const run *r, core_device *device, core_dtype as,
     return status;
 }
 
-/* The exponentials and the products of f32, which may be declared to be less
- * exact. */
-static double tolerance_of(const suite *self)
+/* Of the largest gradient: the exponentials and the products of f32, which may be
+ * declared to be less exact, and weights and results that are rounded to a
+ * narrower dtype. */
+static double tolerance_of(const suite *self, core_dtype dtype)
 {
+    double narrow = dtype == CORE_F32 ? 0 : 8 * dtype_epsilon(dtype);
     uint32_t bits = self->numerics.product_bits;
     double ulp = self->numerics.max_ulp > 4 ? self->numerics.max_ulp : 4;
 
     return 64 * ldexp(1, -(int)(bits > 0 && bits < 24 ? bits : 24)) +
-           16 * ulp * ldexp(1, -24);
+           16 * ulp * ldexp(1, -24) + narrow;
+}
+
+/* Says which heads are adjacent. */
+static const char *layout_of(const run *r)
+{
+    static const char *const names[LAYOUTS] = {
+        ", heads of grad_out_ adjacent", ", heads of query adjacent",
+        ", heads of key adjacent",       ", heads of value adjacent",
+        ", heads of attn_bias adjacent", ", heads of out adjacent"};
+
+    for (int k = 0; k < LAYOUTS; k++)
+        if (r->adjacent == 1u << k)
+            return names[k];
+    return r->adjacent ? ", heads of all operands adjacent" : "";
 }
 
 static bool is_close(run *r, int which, core_tensor *got, core_tensor *wanted)
@@ -312,7 +486,8 @@ static bool is_close(run *r, int which, core_tensor *got, core_tensor *wanted)
     static const char *const names[GRADIENTS] = {"query", "key", "value",
                                                  "attn_bias"};
     static double is[LARGEST], expected[LARGEST];
-    double scale = 1, tolerance = tolerance_of(r->self);
+    double scale = r->dtype == CORE_F32 ? 1 : 0;
+    double tolerance = tolerance_of(r->self, r->dtype);
 
     if (!expect(r->out, got != NULL, FORWARD "_backward%s: no gradient of %s",
                 r->a->text, names[which]))
@@ -323,9 +498,11 @@ static bool is_close(run *r, int which, core_tensor *got, core_tensor *wanted)
         scale = fmax(scale, fabs(expected[i]));
     for (int64_t i = 0; i < core_tensor_numel(wanted); i++)
         if (!expect(r->out, fabs(is[i] - expected[i]) <= tolerance * scale,
-                    FORWARD "_backward%s, f32: element %lld of the gradient of "
-                            "%s is %.9g, expected %.9g",
-                    r->a->text, (long long)i, names[which], is[i], expected[i]))
+                    FORWARD
+                    "_backward%s, %s%s: element %lld of the gradient of "
+                    "%s is %.9g, expected %.9g",
+                    r->a->text, core_dtype_name(r->dtype), layout_of(r),
+                    (long long)i, names[which], is[i], expected[i]))
             return false;
     return true;
 }
@@ -339,7 +516,7 @@ static bool check(run *r)
     describe(r);
     if (!forward(r))
         return true;
-    status = backward(r, r->self->device, CORE_F32, got);
+    status = backward(r, r->self->device, r->dtype, got);
     if (status != CORE_OK && status != CORE_ERROR_NO_KERNEL)
         expect_ok(r->out, status, FORWARD "_backward");
     if (status == CORE_OK &&
@@ -351,14 +528,38 @@ static bool check(run *r)
          k++)
         if (r->a->wanted[k])
             is_close(r, k, got[k].u.tensor, wanted[k].u.tensor);
+    check_memory(r, r->dtype, status == CORE_OK);
     release_all(wanted, GRADIENTS);
     release_all(got, GRADIENTS);
     core_error_clear();
     return status != CORE_ERROR_NO_KERNEL;
 }
 
+/* Each operand alone has adjacent heads, then all have, as where they are views
+ * of one product; returns how many calls a kernel made. */
+static size_t check_layouts(run *r)
+{
+    size_t ran = 0;
+
+    r->a = &all[WITH_BIAS];
+    for (int k = 0; k <= LAYOUTS && r->out->verdict == VERDICT_PASS; k++) {
+        r->adjacent = k < LAYOUTS ? 1u << k : (1u << LAYOUTS) - 1;
+        ran += check(r);
+    }
+    r->adjacent = 0xf;
+    for (size_t i = 0;
+         i < sizeof all / sizeof *all && r->out->verdict == VERDICT_PASS; i++)
+        if (all[i].inner >= WIDE) {
+            r->a = &all[i];
+            ran += check(r);
+        }
+    r->adjacent = 0;
+    return ran;
+}
+
 static void attention_backward(suite *self, outcome *out, const test *one)
 {
+    static const core_dtype dtypes[] = {CORE_F32, CORE_F16, CORE_BF16};
     static run r;
     size_t ran = 0;
 
@@ -368,13 +569,20 @@ static void attention_backward(suite *self, outcome *out, const test *one)
         !expect_ok(out, core_setting_set("LIBCORE_FALLBACK", "error"),
                    "turning the fallback off"))
         return;
-    for (size_t i = 0;
-         i < sizeof all / sizeof *all && out->verdict == VERDICT_PASS; i++) {
-        r.a = &all[i];
-        ran += check(&r);
+    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
+        r.dtype = dtypes[d];
+        for (size_t i = 0;
+             i < sizeof all / sizeof *all && out->verdict == VERDICT_PASS;
+             i++) {
+            r.a = &all[i];
+            ran += check(&r);
+        }
+        if (out->verdict == VERDICT_PASS)
+            ran += check_layouts(&r);
     }
     if (ran == 0 && out->verdict == VERDICT_PASS)
-        not_supported(out, "it has no kernel of " FORWARD "_backward of f32");
+        not_supported(out, "it has no kernel of " FORWARD
+                           "_backward of f32, f16 or bf16");
 }
 
 bool attention_has(const char *op)
