@@ -117,7 +117,10 @@ struct core__thread {
     void *executor;     /* source of its nodes (autograd/engine/worker.h) */
     uint32_t backward_depth; /* number of nested backwards on this stack */
     /* For autograd: see autograd/graph/saved_hooks.h and anomaly.h. */
-    struct core__saved_hooks *saved_hooks;   /* active, innermost first */
+    struct core__saved_hooks *saved_hooks; /* active, innermost first */
+    /* Those that were set before the function that is recorded was called,
+     * which may not pop them (compile/record/left_state.h). */
+    struct core__saved_hooks *outer_hooks;
     struct core__destinations *destinations; /* of the backward that starts */
     struct core__destinations
         *destinations_offered; /* to the function that runs */

@@ -62,7 +62,9 @@ core_status core_autocast_begin(core_device *device, core_dtype dtype,
 
 /* Ends a region, and the regions nested in it that are still open, for example
  * after an error.  INVALID_ARGUMENT, without effect, if it is not an open
- * region of the calling thread. */
+ * region of the calling thread.  UNSUPPORTED, without effect, if a function
+ * that is being recorded (compile.h) calls it for a region that began before
+ * it was called. */
 core_status core_autocast_end(uint64_t region);
 
 /* Returns the dtype to which the current region casts on a device, or

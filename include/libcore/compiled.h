@@ -178,13 +178,15 @@ void core_compiled_release(core_compiled *compiled);
  *
  * Results that require grad are those of one node of the graph, "compiled
  * function backward", which also runs a program.  Gradients have the bits that
- * they have without compilation, with three exceptions.  A tensor that is given
- * as several inputs, or is used several times in the function and also outside
- * of it (a tensor that is also an output, or of which a view is an output, counts
- * as used outside), and one that a branch or loop of the function
- * (control_flow.h) and something else use, get their gradients added in another
- * order.  Where the gradient of a result has other strides than the result, sums
- * may be in another order.
+ * they have without compilation, but for sums in another order:
+ *
+ *   - of the gradients of a tensor that is given as several inputs;
+ *   - of a tensor that is used several times in the function and also outside of
+ *     it (one that is also an output, or of which a view is an output, counts as
+ *     used outside);
+ *   - of a tensor that a branch or loop of the function (control_flow.h) and
+ *     something else use;
+ *   - where the gradient of a result has other strides than the result.
  *
  * Changes in place of what a call has saved fail with VERSION, as without
  * compilation, if they are made after the call; made in the function they are a
@@ -239,8 +241,8 @@ typedef struct core_compile_counts {
     uint64_t graph_busy;     /* runs without, because another thread was
                                * launching a graph of the function */
     uint64_t prepare_ns;     /* time that all programs took, also those of
-                               * core_program_run and lazy regions, to be
-                               * prepared: fusion, order, memory */
+                              * lazy regions, to be prepared: fusion, order,
+                              * memory */
 } core_compile_counts;
 
 /* Fills in the counts. */

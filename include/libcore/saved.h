@@ -54,7 +54,8 @@ typedef struct core_saved_hooks_info {
 core_status core_saved_hooks_push(const core_saved_hooks_info *info);
 
 /* Restores the previous hooks of the calling thread.  AUTOGRAD if no hooks are
- * set. */
+ * set.  UNSUPPORTED, without effect, if a function that is being recorded
+ * (compile.h) calls it for hooks that were set before it was called. */
 core_status core_saved_hooks_pop(void);
 
 /* ---------------------------------------------------------- checkpoints -- */

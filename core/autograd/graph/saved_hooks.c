@@ -80,6 +80,11 @@ core_status core_saved_hooks_pop(void)
         return core__error(CORE_ERROR_AUTOGRAD,
                            "core_saved_hooks_pop: this thread has no "
                            "saved-tensor hooks to pop");
+    if (hooks == self->outer_hooks)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "core_saved_hooks_pop: the hooks were set outside "
+                           "of the function that is recorded, which cannot pop "
+                           "them");
     self->saved_hooks = hooks->outer;
     hooks->outer = NULL; /* that reference is the thread's again */
     core__saved_hooks_release(hooks);

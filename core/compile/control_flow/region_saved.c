@@ -94,18 +94,22 @@ void core__region_saved_drop(core__region_saved *saved)
     saved->nothers = 0;
 }
 
-core_status core__region_saved_get(core_node *node, size_t index,
-                                   core_tensor **out_tensor)
+core_status core__region_saved_error(const core_node *node)
 {
-    core_status status = core_node_saved(node, index, out_tensor);
-
-    if (status != CORE_ERROR_VERSION)
-        return status;
     return core__error(CORE_ERROR_UNSUPPORTED,
                        "%s: a tensor that it reads, and that its gradient may "
                        "need, is changed in place later, which cannot be "
                        "recorded; change a copy (core_clone)",
                        core_node_name(node));
+}
+
+core_status core__region_saved_get(core_node *node, size_t index,
+                                   core_tensor **out_tensor)
+{
+    core_status status = core_node_saved(node, index, out_tensor);
+
+    return status == CORE_ERROR_VERSION ? core__region_saved_error(node)
+                                        : status;
 }
 
 core_status core__region_saved_check(core_node *node, size_t index)

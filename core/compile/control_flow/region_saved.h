@@ -33,5 +33,8 @@ core_status core__region_saved_get(core_node *node, size_t index,
                                    core_tensor **out_tensor);
 /* The same check alone. */
 core_status core__region_saved_check(core_node *node, size_t index);
+/* The error of it. */
+core_status core__region_saved_error(const core_node *node)
+    __attribute__((cold));
 
 #endif

@@ -12,6 +12,7 @@
 core__state_before core__state_remember(core__thread *self)
 {
     core__state_before before = {.hooks = self->saved_hooks,
+                                 .outer_hooks = self->outer_hooks,
                                  .device = self->device,
                                  .region = core__autocast_mark(self),
                                  .outer = self->autocast_outer,
@@ -21,6 +22,7 @@ core__state_before core__state_remember(core__thread *self)
                                  .anomaly = self->anomaly};
 
     self->autocast_outer = before.region;
+    self->outer_hooks = before.hooks;
     return before;
 }
 
@@ -54,7 +56,8 @@ const char *core__state_restore(core__thread *self,
     self->anomaly = before->anomaly;
     self->autocast_outer = before->outer;
     core__autocast_unwind(self, before->region);
-    while (self->saved_hooks && self->saved_hooks != before->hooks)
+    while (self->saved_hooks != before->hooks)
         core_saved_hooks_pop();
+    self->outer_hooks = before->outer_hooks;
     return changed;
 }

@@ -814,6 +814,35 @@ START_TEST(second_derivatives_by_what_a_loop_reads_are_refused_by_name)
 }
 END_TEST
 
+/* Changed after the loop: outside of a program its backward fails. */
+COMPILED_FUNCTION(sum_of_loop_before_a_change)
+{
+    core_status status = sum_of_reading_loop(w, x, 2, out, noutputs);
+
+    if (status == CORE_OK)
+        status = core_mul_scalar_(w->hidden[0], core_float(.5));
+    return status;
+}
+
+START_TEST(changes_of_what_a_loop_reads_are_refused)
+{
+    world w = batched_world();
+    core_program *program;
+    core_tensor *out[2];
+    size_t two = 2;
+
+    summed = sum_of_loop_before_a_change;
+    gradient_flags = 0;
+    OK(core_tensor_set_requires_grad(w.inputs[0], false));
+    OK(core_tensor_set_requires_grad(w.hidden[0], false));
+    FAILS(maps_gradients(&w, w.inputs, 3, out, &two), CORE_ERROR_VERSION,
+          "changed");
+    FAILS(core_program_trace(maps_gradients, &w, w.inputs, 3, 2, &program),
+          CORE_ERROR_UNSUPPORTED, "core_while",
+          "is changed in place later, which cannot be recorded");
+}
+END_TEST
+
 /* The loop reads a tensor that requires grad inside. */
 COMPILED_FUNCTION(reading_turn)
 {
@@ -868,4 +897,5 @@ SUITE_ON_CPU_AND_SIM(
     loops_have_gradients_of_each_sample_in_nested_calls,
     branches_that_draw_have_gradients_of_each_sample,
     autograd_in_both_of_nested_calls_is_refused_by_name,
+    changes_of_what_a_loop_reads_are_refused,
     loops_that_read_what_requires_grad_inside_are_refused_by_name)

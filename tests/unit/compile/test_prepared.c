@@ -619,6 +619,38 @@ START_TEST(calls_do_not_enter_the_dispatcher)
 }
 END_TEST
 
+/* The call and its backward. */
+static core_status train_compiled(world *w, core_tensor *gradient)
+{
+    core_tensor *out = NULL, *gradients[2] = {NULL};
+    core_status status =
+        core_compiled_call(measured, w->inputs, w->ninputs, &out, 1);
+
+    if (status == CORE_OK)
+        status = core_grad(&out, 1, &gradient, w->inputs, 2, 0, gradients);
+    core_tensor_release(out);
+    release_tensors(gradients, 2);
+    return status;
+}
+
+START_TEST(training_does_not_enter_the_dispatcher)
+{
+    world w = two();
+    core_tensor *gradient = NUMBERS(&w, 70, 4, 5);
+    core_status status;
+
+    leaf(w.inputs[0]);
+    leaf(w.inputs[1]);
+    measured = compile_fully(chain, &w);
+    OK(train_compiled(&w, gradient));
+    close_dispatcher();
+    status = train_compiled(&w, gradient);
+    open_dispatcher();
+    OK(status);
+    core_compiled_release(measured);
+}
+END_TEST
+
 /* The first call prepares the program; later ones find it ready. */
 START_TEST(the_time_of_preparing_is_counted)
 {
@@ -1020,7 +1052,7 @@ END_TEST
 SUITE_ON_CPU_AND_SIM(
     "compile/prepared", calls_do_not_depend_on_what_the_arena_has,
     only_outputs_are_allocated, calls_do_not_enter_the_dispatcher,
-    the_time_of_preparing_is_counted,
+    training_does_not_enter_the_dispatcher, the_time_of_preparing_is_counted,
     an_optimizer_writes_parameters_and_states_in_place,
     a_written_input_takes_the_new_value_without_a_copy,
     the_old_content_is_kept_for_those_who_read_it_later, inputs_are_swapped,
