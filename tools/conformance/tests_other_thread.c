@@ -86,7 +86,7 @@ static void other_threads_compute(suite *self, outcome *out, const test *one)
 
 /* ---------------------------------------------------------------- at once -- */
 
-enum { THREADS = 4, ROUNDS = 3 };
+enum { THREADS = 4, ROUNDS = 2 };
 
 /* Where threads wait until all have come. */
 typedef struct meeting {
