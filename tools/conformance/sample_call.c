@@ -752,6 +752,12 @@ core_status sample_call_run(const sample_call *self, prepared *on)
     core_seed(12345);
     CORE_TRY(suite_op_call(self->op, on->args, on->nargs, on->results,
                            SAMPLE_RESULTS));
+    sample_call_list_results(on);
+    return CORE_OK;
+}
+
+void sample_call_list_results(prepared *on)
+{
     on->nflat = 0;
     for (uint32_t i = 0; i < SAMPLE_RESULTS; i++) {
         const core_value *value = &on->results[i];
@@ -767,7 +773,6 @@ core_status sample_call_run(const sample_call *self, prepared *on)
      * result. */
     if (on->nflat == 0 && on->tensors[0])
         on->flat[on->nflat++] = on->tensors[0];
-    return CORE_OK;
 }
 
 /* Compares the memory of an operand with what was written to it. */

@@ -127,6 +127,8 @@ core_status sample_call_prepare(const sample_call *self, core_device *device,
                                 core_dtype as, arrangement how, prepared *out);
 /* Calls the operator; flat then has the results. */
 core_status sample_call_run(const sample_call *self, prepared *on);
+/* Stores the tensors among the results in flat. */
+void sample_call_list_results(prepared *on);
 /* Checks that the operands, and the gaps between their elements, are what was
  * written to them.  Of those that the operator changes, and of the first one if
  * `in_place`, only the gaps are checked. */

@@ -8,6 +8,8 @@
 #include "element_value.h"
 #include "suite.h"
 
+#include <libcore/random.h>
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +24,8 @@ enum {
     LAYOUTS = 6,   /* operands whose heads may be adjacent */
     WITH_BIAS = 1, /* of `all` */
     GAP = 3,       /* elements between heads, unless these are wide */
-    WIDE = 64
+    WIDE = 64,
+    SEED = 2032
 };
 
 typedef enum bias_kind { BIAS_NONE, BIAS_NUMBERS, BIAS_MASK } bias_kind;
@@ -34,131 +37,49 @@ typedef struct attention {
     bool for_all; /* the bias has one batch and one head */
     bool causal;
     double scale; /* 0: the default */
+    double dropout;
     uint8_t wanted[GRADIENTS];
 } attention;
 
+#define ALL_SIZES(b, h, q, k, i, o) \
+    .batch = b, .heads = h, .queries = q, .keys = k, .inner = i, .outer = o
+#define SMALL ALL_SIZES(2, 2, 5, 7, 3, 4)
+#define THREE .wanted = {1, 1, 1, 0}
+#define FOUR .wanted = {1, 1, 1, 1}
+
 static const attention all[] = {
-    {"", 2, 2, 5, 7, 3, 4, BIAS_NONE, false, false, 0, {1, 1, 1, 0}},
-    {" with attn_bias",
-     2,
-     2,
-     5,
-     7,
-     3,
-     4,
-     BIAS_NUMBERS,
-     false,
-     false,
-     0,
-     {1, 1, 1, 1}},
-    {" with one attn_bias for all heads",
-     2,
-     2,
-     5,
-     7,
-     3,
-     4,
-     BIAS_NUMBERS,
-     true,
-     false,
-     0,
-     {1, 1, 1, 1}},
-    {" with a mask",
-     2,
-     2,
-     5,
-     7,
-     3,
-     4,
-     BIAS_MASK,
-     false,
-     false,
-     0,
-     {1, 1, 1, 0}},
-    {" with is_causal",
-     1,
-     2,
-     6,
-     6,
-     4,
-     4,
-     BIAS_NONE,
-     false,
-     true,
-     0,
-     {1, 1, 1, 0}},
-    {" with is_causal and attn_bias",
-     1,
-     2,
-     6,
-     6,
-     4,
-     4,
-     BIAS_NUMBERS,
-     false,
-     true,
-     0,
-     {1, 1, 1, 1}},
-    {" with scale .9",
-     1,
-     1,
-     4,
-     5,
-     3,
-     2,
-     BIAS_NONE,
-     false,
-     false,
-     .9,
-     {1, 1, 1, 0}},
-    {" of 70 queries and keys",
-     1,
-     2,
-     70,
-     67,
-     9,
-     8,
-     BIAS_NUMBERS,
-     false,
-     false,
-     0,
-     {1, 1, 1, 1}},
-    {" for value alone",
-     1,
-     2,
-     5,
-     7,
-     3,
-     4,
-     BIAS_NONE,
-     false,
-     false,
-     0,
-     {0, 0, 1, 0}},
-    {" of heads of 64",
-     1,
-     2,
-     70,
-     67,
-     64,
-     64,
-     BIAS_NUMBERS,
-     false,
-     false,
-     0,
-     {1, 1, 1, 1}},
-    {" of heads of 128, with is_causal",
-     1,
-     2,
-     33,
-     40,
-     128,
-     128,
-     BIAS_NONE,
-     false,
-     true,
-     0,
-     {1, 1, 1, 0}},
+    {.text = "", SMALL, THREE},
+    {.text = " with attn_bias", SMALL, FOUR, .bias = BIAS_NUMBERS},
+    {.text = " with one attn_bias for all heads",
+     SMALL,
+     FOUR,
+     .bias = BIAS_NUMBERS,
+     .for_all = true},
+    {.text = " with a mask", SMALL, THREE, .bias = BIAS_MASK},
+    {.text = " with is_causal",
+     ALL_SIZES(1, 2, 6, 6, 4, 4),
+     THREE,
+     .causal = true},
+    {.text = " with is_causal and attn_bias",
+     ALL_SIZES(1, 2, 6, 6, 4, 4),
+     FOUR,
+     .bias = BIAS_NUMBERS,
+     .causal = true},
+    {.text = " with scale .9", ALL_SIZES(1, 1, 4, 5, 3, 2), THREE, .scale = .9},
+    {.text = " of 70 queries and keys",
+     ALL_SIZES(1, 2, 70, 67, 9, 8),
+     FOUR,
+     .bias = BIAS_NUMBERS},
+    {.text = " for value alone", SMALL, .wanted = {0, 0, 1, 0}},
+    {.text = " with dropout", SMALL, THREE, .dropout = .3},
+    {.text = " of heads of 64",
+     ALL_SIZES(1, 2, 70, 67, 64, 64),
+     FOUR,
+     .bias = BIAS_NUMBERS},
+    {.text = " of heads of 128, with is_causal",
+     ALL_SIZES(1, 2, 33, 40, 128, 128),
+     THREE,
+     .causal = true},
 };
 
 typedef struct run {
@@ -406,17 +327,18 @@ static void round_results(run *r)
                 element_rounded(dtype_of(r, k, r->dtype), r->numbers[k][i]);
 }
 
-/* Computes `out` and `logsumexp` with the CPU. */
+/* Computes `out`, `logsumexp`, and what drew the mask of dropout, with the CPU. */
 static bool forward(run *r)
 {
     core_value args[8] = {{0}}, results[GRADIENTS] = {{0}};
     core_operator *op;
     core_status status;
 
+    core_seed(SEED);
     status = make_all(r, r->self->host, CORE_F64, 1, 4, args);
 
     args[4] = core_bool(true);
-    args[5] = core_float(0);
+    args[5] = core_float(r->a->dropout);
     args[6] = core_bool(r->a->causal);
     args[7] = scale_of(r->a);
     if (status == CORE_OK)
@@ -424,7 +346,9 @@ static bool forward(run *r)
     if (status == CORE_OK)
         status = core_op_call(op, args, 8, results, GRADIENTS);
     if (status != CORE_OK || !read(results[0].u.tensor, r->numbers[5]) ||
-        !read(results[1].u.tensor, r->numbers[6]))
+        !read(results[1].u.tensor, r->numbers[6]) ||
+        !read(results[2].u.tensor, r->numbers[7]) ||
+        !read(results[3].u.tensor, r->numbers[8]))
         harness_error(r->out, "the CPU cannot compute the forward: %s",
                       core_error_message());
     else
@@ -441,7 +365,7 @@ static core_status backward(run *r, core_device *device, core_dtype as,
     core_operator *op;
     core_status status = make_all(r, device, as, 0, OPERANDS, args);
 
-    args[9] = core_float(0);
+    args[9] = core_float(r->a->dropout);
     args[10] =
         (core_value){CORE_VALUE_BOOL_LIST, GRADIENTS, {.bools = r->a->wanted}};
     args[11] = core_bool(r->a->causal);
