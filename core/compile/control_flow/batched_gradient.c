@@ -104,7 +104,7 @@ static core_status record_regions(core__batched *b, core__region_gradient *g,
 {
     CORE_TRY(core__region_node_begin(&g->node, inputs, g->ninputs));
     if (!predicate) {
-    CORE_TRY(core__region_gradient_share_loop(g, recorded));
+        CORE_TRY(core__region_gradient_share_loop(g, recorded));
         return record_region(b, g, recorded, inputs, GRADIENT);
     }
     CORE_TRY(core__region_node_predicate(&g->node, predicate));

@@ -311,7 +311,7 @@ static core_status differentiate_again(const second *s, core_node *node,
     core__region_node added;
 
     for (size_t i = 0; i < n; i++)
-    CORE_TRY(core__region_saved_get(node, i, &inputs[i]));
+        CORE_TRY(core__region_saved_get(node, i, &inputs[i]));
     for (size_t i = 0; i < s->nmade; i++)
         CORE_TRY(tangent_of(s, i, grads[i], &inputs[n + i]));
     CORE_TRY(add_node(s, inputs + n, results, &added));
