@@ -10,11 +10,11 @@
 #include "compile/control_flow/batched_region.h"
 #include "compile/control_flow/loop_second_derivative.h"
 #include "compile/control_flow/region_gradient.h"
+#include "compile/control_flow/region_saved.h"
 
 #include "autograd/graph/autograd_meta.h"
 #include "base/memory.h"
 #include "base/thread.h"
-#include "tensor/batched.h"
 #include "tensor/dtype.h"
 
 #include <libcore/autograd.h>
@@ -26,9 +26,7 @@
 typedef struct gradient {
     core__region_gradient *of; /* outside of the call */
     uint64_t level;            /* of the call */
-    uint32_t *versions; /* of what its regions that differentiate read besides
-                         * their inputs */
-    bool mapped[];      /* by input, and then by floating output */
+    bool mapped[];             /* by input, and then by floating output */
 } gradient;
 
 /* The region of a loop; of a branch, those of its functions. */
@@ -53,52 +51,7 @@ void core__batched_gradient_drop(void *context)
         return;
     if (g->of)
         core__region_gradient_drop(g->of);
-    core__free(g->versions);
     core__free(g);
-}
-
-/* ---------------------------------------------------------------- versions -- */
-
-/* The tensors that the regions which differentiate read by themselves: returns
- * their number.  note: receives their versions, or NULL.  out_changed: receives
- * true if one has not the version that was noted, or NULL. */
-static size_t visit_captured(const gradient *g, uint32_t *note,
-                             bool *out_changed)
-{
-    uint32_t k = g->of->branch ? 0 : GRADIENT;
-    size_t count = 0;
-
-    for (; k < CORE__REGIONS_MAX; k++)
-        for (uint32_t i = 0; i < g->of->node.captured[k].count; i++, count++) {
-            uint32_t version =
-                core__content_version(g->of->node.captured[k].tensors[i]);
-
-            if (note)
-                note[count] = version;
-            if (out_changed && g->versions[count] != version)
-                *out_changed = true;
-        }
-    return count;
-}
-
-static core_status note_versions(gradient *g)
-{
-    size_t count = visit_captured(g, NULL, NULL);
-
-    g->versions = core__alloc((count + 1) * sizeof *g->versions);
-    if (!g->versions)
-        return core__error_memory(count * sizeof *g->versions);
-    visit_captured(g, g->versions, NULL);
-    return CORE_OK;
-}
-
-/* Autograd has saved them in the region, and cannot notice a change itself. */
-static core_status check_versions(const gradient *g, const core_node *node)
-{
-    bool changed = false;
-
-    visit_captured(g, NULL, &changed);
-    return changed ? core__region_saved_error(node) : CORE_OK;
 }
 
 /* ------------------------------------------------------------- recording -- */
@@ -259,7 +212,8 @@ core_status core__batched_gradient_new(core__batched *b, core_tensor *predicate,
     memcpy(g->mapped, b->mapped, n * sizeof *g->mapped);
     status = record_of(b, g, predicate, recorded, held);
     if (status == CORE_OK)
-        status = note_versions(g);
+        status =
+            core__region_captured_note(&g->of->node, predicate ? 0 : GRADIENT);
     if (status == CORE_OK)
         *out_gradient = g;
     else
@@ -473,7 +427,7 @@ static core_status backward(core_node *node, void *context,
     (void)ngradients;
     CORE_TRY(core__batched_check_call(g->of->node.trace, g->level,
                                       core_node_name(node)));
-    CORE_TRY(check_versions(g, node));
+    CORE_TRY(core__region_captured_check(&g->of->node, node));
     CORE_TRY(begin_run(g, ngrads, &r));
     status = CORE_OK;
     for (size_t i = 0; i < r.nstate && status == CORE_OK; i++)

@@ -84,7 +84,7 @@ static core_status copy_node(second *s, const core__region_node *from)
             return core__error_memory(sizeof *added);
         *added = core_tensor_retain(from->sources[i]);
     }
-    return CORE_OK;
+    return core__region_captured_note(to, BODY);
 }
 
 static void add_result(second *s, uint32_t value, uint32_t source)
@@ -336,6 +336,7 @@ static core_status backward(core_node *node, void *context,
                            "%s: the program that contains it is not being "
                            "recorded any more",
                            core_node_name(node));
+    CORE_TRY(core__region_captured_check(&s->node, node));
     inputs = core__alloc_zero((count + s->nresults + 1) * sizeof *inputs);
     if (!inputs)
         return core__error_memory((count + s->nresults) * sizeof *inputs);

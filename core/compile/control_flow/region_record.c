@@ -176,6 +176,7 @@ void core__region_node_drop(core__region_node *r)
     for (uint32_t i = 0; i < CORE__REGIONS_MAX; i++) {
         core__region_release_all(r->captured[i].tensors, r->captured[i].count);
         core__free(r->captured[i].tensors);
+        core__free(r->captured[i].versions);
         core_program_release(r->regions[i]);
     }
     core__region_release_all(r->sources, r->nsources);

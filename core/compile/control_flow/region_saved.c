@@ -10,6 +10,7 @@
 #include "autograd/graph/view.h"
 #include "base/memory.h"
 #include "base/thread.h"
+#include "tensor/batched.h"
 
 #include <libcore/function.h>
 
@@ -94,7 +95,7 @@ void core__region_saved_drop(core__region_saved *saved)
     saved->nothers = 0;
 }
 
-core_status core__region_saved_error(const core_node *node)
+static core_status __attribute__((cold)) refuse(const core_node *node)
 {
     return core__error(CORE_ERROR_UNSUPPORTED,
                        "%s: a tensor that it reads, and that its gradient may "
@@ -108,8 +109,7 @@ core_status core__region_saved_get(core_node *node, size_t index,
 {
     core_status status = core_node_saved(node, index, out_tensor);
 
-    return status == CORE_ERROR_VERSION ? core__region_saved_error(node)
-                                        : status;
+    return status == CORE_ERROR_VERSION ? refuse(node) : status;
 }
 
 core_status core__region_saved_check(core_node *node, size_t index)
@@ -118,5 +118,35 @@ core_status core__region_saved_check(core_node *node, size_t index)
 
     CORE_TRY(core__region_saved_get(node, index, &tensor));
     core_tensor_release(tensor);
+    return CORE_OK;
+}
+
+core_status core__region_captured_note(core__region_node *recorded,
+                                       uint32_t first)
+{
+    for (uint32_t k = first; k < CORE__REGIONS_MAX; k++) {
+        core__region_captured *captured = &recorded->captured[k];
+        size_t size = captured->count * sizeof *captured->versions;
+
+        captured->versions = core__alloc(size + 1);
+        if (!captured->versions)
+            return core__error_memory(size);
+        for (uint32_t i = 0; i < captured->count; i++)
+            captured->versions[i] = core__content_version(captured->tensors[i]);
+    }
+    return CORE_OK;
+}
+
+core_status core__region_captured_check(const core__region_node *recorded,
+                                        const core_node *node)
+{
+    for (uint32_t k = 0; k < CORE__REGIONS_MAX; k++) {
+        const core__region_captured *captured = &recorded->captured[k];
+
+        for (uint32_t i = 0; captured->versions && i < captured->count; i++)
+            if (core__content_version(captured->tensors[i]) !=
+                captured->versions[i])
+                return refuse(node);
+    }
     return CORE_OK;
 }

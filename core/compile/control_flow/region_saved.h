@@ -33,8 +33,12 @@ core_status core__region_saved_get(core_node *node, size_t index,
                                    core_tensor **out_tensor);
 /* The same check alone. */
 core_status core__region_saved_check(core_node *node, size_t index);
-/* The error of it. */
-core_status core__region_saved_error(const core_node *node)
-    __attribute__((cold));
+/* The same for what the regions from `first` on read besides their inputs, if
+ * the node cannot save that: notes the versions, and compares them.  Any change
+ * counts. */
+core_status core__region_captured_note(core__region_node *recorded,
+                                       uint32_t first);
+core_status core__region_captured_check(const core__region_node *recorded,
+                                        const core_node *node);
 
 #endif

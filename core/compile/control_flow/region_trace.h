@@ -27,6 +27,7 @@ typedef struct core__region {
 typedef struct core__region_captured {
     uint32_t *values;      /* of the outer program; in its arena */
     core_tensor **tensors; /* what they are the values of, with references */
+    uint32_t *versions;    /* of region_saved.h; NULL: not noted */
     uint32_t count;
 } core__region_captured;
 

@@ -13,11 +13,25 @@
 
 static core_tensor *weight, *scale;
 
+/* Pairs of sizes, each of which is called once (below). */
+enum { PAIRS_A_SIDE = 100, PAIRS = PAIRS_A_SIDE * PAIRS_A_SIDE };
+enum { MOST_ROWS = PAIRS_A_SIDE + 1, MOST_COLUMNS = 4 * PAIRS_A_SIDE + 4 };
+
+/* Other numbers for each number of elements. */
 static world of_size(int64_t rows, int64_t columns)
 {
+    enum { MOST = MOST_ROWS * MOST_COLUMNS };
+    static float numbers[2 * MOST];
+    const int64_t sizes[] = {rows, columns};
     world w = {.device = program_device, .ninputs = 1};
 
-    w.inputs[0] = NUMBERS(&w, (uint32_t)(rows * columns), rows, columns);
+    ck_assert_int_le(rows * columns, MOST);
+    if (numbers[0] == 0)
+        for (uint32_t i = 0; i < 2 * MOST; i++)
+            numbers[i] = (float)(i * 7919 % 4001) / 1000 - 2;
+    OK(core_tensor_from_data(numbers + rows * columns, CORE_F32, sizes, 2,
+                             w.device, &w.inputs[0]));
+    keep(w.inputs[0]);
     return w;
 }
 
@@ -310,6 +324,54 @@ START_TEST(a_number_that_no_size_explains_is_reported)
 }
 END_TEST
 
+/* ---------------------------------------------------------------- memory -- */
+
+/* The i-th pair, in an order in which large and small ones alternate: any few of
+ * them are spread over all. */
+static void pair_of_sizes(int i, int64_t *rows, int64_t *columns)
+{
+    int k = (int)((int64_t)i * 6197 % PAIRS); /* no common factor */
+
+    *rows = 2 + k / PAIRS_A_SIDE;
+    *columns = 8 + 4 * (k % PAIRS_A_SIDE);
+}
+
+/* Calls the pairs from `first` on; returns the least number of blocks of memory
+ * between two of the calls, which depends on the pairs that are kept. */
+static int64_t blocks_of_pairs(core_compiled *compiled, int first, int count,
+                               void (*call)(core_compiled *, int64_t, int64_t))
+{
+    int64_t least = INT64_MAX, rows, columns;
+
+    for (int i = first; i < first + count; i++) {
+        int64_t live;
+
+        pair_of_sizes(i, &rows, &columns);
+        call(compiled, rows, columns);
+        live = core__alloc_live();
+        least = live < least ? live : least;
+    }
+    return least;
+}
+
+/* Memory does not grow with the number of pairs, after some that fill caches. */
+static void check_memory_of_pairs(core_compiled *compiled, int pairs, int some,
+                                  void (*call)(core_compiled *, int64_t,
+                                               int64_t))
+{
+    int64_t before, after;
+    uint64_t programs;
+
+    blocks_of_pairs(compiled, 0, some / 2, call);
+    before = blocks_of_pairs(compiled, some / 2, some / 2, call);
+    programs = compile_counts().programs;
+    blocks_of_pairs(compiled, some, pairs - some - some / 2, call);
+    after = blocks_of_pairs(compiled, pairs - some / 2, some / 2, call);
+    ck_assert_uint_eq(compile_counts().programs, programs);
+    ck_assert_msg(after < before + 20, "%lld blocks of memory, then %lld",
+                  (long long)before, (long long)after);
+}
+
 /* ------------------------------------------------------------ training -- */
 
 static core_tensor *trained, *shift;
@@ -424,46 +486,30 @@ END_TEST
 START_TEST(training_of_many_sizes_takes_no_more_memory)
 {
     core_compiled *compiled = compile_model();
-    int shapes = effort_is_long() ? 10000 : 40;
-    uint64_t programs = 0;
-    int64_t live = 0;
+    bool all = effort_is_long();
 
     train_with(compiled, 2, 8);
-    train_with(compiled, 49, 20);
-    for (int i = 0; i < shapes; i++) {
-        train_with(compiled, 2 + i % 48, 8 + 4 * (i / 48 % 4));
-        if (i == shapes / 3) {
-            programs = compile_counts().programs;
-            live = core__alloc_live();
-        }
-    }
-    ck_assert_uint_eq(compile_counts().programs, programs);
-    ck_assert_int_lt(core__alloc_live(), live + 2000);
+    train_with(compiled, MOST_ROWS, MOST_COLUMNS);
+    check_memory_of_pairs(compiled, all ? PAIRS : 120, all ? 1000 : 40,
+                          train_with);
     core_compiled_release(compiled);
 }
 END_TEST
 
-/* ---------------------------------------------------------------- memory -- */
+static void call_layer(core_compiled *compiled, int64_t rows, int64_t columns)
+{
+    call_with(layer, compiled, rows, columns);
+}
 
-/* Memory does not grow with the number of shapes. */
 START_TEST(many_sizes_take_no_more_memory)
 {
     core_compiled *compiled = compile_sizes(layer, CORE_COMPILE_DYNAMIC_AUTO);
-    int shapes = effort_is_long() ? 10000 : 60;
-    uint64_t programs = 0;
-    int64_t live = 0;
+    bool all = effort_is_long();
 
-    call_with(layer, compiled, 2, 4);
-    call_with(layer, compiled, 60, 16);
-    for (int i = 0; i < shapes; i++) {
-        call_with(layer, compiled, 2 + i % 59, 4 + 4 * (i / 59 % 4));
-        if (i == shapes / 3) {
-            programs = compile_counts().programs;
-            live = core__alloc_live();
-        }
-    }
-    ck_assert_uint_eq(compile_counts().programs, programs);
-    ck_assert_int_lt(core__alloc_live(), live + 2000);
+    call_layer(compiled, 2, 8);
+    call_layer(compiled, MOST_ROWS, MOST_COLUMNS);
+    check_memory_of_pairs(compiled, all ? PAIRS : 200, all ? 1000 : 60,
+                          call_layer);
     core_compiled_release(compiled);
 }
 END_TEST

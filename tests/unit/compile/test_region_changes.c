@@ -65,6 +65,18 @@ COMPILED_FUNCTION(square_of_view)
     return CORE_OK;
 }
 
+COMPILED_FUNCTION(square_of_product)
+{
+    core_tensor *product = NULL;
+    core_status status = core_mul(x[0], w->hidden[0], &product);
+
+    *noutputs = 1;
+    if (status == CORE_OK)
+        status = core_mul(product, product, &out[0]);
+    core_tensor_release(product);
+    return status;
+}
+
 COMPILED_FUNCTION(is_small)
 {
     *noutputs = 1;
@@ -119,6 +131,26 @@ COMPILED_FUNCTION(changes)
         out[0] = NULL;
         status = core_grad(&total, 1, NULL, x, 1, 0, &out[0]);
         core_tensor_release(total);
+    }
+    (void)finish();
+    return status;
+}
+
+/* Changes what the functions read by themselves after the first derivative, and
+ * returns the second one. */
+COMPILED_FUNCTION(changes_between_derivatives)
+{
+    core_tensor *result = call_branch(w, x[0], x[1]), *first = NULL;
+    core_tensor *total = T(sum, result, CORE_DTYPE_NONE);
+    core_status status =
+        core_grad(&total, 1, NULL, x, 1, CORE_CREATE_GRAPH, &first);
+
+    *noutputs = 1;
+    if (status == CORE_OK) {
+        hold(first);
+        total = T(sum, T(mul, first, first), CORE_DTYPE_NONE);
+        OK(core_mul_scalar_(w->hidden[0], core_float(2)));
+        status = core_grad(&total, 1, NULL, x, 1, 0, &out[0]);
     }
     (void)finish();
     return status;
@@ -246,8 +278,28 @@ START_TEST(a_change_of_what_a_loop_saved_is_noticed)
 }
 END_TEST
 
+START_TEST(a_change_between_two_derivatives_is_noticed)
+{
+    world eager = branch_world(), traced = branch_world();
+    core_tensor *y = NULL;
+    core_program *program;
+    size_t one = 1;
+
+    choose(square_of_product, square_of_product);
+    for (int i = 0; i < 2; i++) {
+        kind.loop = i;
+        FAILS(changes_between_derivatives(&eager, eager.inputs, 2, &y, &one),
+              CORE_ERROR_VERSION, "changed");
+        FAILS(core_program_trace(changes_between_derivatives, &traced,
+                                 traced.inputs, 2, 1, &program),
+              CORE_ERROR_UNSUPPORTED, "is changed in place later");
+    }
+}
+END_TEST
+
 SUITE_ON_CPU_AND_SIM("compile/region_changes",
                      a_change_of_what_a_branch_saved_is_noticed,
                      a_change_of_what_a_branch_reads_by_itself_is_noticed,
                      a_change_of_what_no_branch_saved_is_compiled,
-                     a_change_of_what_a_loop_saved_is_noticed)
+                     a_change_of_what_a_loop_saved_is_noticed,
+                     a_change_between_two_derivatives_is_noticed)
