@@ -27,22 +27,43 @@ core_tensor *core_x_module_at(const char *where, core_module *module,
     return core_scope_own_at(where, status, &output);
 }
 
+/* Reports that a module has nothing of a kind, "child", at a path. */
+static void not_found(const char *where, const char *function,
+                      const core_module *module, const char *kind,
+                      const char *path)
+{
+    core_status status;
+
+    if (!module || !path)
+        status = core__error_null(function, module ? "path" : "module");
+    else
+        status = core__error(CORE_ERROR_NOT_FOUND, "%s: a %s has no %s \"%s\"",
+                             function, module->type, kind, path);
+    (void)core_scope_check_at(where, function, status);
+}
+
 core_module *core_x_nn_child_at(const char *where, core_module *module,
                                 const char *path)
 {
-    core_status status = core_scope_status();
     core_module *child = core_module_child(module, path);
 
-    if (status != CORE_OK || child)
-        return status == CORE_OK ? child : NULL;
-    if (!module || !path)
-        status = core__error_null("core_x_child", module ? "path" : "module");
-    else
-        status = core__error(CORE_ERROR_NOT_FOUND,
-                             "core_x_child: a %s has no child \"%s\"",
-                             module->type, path);
-    (void)core_scope_check_at(where, "core_x_child", status);
-    return NULL;
+    if (core_scope_status() != CORE_OK)
+        return NULL;
+    if (!child)
+        not_found(where, "core_x_child", module, "child", path);
+    return child;
+}
+
+core_tensor *core_x_nn_tensor_at(const char *where, core_module *module,
+                                 const char *path)
+{
+    core_tensor *tensor = core_module_tensor(module, path);
+
+    if (core_scope_status() != CORE_OK)
+        return NULL;
+    if (!tensor)
+        not_found(where, "core_x_nn_tensor", module, "tensor", path);
+    return tensor;
 }
 
 core_tensor *core_x_child_at(const char *where, core_module *module,
@@ -227,4 +248,19 @@ core_module *core_x_nn_add_at(const char *where, core_module *parent,
     if (core_scope_check_at(where, "core_x_nn_add", status) != CORE_OK)
         return NULL;
     return own;
+}
+
+core_tensor *core_x_nn_member_at(const char *where, core_module *module,
+                                 const char *name, bool trained,
+                                 core_tensor *tensor)
+{
+    core_status status = core_scope_status();
+
+    if (status == CORE_OK && module && name && tensor)
+        status = walk(&module, &name);
+    if (status == CORE_OK)
+        status = trained ? core_module_add_parameter(module, name, tensor)
+                         : core_module_add_buffer(module, name, tensor);
+    status = core_scope_check_at(where, "core_x_nn_member", status);
+    return status == CORE_OK ? tensor : NULL;
 }

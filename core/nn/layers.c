@@ -247,13 +247,17 @@ static core_status expression_forward(core_module *module, void *context,
 {
     const expression *function = context;
     core_tensor *x, *y = NULL;
+    core_status status;
     core_scope scope;
 
     CORE_TRY(core__module_one_input(module, inputs, ninputs, &x));
     scope = core_scope_begin();
-    return core__module_one_output(
-        core_scope_end_with(scope, (*function)(module, x), &y), &y, outputs,
-        noutputs);
+    x = (*function)(module, x);
+    status = x ? core_scope_end_with(scope, x, &y) : core_scope_end(scope);
+    if (!x && status == CORE_OK)
+        status = core__error(CORE_ERROR_INVALID_ARGUMENT,
+                             "the function of this module returned NULL");
+    return core__module_one_output(status, &y, outputs, noutputs);
 }
 
 core_status core_nn_expression(const char *type,

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "dispatch/inference.h"
 #include "tensor/dtype.h"
 #include "tensor/tensor.h"
 
@@ -166,21 +167,33 @@ static core_status batch_of(core_tensor *batch_sizes, int64_t *out_batch)
     return status;
 }
 
-/* States of zeros for a sequence: [layers, batch, size], or without a batch;
- * for a cell [batch, size] or [size]. */
+/* The sizes of states for a sequence, [layers, batch, size], or without a batch;
+ * for a cell [batch, size] or [size].  The last one is not set. */
+static core_status sizes_of_states(const recurrent *r, const given *g,
+                                   int64_t sizes[3], uint32_t *out_ndim)
+{
+    const core_tensor *x = g->x;
+
+    sizes[0] = r->cell ? x->sizes[0] : r->layers * (r->bidirectional ? 2 : 1);
+    *out_ndim = g->batch_sizes ? 3 : x->ndim;
+    if (g->batch_sizes && g->states && g->states[0]->ndim == 3)
+        sizes[1] = g->states[0]->sizes[1]; /* the operator compares it */
+    else if (g->batch_sizes)
+        return batch_of(g->batch_sizes, &sizes[1]);
+    else if (*out_ndim == 3)
+        sizes[1] = x->sizes[r->batch_first ? 0 : 1];
+    return CORE_OK;
+}
+
 static core_status zero_states(const recurrent *r, const given *g,
                                core_tensor *states[2])
 {
     core_tensor *x = g->x;
-    int64_t sizes[3] = {r->layers * (r->bidirectional ? 2 : 1)};
-    uint32_t ndim = g->batch_sizes ? 3 : x->ndim, last = ndim - 1;
+    int64_t sizes[3];
+    uint32_t ndim, last;
 
-    if (g->batch_sizes)
-        CORE_TRY(batch_of(g->batch_sizes, &sizes[1]));
-    else if (last == 2)
-        sizes[1] = x->sizes[r->batch_first ? 0 : 1];
-    if (r->cell)
-        sizes[0] = x->sizes[0];
+    CORE_TRY(sizes_of_states(r, g, sizes, &ndim));
+    last = ndim - 1;
     sizes[last] = output_size(r);
     CORE_TRY(core_new_zeros(x, sizes, ndim, CORE_DTYPE_NONE, NULL, &states[0]));
     if (r->kind != CORE_NN_LSTM)
@@ -284,6 +297,50 @@ static core_status refused(const core_module *module, const recurrent *r,
         nstates, nstates == 1 ? "" : "s");
 }
 
+/* The operators only know the sizes of the parameters and of the states. */
+static core_status check_features(const core_module *module, const recurrent *r,
+                                  const core_tensor *x)
+{
+    char text[128];
+
+    if (x->sizes[x->ndim - 1] == r->input_size)
+        return CORE_OK;
+    return core__error(
+        CORE_ERROR_SHAPE,
+        "the input has sizes %s; the last size must be %lld, the input_size of "
+        "this %s",
+        core__sizes_text(x->ndim, x->sizes, text, sizeof text),
+        (long long)r->input_size, module->type);
+}
+
+static core_status check_state(const char *name, const core_tensor *state,
+                               const int64_t *sizes, uint32_t ndim)
+{
+    char own[128], wanted[128];
+
+    if (state->ndim == ndim &&
+        memcmp(state->sizes, sizes, ndim * sizeof *sizes) == 0)
+        return CORE_OK;
+    return core__error(
+        CORE_ERROR_SHAPE, "the %s state has sizes %s; it must have %s", name,
+        core__sizes_text(state->ndim, state->sizes, own, sizeof own),
+        core__sizes_text(ndim, sizes, wanted, sizeof wanted));
+}
+
+static core_status check_states(const recurrent *r, const given *g)
+{
+    uint32_t ndim = 0;
+    int64_t sizes[3];
+
+    CORE_TRY(sizes_of_states(r, g, sizes, &ndim));
+    sizes[ndim - 1] = output_size(r);
+    CORE_TRY(check_state("hidden", g->states[0], sizes, ndim));
+    if (r->kind != CORE_NN_LSTM)
+        return CORE_OK;
+    sizes[ndim - 1] = r->hidden_size;
+    return check_state("cell", g->states[1], sizes, ndim);
+}
+
 static bool is_batch_sizes(const core_tensor *tensor)
 {
     return tensor->ndim == 1 && !core__dtype_is_floating(tensor->dtype);
@@ -327,7 +384,10 @@ static core_status recurrent_forward(core_module *module, void *context,
     given g = {NULL, NULL, NULL};
 
     CORE_TRY(inputs_of(module, r, inputs, ninputs, &g));
-    if (!g.states) {
+    CORE_TRY(check_features(module, r, g.x));
+    if (g.states) {
+        status = check_states(r, &g);
+    } else {
         status = zero_states(r, &g, zeros);
         g.states = zeros;
     }

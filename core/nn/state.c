@@ -149,7 +149,8 @@ typedef struct loading {
     const char *prefix;
     uint32_t flags;
     uint32_t
-        refused; /* names that are missing or unexpected, but must not be */
+        refused;    /* names that are missing or unexpected, but must not be */
+    uint32_t shown; /* as many of them are in `text` */
     core_module_report report;
     char text[256]; /* the first names that are missing or unexpected */
     core__growing_text names; /* all of them, each with its NUL, on request */
@@ -168,9 +169,11 @@ static core_status note(loading *l, const char *what, const char *name,
     if (l->flags & allowed)
         return CORE_OK;
     l->refused++;
-    if (at + size + strlen(what) + 7 < sizeof l->text)
+    if (at + size + strlen(what) + 7 < sizeof l->text) {
         snprintf(l->text + at, sizeof l->text - at, "%s%s %s", at ? ", " : "",
                  what, name);
+        l->shown++;
+    }
     return CORE_OK;
 }
 
@@ -265,6 +268,8 @@ static core_status find_unexpected(loading *l)
 /* Checks all names, sizes and dtypes. */
 static core_status check_file(loading *l)
 {
+    char more[32] = "";
+
     for (size_t i = 0; i < l->list.count; i++) {
         CORE_TRY(name_in_file(l, i));
         if (core_safetensors_has(l->file, l->name))
@@ -273,11 +278,15 @@ static core_status check_file(loading *l)
         l->report.missing++;
     }
     CORE_TRY(find_unexpected(l));
+    if (l->refused > l->shown)
+        snprintf(more, sizeof more, "%s%u more", l->shown ? " and " : "",
+                 l->refused - l->shown);
     if (l->refused)
         return core__error(CORE_ERROR_NOT_FOUND,
                            "core_module_load: %u names are missing and %u "
-                           "unexpected: %s",
-                           l->report.missing, l->report.unexpected, l->text);
+                           "unexpected: %s%s",
+                           l->report.missing, l->report.unexpected, l->text,
+                           more);
     for (size_t k = 0; k < core_safetensors_count(l->file); k++) {
         core_safetensors_entry entry = {.struct_size = sizeof entry};
 

@@ -128,27 +128,14 @@ static inline core_module *core_x_nn_dropout_at(const char *where,
     return core_x_nn_add_at(where, parent, name, status, &module);
 }
 
-/* core_module_add_parameter: adds a trained parameter to a module.
- * Returns the tensor, borrowed, or NULL after an error. */
-#define core_x_nn_parameter(module, name, tensor)                           \
-    core_x_nn_tensor_at(CORE_HERE, module, name, core_module_add_parameter, \
-                        tensor)
-/* core_module_add_buffer: adds a tensor that is not trained. */
+/* core_module_add_parameter: adds a trained parameter to a module.  The name may
+ * be a path, as that of a layer; its last name must be given.  Returns the
+ * tensor, borrowed, or NULL after an error. */
+#define core_x_nn_parameter(module, name, tensor) \
+    core_x_nn_member_at(CORE_HERE, module, name, true, tensor)
+/* core_module_add_buffer: adds a tensor that is not trained, in the same way. */
 #define core_x_nn_buffer(module, name, tensor) \
-    core_x_nn_tensor_at(CORE_HERE, module, name, core_module_add_buffer, tensor)
-static inline core_tensor *core_x_nn_tensor_at(
-    const char *where, core_module *module, const char *name,
-    core_status (*add)(core_module *module, const char *name,
-                       core_tensor *tensor),
-    core_tensor *tensor)
-{
-    core_status status = core_scope_status();
-
-    if (status == CORE_OK)
-        status = add(module, name, tensor);
-    status = core_scope_check_at(where, "core_x_nn_tensor", status);
-    return status == CORE_OK ? tensor : NULL;
-}
+    core_x_nn_member_at(CORE_HERE, module, name, false, tensor)
 
 /* --------------------------------------------------------------- layers -- */
 
@@ -256,9 +243,14 @@ static inline core_module *core_x_nn_layer_norm_at(const char *where,
     return core_x_nn_add_at(where, parent, name, status, &module);
 }
 
-/* core_nn_rms_norm of the last dimension, (size, eps), with a weight. */
-#define core_x_nn_rms_norm(parent, name, size, eps) \
-    core_x_nn_rms_norm_at(CORE_HERE, parent, name, size, eps)
+/* core_nn_rms_norm of the last dimension, (size, eps=2^-23), with a weight.  The
+ * default is the machine epsilon of f32, as that of torch.nn.RMSNorm. */
+#define core_x_nn_rms_norm(...) \
+    CORE_X_CALL(core_x_nn_rms_norm_with_, __VA_ARGS__)
+#define core_x_nn_rms_norm_with_3(...) \
+    core_x_nn_rms_norm_at(CORE_HERE, __VA_ARGS__, 1.1920928955078125e-7)
+#define core_x_nn_rms_norm_with_4(...) \
+    core_x_nn_rms_norm_at(CORE_HERE, __VA_ARGS__)
 static inline core_module *core_x_nn_rms_norm_at(const char *where,
                                                  core_module *parent,
                                                  const char *name, int64_t size,
@@ -669,6 +661,22 @@ static inline core_tensor *core_x_load_at(const char *where, const char *path,
         status = core_safetensors_load(file, name, NULL, &tensor);
     core_safetensors_close(file);
     return core_scope_own_at(where, status, &tensor);
+}
+
+/* Loads the parameters and buffers of a module from a file, as core_module_load
+ * does without flags: all names, sizes and dtypes must fit, or nothing is
+ * changed.  Returns the module, or NULL after an error. */
+#define core_x_nn_load(module, path) core_x_nn_load_at(CORE_HERE, module, path)
+static inline core_module *core_x_nn_load_at(const char *where,
+                                             core_module *module,
+                                             const char *path)
+{
+    core_status status = core_scope_status();
+
+    if (status == CORE_OK)
+        status = core_module_load(module, path, NULL, 0, NULL);
+    status = core_scope_check_at(where, "core_x_nn_load", status);
+    return status == CORE_OK ? module : NULL;
 }
 
 /* Saves tensors to a safetensors file, as core_safetensors_save does:

@@ -162,6 +162,14 @@ core_tensor *core_x_children_at(const char *where, core_module *module,
 core_module *core_x_nn_child_at(const char *where, core_module *module,
                                 const char *path);
 
+/* Returns the parameter or buffer at a path, borrowed, in the same way:
+ * core_x_nn_tensor(m, "layers.%d.weight", i).  NULL after an error of the
+ * scope; NOT_FOUND: there is none, or it is a module. */
+#define core_x_nn_tensor(module, ...) \
+    core_x_nn_tensor_at(CORE_HERE, module, core_x_text(__VA_ARGS__))
+core_tensor *core_x_nn_tensor_at(const char *where, core_module *module,
+                                 const char *path);
+
 /* Computes all outputs of a module for several inputs, as an expression:
  *
  *     CORE_UNPACK(core_x_forward(lstm, x, hidden, cell), &y, &hidden, &cell);
@@ -219,6 +227,16 @@ core_list core_x_named_parameters_at(const char *where,
 core_module *core_x_nn_add_at(const char *where, core_module *parent,
                               const char *name, core_status status,
                               core_module *const *module);
+
+/* Adds a tensor to a module, as core_module_add_parameter does if it is trained
+ * and otherwise core_module_add_buffer.  name may be a path: "attn.scale" adds
+ * "scale" to the child "attn".  Modules on the way that are missing become
+ * sequences.  The module keeps a reference.  Returns the tensor, borrowed, or
+ * NULL after an error of the scope.  For core_x_nn_parameter and
+ * core_x_nn_buffer (network.h). */
+core_tensor *core_x_nn_member_at(const char *where, core_module *module,
+                                 const char *name, bool trained,
+                                 core_tensor *tensor);
 
 /* Sets whether a module and its descendants are in training, as new modules
  * are.  Dropout and batch normalization depend on it.  Accepts NULL. */

@@ -236,12 +236,17 @@ static inline core_tensor *core_list_at(core_list list, size_t index)
     return index < list.count ? list.items[index] : NULL;
 }
 
+/* Reports that a list has `given` tensors instead of `wanted`, as an error of
+ * the innermost scope: SHAPE. */
+void core_list_unpack_refuse(const char *where, size_t given, size_t wanted)
+    __attribute__((cold));
+
 /* Stores the tensors of a list result, borrowed:
  *
  *     CORE_UNPACK(core_x_chunk(gates, 4, 1), &i, &f, &g, &o);
  *
  * After an error all are NULL.  SHAPE if the list has another number of
- * tensors. */
+ * tensors; the message has both numbers. */
 #ifdef __cplusplus
 #define CORE_UNPACK(list, ...) \
     core_list_unpack_to(CORE_HERE, list, {__VA_ARGS__})
@@ -260,12 +265,8 @@ static inline void core_list_unpack_at(const char *where, core_list list,
 
     for (i = 0; i < count; i++)
         *out_tensors[i] = fits ? list.items[i] : NULL;
-    if (!fits && core_scope_status() == CORE_OK)
-        (void)core_scope_check_at(
-            where, "CORE_UNPACK",
-            core_error_set(CORE_ERROR_SHAPE,
-                           "CORE_UNPACK: the list has another number of "
-                           "tensors"));
+    if (!fits)
+        core_list_unpack_refuse(where, list.count, count);
 }
 
 #define CORE_NO_SIZES core_sizes_from(NULL, 0)
@@ -309,12 +310,12 @@ static inline core_scalar core_none(void)
 
 /* --------------------------------------------------- values of tensors -- */
 
-/* Returns the size of a dimension as core_tensor_size does, or 0 if tensor is
- * NULL, as it is after an error. */
-static inline int64_t core_x_size(const core_tensor *tensor, int64_t dim)
-{
-    return tensor ? core_tensor_size(tensor, dim) : 0;
-}
+/* Returns the size of a dimension; a negative dim counts from the end.  Returns
+ * 0 if tensor is NULL, as it is after an error, and if dim is out of range,
+ * which is an error of the scope: INDEX. */
+#define core_x_size(tensor, dim) core_x_size_at(CORE_HERE, tensor, dim)
+int64_t core_x_size_at(const char *where, const core_tensor *tensor,
+                       int64_t dim);
 
 /* Creates a tensor of the innermost scope with core_tensor_from_data. */
 #define core_x_from_data(data, dtype, sizes, device) \

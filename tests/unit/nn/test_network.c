@@ -161,6 +161,7 @@ START_TEST(each_layer_has_its_defaults)
     ck_assert_int_eq(apply(core_x_nn_layer_norm(NULL, NULL, 6), image), 288);
     ck_assert_int_eq(apply(core_x_nn_rms_norm(NULL, NULL, 6, 1e-6), image),
                      288);
+    ck_assert_int_eq(apply(core_x_nn_rms_norm(NULL, NULL, 6), image), 288);
     ck_assert_int_eq(apply(core_x_nn_dropout(NULL, NULL, 0.5), image), 288);
     m = core_x_nn_embedding(NULL, NULL, 7, 2);
     ck_assert_int_eq(apply(m, core_x_zeros(CORE_SIZES(3), CORE_I64)), 6);

@@ -206,7 +206,28 @@ START_TEST(lists_are_unpacked)
     CORE_UNPACK(core_x_unbind(x), &a, &b, &c);
     ck_assert(!a && !b && !c);
     FAILS(core_scope_end(scope), CORE_ERROR_SHAPE,
-          "CORE_UNPACK: the list has another number of tensors (at ");
+          "CORE_UNPACK: the list has 2 tensors, and there are 3 variables (at ",
+          "test_scope.c:");
+}
+END_TEST
+
+START_TEST(sizes_of_dimensions_that_do_not_exist_are_errors)
+{
+    core_tensor *x = MATRIX(2, 3, 1, 2, 3, 4, 5, 6);
+    core_scope scope = core_scope_begin();
+
+    ck_assert_int_eq(core_x_size(x, 1), 3);
+    ck_assert_int_eq(core_x_size(x, -2), 2);
+    ck_assert_int_eq(core_x_size(NULL, 5), 0);
+    OK(core_scope_status());
+    ck_assert_int_eq(core_x_size(x, 5), 0);
+    ck_assert_int_eq(core_x_size(x, -3), 0); /* the first error counts */
+    ck_assert_int_eq(core_x_size(x, 1), 3);
+    FAILS(core_scope_end(scope), CORE_ERROR_INDEX,
+          "core_x_size: dim is 5; the tensor has 2 dimensions (at ",
+          "test_scope.c:");
+    ck_assert_int_eq(core_x_size(x, 0), 2);
+    ck_assert_int_eq(core_x_size(x, 2), 0); /* without a scope */
 }
 END_TEST
 
@@ -800,6 +821,7 @@ int main(void)
         many_scopes_are_nested,
         lists_belong_to_the_scope,
         lists_are_unpacked,
+        sizes_of_dimensions_that_do_not_exist_are_errors,
         several_results_are_a_struct,
         reference_of_a_typed_call_is_owned,
         the_first_error_is_kept_with_its_line,
