@@ -117,10 +117,7 @@ struct core__thread {
     void *executor;     /* source of its nodes (autograd/engine/worker.h) */
     uint32_t backward_depth; /* number of nested backwards on this stack */
     /* For autograd: see autograd/graph/saved_hooks.h and anomaly.h. */
-    struct core__saved_hooks *saved_hooks; /* active, innermost first */
-    /* Those that were set before the function that is recorded was called,
-     * which may not pop them (compile/record/left_state.h). */
-    struct core__saved_hooks *outer_hooks;
+    struct core__saved_hooks *saved_hooks;   /* active, innermost first */
     struct core__destinations *destinations; /* of the backward that starts */
     struct core__destinations
         *destinations_offered; /* to the function that runs */
@@ -133,9 +130,6 @@ struct core__thread {
     uint8_t autocast[16];
     bool autocast_cached;
     struct core__autocast_region *autocast_regions;
-    /* Regions up to this number are not those of the function that is recorded,
-     * which may not end them (compile/record/left_state.h). */
-    uint64_t autocast_outer;
     struct core__autocast_casts *autocast_casts;
     /* Running registered decompositions, innermost first
      * (dispatch/decomposition_cycle.c). */
@@ -200,6 +194,11 @@ struct core__thread {
     const struct core__recorded_data *recorded_data;
     /* Innermost first (random/generator.h). */
     struct core__generator_watch *generator_watches;
+    /* What was set before the function that is recorded was called, which may
+     * neither pop these hooks nor end autocast regions up to this number
+     * (compile/record/left_state.h). */
+    struct core__saved_hooks *outer_hooks;
+    uint64_t autocast_outer;
     core__thread *next; /* list of all threads, under a lock */
     core__thread *previous;
 };
