@@ -69,8 +69,8 @@ static void add_block(const llama *l, core_module *m)
     core_x_nn_linear(m, "mlp.up_proj", l->width, l->inner, false);
     core_x_nn_linear(m, "mlp.down_proj", l->inner, l->width, false);
     if (l->frequencies) /* as in older conversions; not used */
-        core_x_nn_buffer(core_x_nn_container(m, "self_attn.rotary_emb"),
-                         "inv_freq", core_x_empty(CORE_SIZES(l->frequencies)));
+        core_x_nn_buffer(m, "self_attn.rotary_emb.inv_freq",
+                         core_x_empty(CORE_SIZES(l->frequencies)));
 }
 
 static void make(llama *l, const char *path, int64_t heads)
@@ -82,7 +82,7 @@ static void make(llama *l, const char *path, int64_t heads)
         add_block(l, core_x_nn_container(l->m, "model.layers."));
     core_x_nn_rms_norm(l->m, "model.norm", l->width, EPS);
     core_x_nn_linear(l->m, "lm_head", l->width, l->words, false);
-    CORE_CHECK(core_module_load(l->m, path, NULL, 0, NULL));
+    core_x_nn_load(l->m, path);
     core_x_inference(l->m);
     l->cache = core_x_zeros(CORE_SIZES(
         l->layers, 2, 1, l->size ? l->keys / l->size : 0, PLACES, l->size));

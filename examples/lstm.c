@@ -76,7 +76,7 @@ static void generate(core_module *m)
 
     core_x_no_grad();
     for (int i = HEARD; i < STEPS; i++) {
-        CORE_UNPACK(core_x_forward(core_module_child(m, "0"), x, h, c), &x, &h,
+        CORE_UNPACK(core_x_forward(core_x_nn_child(m, "0"), x, h, c), &x, &h,
                     &c);
         x = core_x_child(m, "1", core_x_narrow(x, 1, -1, 1));
         distance += fabs(core_x_item_float(x) -
