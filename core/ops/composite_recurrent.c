@@ -99,31 +99,41 @@ static core_status run_network(const core__recurrent_network *net,
 
 /* -------------------------------------------------------------- operators -- */
 
+/* [layers, batch, any size]: the weights are compared with the size later. */
+static core_status check_state(const core__recurrent_network *net,
+                               const char *name, const core_tensor *state)
+{
+    int64_t sizes[3] = {net->layers * (net->bidirectional ? 2 : 1),
+                        net->sizes[0], 0};
+
+    if (state->ndim != 3)
+        return core__op_error(CORE_ERROR_SHAPE, net->op,
+                              "%s has %u dimensions; it must have 3: layers, "
+                              "batch and size",
+                              name, state->ndim);
+    sizes[2] = state->sizes[2];
+    return core__sizes_check_equal(net->op, name, state, 3, sizes);
+}
+
 static core_status check_states(const core__recurrent_network *net)
 {
     int64_t n = net->layers * (net->bidirectional ? 2 : 1);
-    int64_t sizes[3] = {n, net->sizes[0], 0};
     int64_t each = 2 + 2 * net->biases + net->projected;
 
-    if (net->hidden->ndim == 3)
-        sizes[2] = net->hidden->sizes[2];
-    CORE_TRY(core__sizes_check_equal(net->op, "the hidden state", net->hidden,
-                                     3, sizes));
-    if (net->cell) {
-        if (net->cell->ndim == 3)
-            sizes[2] = net->cell->sizes[2];
-        CORE_TRY(core__sizes_check_equal(net->op, "the cell state", net->cell,
-                                         3, sizes));
-    }
+    CORE_TRY(check_state(net, "the hidden state", net->hidden));
+    if (net->cell)
+        CORE_TRY(check_state(net, "the cell state", net->cell));
     if (net->nparams == n * each)
         return CORE_OK;
-    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, net->op,
-                          "params has %u tensors; %lld layers%s have %lld "
-                          "each%s",
-                          net->nparams, (long long)net->layers,
-                          net->bidirectional ? " in two directions" : "",
-                          (long long)each,
-                          net->projected ? ", with a projection" : "");
+    return core__op_error(
+        CORE_ERROR_INVALID_ARGUMENT, net->op,
+        "params has %u tensors; %lld layers%s have %lld "
+        "each%s",
+        net->nparams, (long long)net->layers,
+        net->bidirectional ? " in two directions" : "", (long long)each,
+        net->projected ? ", with a projection, as the sizes of the "
+                         "states differ"
+                       : "");
 }
 
 /* Reads the arguments from `first` on: hx, params, has_biases, num_layers,

@@ -112,11 +112,10 @@ core_tensor *core__recurrent_step(core__scope *scope, core__recurrent_kind kind,
 }
 
 /* weight [gates n, inputs] with n hidden units, and biases [gates n] or none */
-core_status core__recurrent_check_weights(const core_operator *op,
-                                          core__recurrent_kind kind,
-                                          const core__recurrent_weights *w,
-                                          int64_t inputs, int64_t n,
-                                          int64_t outputs)
+static core_status check_weights(const core_operator *op,
+                                 core__recurrent_kind kind,
+                                 const core__recurrent_weights *w,
+                                 int64_t inputs, int64_t n, int64_t outputs)
 {
     int64_t rows = n * (kind == CORE__RECURRENT_LSTM  ? 4
                         : kind == CORE__RECURRENT_GRU ? 3
@@ -130,6 +129,22 @@ core_status core__recurrent_check_weights(const core_operator *op,
     CORE_TRY(core__sizes_check_equal(op, "b_hh", w->b_hh, 1, &rows));
     return core__sizes_check_equal(op, "w_hr", w->w_hr, 2,
                                    (const int64_t[]){outputs, n});
+}
+
+/* What the weights must have follows from input and states, one of which may be
+ * what is wrong. */
+core_status core__recurrent_check_weights(const core_operator *op,
+                                          core__recurrent_kind kind,
+                                          const core__recurrent_weights *w,
+                                          int64_t inputs, int64_t n,
+                                          int64_t outputs)
+{
+    core_status status = check_weights(op, kind, w, inputs, n, outputs);
+
+    if (status != CORE_OK)
+        core__error_suffix(" for inputs of size %lld and states of size %lld",
+                           (long long)inputs, (long long)n);
+    return status;
 }
 
 /* cell(input, hx, w_ih, w_hh, b_ih, b_hh): input and states may lack a batch. */

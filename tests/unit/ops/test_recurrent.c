@@ -9,6 +9,8 @@
 #include <libcore/mode.h>
 #include <libcore/random.h>
 
+#include <stdio.h>
+
 enum { INPUT = 3, HIDDEN = 4 };
 
 static core_tensor *random_of(int64_t a, int64_t b, int64_t c)
@@ -81,7 +83,10 @@ START_TEST(bad_input_is_refused_by_name)
     core_tensor *sizes =
         CALL(full, (const int64_t[]){2}, 1, core_int(3), CORE_I64, NULL);
     core_tensor *params[2], *missing[2], *swapped[2];
+    char text[80];
 
+    snprintf(text, sizeof text, " for inputs of size %d and states of size %d",
+             INPUT, HIDDEN);
     weights_of(params);
     missing[0] = params[0];
     missing[1] = NULL;
@@ -93,7 +98,14 @@ START_TEST(bad_input_is_refused_by_name)
     FAILS(lstm(x, wrong, params, out), CORE_ERROR_SHAPE, "the hidden state");
     FAILS(lstm(none, good, params, out), CORE_ERROR_SHAPE, "at least one step");
     FAILS(lstm(x, good, missing, out), CORE_ERROR_INVALID_ARGUMENT, "params");
-    FAILS(lstm(x, good, swapped, out), CORE_ERROR_SHAPE, "w_ih");
+    FAILS(lstm(x, good, swapped, out), CORE_ERROR_SHAPE, "w_ih", text);
+    wrong[0] = random_of(2, HIDDEN, 0);
+    FAILS(lstm(x, wrong, params, out), CORE_ERROR_SHAPE,
+          "the hidden state has 2 dimensions; it must have 3");
+    wrong[0] = good[0];
+    wrong[1] = random_of(1, 2, HIDDEN + 1);
+    FAILS(lstm(x, wrong, params, out), CORE_ERROR_INVALID_ARGUMENT,
+          "with a projection, as the sizes of the states differ");
     FAILS(core_lstm(x, good, 1, params, 2, false, 1, 0, true, false, false,
                     &out[0], &out[1], &out[2]),
           CORE_ERROR_INVALID_ARGUMENT, "hx has 1 tensors");
