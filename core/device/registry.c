@@ -89,9 +89,10 @@ void core__devices_fork(core__fork_phase at)
     if (at == CORE__FORK_PREPARE)
         fork_has_lock = wait_for_lock();
     else if (at == CORE__FORK_CHILD)
-        fork_interrupted =
-            !fork_has_lock; /* its owner is the parent's thread */
-    else if (fork_has_lock)
+        fork_interrupted = !fork_has_lock;
+    /* In the child, its owner is the parent's thread: renew_lock unlocks it.
+     * This call tells the thread sanitizer. */
+    if (at != CORE__FORK_PREPARE && fork_has_lock)
         pthread_mutex_unlock(&lock);
 }
 
