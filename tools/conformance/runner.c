@@ -45,6 +45,7 @@ typedef struct child {
     double computed; /* its processor time */
     double window;   /* when the latest look at its processor time began */
     double before;   /* process_ready_seconds then */
+    double ran;      /* process_seconds then */
     bool waits;      /* in the window before it did not compute */
     record *current;
     bool done;
@@ -261,6 +262,7 @@ static void take_line(runner *self, child *from)
         from->spent = process_seconds(from->pid);
         from->window = from->started;
         from->before = process_ready_seconds(from->pid);
+        from->ran = from->spent;
         from->waits = false;
     } else if (strcmp(word, "end") == 0) {
         end_test(self, from, rest);
@@ -324,13 +326,17 @@ static void look(const runner *self, child *from)
 {
     const double least = .05; /* of the time; one that polls has less */
     double limit = limit_of(self, from);
-    double passed = suite_seconds() - from->window, ready;
+    double passed = suite_seconds() - from->window, ready, ran;
 
     if (passed < (limit < WINDOW ? limit : WINDOW))
         return;
+    /* The times of threads that have ended are missing in the first. */
     ready = process_ready_seconds(from->pid);
-    from->waits = ready - from->before < least * passed;
+    ran = process_seconds(from->pid);
+    from->waits = ready - from->before < least * passed &&
+                  ran - from->ran < least * passed;
     from->before = ready;
+    from->ran = ran;
     from->window += passed;
 }
 
