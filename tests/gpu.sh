@@ -212,8 +212,8 @@ with_fakes() { # name, folder, libraries...; with $settings
     mkdir "$work/$vendor"
     case $vendor in cuda) compiler=libnvrtc ;; *) compiler=libhiprtc ;; esac
     # Instead of the machine's, whose code the fake driver cannot run.
-    for number in 5 6 7 11 12 13 14; do
-        echo none >"$work/$vendor/$compiler.so.$number"
+    for major in 5 6 7 11 12 13 14; do
+        echo none >"$work/$vendor/$compiler.so.$major"
     done
     # One vendor's compiler suffices, since it needs 15 seconds: programs are the
     # same, and test_rocm_loops and test_cuda_loops, also under a sanitizer, call
