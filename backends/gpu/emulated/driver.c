@@ -277,6 +277,7 @@ static int host_free(void *device, void *data)
         return EMULATED_REFUSED;
     if (data == NULL)
         return 0;
+    gpu_emulated_gate_freed(device, data);
     gpu_emulated_wait_idle(device);
     pthread_mutex_lock(&gpu_emulated_lock);
     gpu_emulated_list_remove((held *)(void *)((char *)data - PINNED_HEAD));

@@ -149,6 +149,8 @@ int gpu_emulated_stream_call(void *device, void *stream,
                              void (*function)(void *), void *argument);
 int gpu_emulated_stream_gate(void *device, void *stream, uint32_t *number,
                              uint32_t least);
+/* Ends the process if a stream may still read the gate. */
+void gpu_emulated_gate_freed(context *device, const uint32_t *number);
 int gpu_emulated_event_create(void *device, int kind, void **out_event);
 int gpu_emulated_event_destroy(void *device, void *event);
 int gpu_emulated_event_record(void *device, void *event, void *stream);

@@ -9,7 +9,12 @@
  * which the thread waits for, followed by a gate, where the stream waits for
  * the thread: a number in memory or, if the driver has no such thing, a host
  * function that only waits.  Memory that a callback frees is freed later
- * (deferred_free.c). */
+ * (deferred_free.c).
+ *
+ * A stream may read the gate for a while after the host has opened it, even
+ * after the stream was destroyed, and freeing pinned memory does not always wait
+ * for that.  So gates are kept for other streams until the device is closed, and
+ * their numbers only grow: a late reader finds the gate open. */
 
 #include <gpu/host/interfaces.h>
 #include <gpu/host/thread.h>
@@ -28,6 +33,11 @@ typedef struct callback {
     uint32_t number;
 } callback;
 
+struct gpu_gate {
+    gpu_gate *next; /* of the device's unused ones */
+    uint32_t *number;
+};
+
 struct gpu_callbacks {
     gpu_callbacks *next; /* of the device */
     gpu_device *device;
@@ -35,7 +45,7 @@ struct gpu_callbacks {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     callback *first, **last;
-    uint32_t *gate;    /* pinned; NULL: host functions are used */
+    gpu_gate *gate;    /* NULL: host functions are used */
     uint32_t enqueued; /* the number of the newest callback */
     uint32_t finished; /* the last one that was run or dropped */
     uint32_t waiting;  /* host functions that have started to wait */
@@ -72,7 +82,8 @@ static int enqueue_gate(gpu_callbacks *q, gpu_stream *stream, uint32_t number)
     void *context = q->device->context;
 
     return q->gate != NULL
-               ? calls->stream_gate(context, stream->native, q->gate, number)
+               ? calls->stream_gate(context, stream->native, q->gate->number,
+                                  number)
                : calls->stream_call(context, stream->native, wait_for_callback,
                                     q);
 }
@@ -82,7 +93,7 @@ static void open_gate(gpu_callbacks *q, uint32_t number)
     pthread_mutex_lock(&q->lock);
     q->finished = number;
     if (q->gate != NULL && !q->abandoned)
-        __atomic_store_n(q->gate, number, __ATOMIC_SEQ_CST);
+        __atomic_store_n(q->gate->number, number, __ATOMIC_SEQ_CST);
     pthread_cond_broadcast(&q->changed);
     pthread_mutex_unlock(&q->lock);
 }
@@ -143,8 +154,10 @@ static void run_callback(gpu_callbacks *q, callback *c)
         c->drop(c->context);
     }
     running = false;
-    destroy_event(q, c->event);
+    /* The gate first: a thread that is in the driver, in a copy that waits for
+     * this stream, may keep others out of it. */
     open_gate(q, c->number);
+    destroy_event(q, c->event);
     free(c);
 }
 
@@ -175,6 +188,18 @@ static void destroy(gpu_callbacks *q)
     free(q);
 }
 
+/* Under the device's lock.  A reset has freed the memory. */
+static void return_gate(gpu_callbacks *q)
+{
+    if (q->gate != NULL && is_abandoned(q)) {
+        free(q->gate);
+    } else if (q->gate != NULL) {
+        q->gate->next = q->device->gates;
+        q->device->gates = q->gate;
+    }
+    q->gate = NULL;
+}
+
 static void *callback_thread(void *opaque)
 {
     gpu_callbacks *q = opaque, **at;
@@ -184,10 +209,9 @@ static void *callback_thread(void *opaque)
     for (callback *c; (c = next_callback(q)) != NULL;)
         run_callback(q, c);
     ended = host_functions_ended(q);
-    if (q->gate != NULL && !is_abandoned(q))
-        calls->gate_destroy(device->context, q->gate);
     if (ended) {
         pthread_mutex_lock(&device->lock);
+        return_gate(q);
         for (at = &device->callbacks; *at != q;)
             at = &(*at)->next;
         *at = q->next;
@@ -200,21 +224,54 @@ static void *callback_thread(void *opaque)
 
 /* ------------------------------------------------------------- streams -- */
 
+/* Takes an unused gate, or creates one.  Without the device's lock, because the
+ * driver may wait for streams.  *out is NULL if the driver has no gates. */
+static core_status take_gate(gpu_device *device, gpu_gate **out)
+{
+    gpu_gate *gate;
+    int code;
+
+    *out = NULL;
+    if (calls->gate_create == NULL)
+        return CORE_OK;
+    pthread_mutex_lock(&device->lock);
+    gate = device->gates;
+    if (gate != NULL)
+        device->gates = gate->next;
+    pthread_mutex_unlock(&device->lock);
+    if (gate == NULL) {
+        gate = calloc(1, sizeof *gate);
+        if (gate == NULL)
+            return gpu_refuse(CORE_ERROR_OUT_OF_MEMORY,
+                              "no host memory for a stream's callbacks");
+        code = calls->gate_create(device->context, &gate->number);
+        if (code != 0) {
+            free(gate);
+            return code == GPU_ABSENT ? CORE_OK
+                                      : gpu_report(device, code,
+                                                   "a gate for host callbacks");
+        }
+    }
+    *out = gate;
+    return CORE_OK;
+}
+
 static core_status create(gpu_device *device, gpu_callbacks **out)
 {
     gpu_callbacks *q = calloc(1, sizeof *q);
-    int code = GPU_ABSENT;
+    core_status status;
 
     *out = NULL;
     if (q == NULL)
         return gpu_refuse(CORE_ERROR_OUT_OF_MEMORY,
                           "no host memory for a stream's callbacks");
-    if (calls->gate_create != NULL)
-        code = calls->gate_create(device->context, &q->gate);
-    if (code != 0 && code != GPU_ABSENT) {
+    status = take_gate(device, &q->gate);
+    if (status != CORE_OK) {
         free(q);
-        return gpu_report(device, code, "a gate for host callbacks");
+        return status;
     }
+    if (q->gate != NULL)
+        q->enqueued = q->finished = *q->gate->number;
     q->device = device;
     q->last = &q->first;
     pthread_mutex_init(&q->enqueueing, NULL);
@@ -226,8 +283,9 @@ static core_status create(gpu_device *device, gpu_callbacks **out)
         return CORE_OK;
     }
     atomic_fetch_sub(&device->references, 1);
-    if (q->gate != NULL)
-        calls->gate_destroy(device->context, q->gate);
+    pthread_mutex_lock(&device->lock);
+    return_gate(q);
+    pthread_mutex_unlock(&device->lock);
     destroy(q);
     return gpu_refuse(CORE_ERROR_OUT_OF_MEMORY,
                       "no thread for a stream's callbacks");
@@ -287,8 +345,21 @@ void gpu_callbacks_close(gpu_callbacks *q)
         close_queue(q, 0);
 }
 
+/* Without the memory, which a reset or the end of a lost device has freed. */
+static void forget_gates(gpu_device *device)
+{
+    gpu_gate *next;
+
+    for (gpu_gate *gate = device->gates; gate != NULL; gate = next) {
+        next = gate->next;
+        free(gate);
+    }
+    device->gates = NULL;
+}
+
 void gpu_callbacks_abandon(gpu_device *device)
 {
+    forget_gates(device);
     for (gpu_callbacks *q = device->callbacks; q != NULL; q = q->next)
         close_queue(q, 1);
 }
@@ -299,9 +370,14 @@ void gpu_callbacks_destroy(gpu_device *device)
 
     for (gpu_callbacks *q = device->callbacks; q != NULL; q = next) {
         next = q->next;
+        return_gate(q);
         destroy(q);
     }
     device->callbacks = NULL;
+    for (gpu_gate *gate = device->gates; gate != NULL; gate = gate->next)
+        if (!atomic_load(&device->lost))
+            calls->gate_destroy(device->context, gate->number);
+    forget_gates(device);
 }
 
 /* ----------------------------------------------------------- interface -- */

@@ -50,6 +50,7 @@ typedef struct gpu_error_slot gpu_error_slot;
 typedef struct gpu_error_page gpu_error_page;
 typedef struct gpu_retired_error gpu_retired_error;
 typedef struct gpu_callbacks gpu_callbacks;
+typedef struct gpu_gate gpu_gate;
 typedef struct gpu_deferred_free gpu_deferred_free;
 typedef struct gpu_profile gpu_profile;
 typedef struct gpu_loop_code gpu_loop_code;
@@ -73,6 +74,7 @@ typedef struct gpu_device {
     uint32_t generation;         /* counts resets */
     struct gpu_stream *streams;  /* not destroyed yet */
     gpu_callbacks *callbacks;    /* the queues of all streams */
+    gpu_gate *gates;             /* that no stream uses */
     gpu_deferred_free *deferred; /* in the order of the requests */
     gpu_deferred_free **deferred_last;
     bool freeing_thread;    /* it is running */
