@@ -38,6 +38,8 @@
     X(MemHostAlloc, cuMemHostAlloc, (void **, size_t, unsigned))               \
     X(MemFreeHost, cuMemFreeHost, (void *))                                    \
     X(MemHostRegister, cuMemHostRegister_v2, (void *, size_t, unsigned))       \
+    X(PointerGetAttribute, cuPointerGetAttribute,                              \
+      (void *, CUpointer_attribute, CUdeviceptr))                              \
     X(MemHostUnregister, cuMemHostUnregister, (void *))                        \
     X(MemcpyHtoDAsync, cuMemcpyHtoDAsync_v2,                                   \
       (CUdeviceptr, const void *, size_t, CUstream))                           \

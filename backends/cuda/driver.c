@@ -246,6 +246,16 @@ static int host_pin(void *c, void *data, uint64_t size)
         c, cuda.MemHostRegister(data, size, CU_MEMHOSTREGISTER_PORTABLE));
 }
 
+static int host_is_pinned(void *c, const void *data)
+{
+    unsigned kind = 0;
+    int code = ON_DEVICE(
+        c, cuda.PointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                    POINTER(data)));
+
+    return code == 0 && kind == CU_MEMORYTYPE_HOST;
+}
+
 static int host_unpin(void *c, void *data)
 {
     return RELAXED_ON_DEVICE(c, cuda.MemHostUnregister(data));
@@ -472,6 +482,7 @@ const gpu_driver cuda_driver = {
     .host_alloc = host_alloc,
     .host_free = host_free,
     .host_pin = host_pin,
+    .host_is_pinned = host_is_pinned,
     .host_unpin = host_unpin,
     .copy = copy,
     .fill = fill,

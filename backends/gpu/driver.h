@@ -155,6 +155,9 @@ typedef struct gpu_driver {
     /* Pins whole pages of the host's own memory, which copies then access
      * directly.  A reset of the device unpins it; the memory stays valid. */
     int (*host_pin)(void *context, void *data, uint64_t size);
+    /* Whether copies to and from this host memory do not make the driver wait,
+     * because it is pinned.  NULL: they never keep other threads out. */
+    int (*host_is_pinned)(void *context, const void *data);
     int (*host_unpin)(void *context, void *data);
     int (*copy)(void *context, void *stream, void *to, const void *from,
                 uint64_t size, int direction);

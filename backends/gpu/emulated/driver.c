@@ -185,6 +185,7 @@ static int device_alloc(void *device, uint64_t size, void **out)
     *out = NULL;
     if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
+    gpu_emulated_wait_for_copies();
     pthread_mutex_lock(&gpu_emulated_lock);
     if (c->lost)
         code = c->lost;
@@ -250,7 +251,11 @@ static int memory(void *device, uint64_t *out_free, uint64_t *out_total)
     return code;
 }
 
-enum { PINNED_HEAD = 256 }; /* a `held`, and padding for alignment */
+typedef struct pinned {
+    held held; /* first */
+    uint64_t size;
+} pinned;
+enum { PINNED_HEAD = 256 }; /* a `pinned`, and padding for alignment */
 
 static int host_alloc(void *device, uint64_t size, void **out)
 {
@@ -260,12 +265,14 @@ static int host_alloc(void *device, uint64_t size, void **out)
     *out = NULL;
     if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
+    gpu_emulated_wait_for_copies();
     gpu_emulated_wait_if_loads_wait(c);
     memory = aligned_alloc(256, PINNED_HEAD + (size + 255) / 256 * 256);
     if (memory == NULL)
         return EMULATED_OUT_OF_MEMORY;
     pthread_mutex_lock(&gpu_emulated_lock);
     gpu_emulated_list_add(&c->pinned, (held *)(void *)memory);
+    ((pinned *)(void *)memory)->size = size;
     pthread_mutex_unlock(&gpu_emulated_lock);
     *out = memory + PINNED_HEAD;
     return 0;
@@ -305,6 +312,27 @@ static pin *pin_of(const context *c, const char *data, uint64_t size)
         one = one->next;
     }
     return NULL;
+}
+
+bool gpu_emulated_is_pinned(context *c, const void *data)
+{
+    const char *at = data;
+    bool found;
+
+    pthread_mutex_lock(&gpu_emulated_lock);
+    found = pin_of(c, at, 1) != NULL;
+    for (held *one = c->pinned; one != NULL && !found; one = one->next) {
+        const char *begin = (const char *)one + PINNED_HEAD;
+
+        found = at >= begin && at < begin + ((pinned *)(void *)one)->size;
+    }
+    pthread_mutex_unlock(&gpu_emulated_lock);
+    return found;
+}
+
+static int host_is_pinned(void *device, const void *data)
+{
+    return gpu_emulated_is_pinned(device, data);
 }
 
 static int host_pin(void *device, void *data, uint64_t size)
@@ -584,6 +612,7 @@ const gpu_driver gpu_emulated_driver = {
     .host_alloc = host_alloc,
     .host_free = host_free,
     .host_pin = host_pin,
+    .host_is_pinned = host_is_pinned,
     .host_unpin = host_unpin,
     .copy = gpu_emulated_copy,
     .fill = gpu_emulated_fill,

@@ -75,6 +75,7 @@ int gpu_emulated_event_create(void *device, int kind, void **out_event)
     if (e == NULL)
         return EMULATED_OUT_OF_MEMORY;
     e->kind = kind;
+    gpu_emulated_wait_for_copies();
     pthread_mutex_lock(&gpu_emulated_lock);
     gpu_emulated_list_add(&c->events, &e->held);
     pthread_mutex_unlock(&gpu_emulated_lock);
@@ -100,6 +101,7 @@ int gpu_emulated_event_destroy(void *device, void *opaque)
     (void)device;
     if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
+    gpu_emulated_wait_for_copies();
     pthread_mutex_lock(&gpu_emulated_lock);
     gpu_emulated_list_remove(&e->held);
     release(e->newest);

@@ -288,10 +288,29 @@ static int run_copy(work *w, context *device)
     return 0;
 }
 
+static pthread_mutex_t driver = PTHREAD_MUTEX_INITIALIZER;
+
+void gpu_emulated_wait_for_copies(void)
+{
+    pthread_mutex_lock(&driver);
+    pthread_mutex_unlock(&driver);
+}
+
+static void wait_for_copy(context *c, stream *s)
+{
+    pthread_mutex_lock(&driver);
+    lock();
+    while (s->capture == NULL && !c->lost && (s->first != NULL || s->busy))
+        wait_for_change();
+    unlock();
+    pthread_mutex_unlock(&driver);
+}
+
 int gpu_emulated_copy(void *device, void *on, void *to, const void *from,
                       uint64_t size, int direction)
 {
     work *w = gpu_emulated_work(run_copy, 0);
+    int code;
 
     if (w != NULL) {
         w->kind = GPU_ACTIVITY_COPY;
@@ -303,7 +322,11 @@ int gpu_emulated_copy(void *device, void *on, void *to, const void *from,
         w->u.copy.from = from;
         w->u.copy.size = size;
     }
-    return gpu_emulated_submit(device, on, w);
+    code = gpu_emulated_submit(device, on, w);
+    if (code == 0 && direction == GPU_TO_HOST &&
+        !gpu_emulated_is_pinned(device, to))
+        wait_for_copy(device, on);
+    return code;
 }
 
 static int run_fill(work *w, context *device)

@@ -30,6 +30,7 @@ typedef struct callback {
     void (*drop)(void *context);
     void *context;
     void *event;
+    bool polled; /* the event is not a GPU_EVENT_SLEEPING */
     uint32_t number;
 } callback;
 
@@ -98,6 +99,40 @@ static void open_gate(gpu_callbacks *q, uint32_t number)
     pthread_mutex_unlock(&q->lock);
 }
 
+/* -------------------------------------------------------------- events -- */
+
+/* A stream of NVIDIA's driver holds about 56 events that make a thread sleep;
+ * recording another one waits (docs/gpu-results.md).  Streams may share a queue. */
+enum { SLEEPING_MOST = 16 };
+
+static int create_event(gpu_device *device, callback *c)
+{
+    int code;
+
+    c->polled = atomic_fetch_add(&device->sleeping_events, 1) >= SLEEPING_MOST;
+    code = calls->event_create(
+        device->context, c->polled ? GPU_EVENT_PLAIN : GPU_EVENT_SLEEPING,
+        &c->event);
+    if (c->polled || code != 0)
+        atomic_fetch_sub(&device->sleeping_events, 1);
+    return code;
+}
+
+static int wait_for_event(gpu_device *device, const callback *c)
+{
+    struct timespec pause = {0, 10000};
+    int code;
+
+    if (!c->polled)
+        return gpu_wait_event(device, c->event);
+    while ((code = calls->event_query(device->context, c->event)) == GPU_BUSY) {
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < 1000000)
+            pause.tv_nsec *= 2;
+    }
+    return code;
+}
+
 /* ---------------------------------------------------------- the thread -- */
 
 static callback *next_callback(gpu_callbacks *q)
@@ -128,12 +163,14 @@ static int is_abandoned(gpu_callbacks *q)
 
 /* Under the lock, because a reset destroys the events after it has taken the
  * lock to abandon the queue. */
-static void destroy_event(gpu_callbacks *q, void *event)
+static void destroy_event(gpu_callbacks *q, const callback *c)
 {
     pthread_mutex_lock(&q->lock);
     if (!q->abandoned)
-        calls->event_destroy(q->device->context, event);
+        calls->event_destroy(q->device->context, c->event);
     pthread_mutex_unlock(&q->lock);
+    if (!c->polled)
+        atomic_fetch_sub(&q->device->sleeping_events, 1);
 }
 
 static void run_callback(gpu_callbacks *q, callback *c)
@@ -144,7 +181,7 @@ static void run_callback(gpu_callbacks *q, callback *c)
     if (is_abandoned(q))
         code = GPU_ABSENT;
     if (code == 0)
-        code = gpu_wait_event(device, c->event);
+        code = wait_for_event(device, c);
     running = true;
     if (code == 0) {
         c->function(c->context);
@@ -157,7 +194,7 @@ static void run_callback(gpu_callbacks *q, callback *c)
     /* The gate first: a thread that is in the driver, in a copy that waits for
      * this stream, may keep others out of it. */
     open_gate(q, c->number);
-    destroy_event(q, c->event);
+    destroy_event(q, c);
     free(c);
 }
 
@@ -314,6 +351,7 @@ static core_status attach(gpu_device *device, gpu_stream *stream,
         close_queue(q, reset);
     else
         stream->callbacks = q;
+    atomic_store_explicit(&device->has_callbacks, true, memory_order_relaxed);
     return reset
                ? gpu_refuse(CORE_ERROR_DEVICE_LOST,
                             "the device was reset since the stream was created")
@@ -386,7 +424,7 @@ void gpu_callbacks_destroy(gpu_device *device)
 static int enqueue_callback(gpu_callbacks *q, gpu_stream *stream, callback *c)
 {
     void *context = q->device->context;
-    int code = calls->event_create(context, GPU_EVENT_SLEEPING, &c->event);
+    int code = create_event(q->device, c);
 
     if (code != 0)
         return code;
@@ -404,8 +442,11 @@ static int enqueue_callback(gpu_callbacks *q, gpu_stream *stream, callback *c)
         pthread_mutex_unlock(&q->lock);
     }
     pthread_mutex_unlock(&q->enqueueing);
-    if (code != 0)
+    if (code != 0) {
         calls->event_destroy(context, c->event);
+        if (!c->polled)
+            atomic_fetch_sub(&q->device->sleeping_events, 1);
+    }
     return code;
 }
 

@@ -149,10 +149,19 @@ void gpu_device_close(void *backend, void *device)
     gpu_device_release(device);
 }
 
+static gpu_failure failure_of(int code)
+{
+    const gpu_failure unknown = {CORE_ERROR_DEVICE_LOST, 1,
+                                 "its state is unknown"};
+
+    return code == GPU_UNKNOWN ? unknown : calls->failure(code);
+}
+
 core_status gpu_device_reset(void *opaque)
 {
     gpu_device *device = opaque;
     core_status status;
+    int code;
 
     gpu_comms_stop(device);
     pthread_mutex_lock(&device->loading);
@@ -162,8 +171,12 @@ core_status gpu_device_reset(void *opaque)
     gpu_callbacks_abandon(device);
     gpu_streams_free(device);
     device->generation++;
-    status = gpu_report(NULL, calls->device_reset(device->context),
-                        "resetting the device");
+    code = calls->device_reset(device->context);
+    status = gpu_report(NULL, code,
+                        failure_of(code).lost
+                            ? "resetting the device, which after such an error "
+                              "needs a new process"
+                            : "resetting the device");
     if (status == CORE_OK)
         atomic_store(&device->lost, 0);
     pthread_mutex_unlock(&device->lock);
@@ -205,14 +218,6 @@ core_status gpu_device_status(void *opaque)
     if (code == 0)
         code = calls->device_check(device->context);
     return gpu_report(device, code, "the device");
-}
-
-static gpu_failure failure_of(int code)
-{
-    const gpu_failure unknown = {CORE_ERROR_DEVICE_LOST, 1,
-                                 "its state is unknown"};
-
-    return code == GPU_UNKNOWN ? unknown : calls->failure(code);
 }
 
 /* A wait that fails without losing the device does not say whether the work is

@@ -75,6 +75,8 @@ typedef struct gpu_device {
     struct gpu_stream *streams;  /* not destroyed yet */
     gpu_callbacks *callbacks;    /* the queues of all streams */
     gpu_gate *gates;             /* that no stream uses */
+    atomic_bool has_callbacks;   /* there has been one */
+    atomic_int sleeping_events;  /* that callbacks wait for */
     gpu_deferred_free *deferred; /* in the order of the requests */
     gpu_deferred_free **deferred_last;
     bool freeing_thread;    /* it is running */

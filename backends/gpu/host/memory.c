@@ -44,6 +44,20 @@ static core_status info(void *opaque, uint64_t *out_free, uint64_t *out_total)
                       "querying free memory");
 }
 
+/* A copy of pageable memory waits in the driver for earlier work of the stream.
+ * Meanwhile other threads can neither allocate nor create events, and a host
+ * callback that does would never let the stream continue.  So the thread waits
+ * here first, where it keeps nobody out; an error is reported by the copy. */
+static void wait_before_pageable(gpu_device *device, const gpu_stream *stream,
+                                 const void *host)
+{
+    if (atomic_load_explicit(&device->has_callbacks, memory_order_relaxed) &&
+        calls->host_is_pinned != NULL &&
+        !calls->host_is_pinned(device->context, host) &&
+        !gpu_native_is_capturing(device->context, stream->native))
+        (void)gpu_wait_stream(device, stream->native);
+}
+
 static core_status move(gpu_device *device, gpu_stream *stream, void *to,
                         const void *from, uint64_t size, int direction)
 {
@@ -51,6 +65,8 @@ static core_status move(gpu_device *device, gpu_stream *stream, void *to,
 
     if (status != CORE_OK || size == 0 || to == from)
         return status;
+    if (direction != GPU_WITHIN)
+        wait_before_pageable(device, stream, direction == GPU_TO_HOST ? to : from);
     return gpu_report(
         device,
         calls->copy(device->context, stream->native, to, from, size, direction),

@@ -416,6 +416,57 @@ START_TEST(callbacks_of_two_streams_can_wait_for_each_other)
 }
 END_TEST
 
+/* A driver lets no other thread create objects while a copy to pageable memory
+ * waits in it for a stream; a callback of that stream may need to. */
+static void compute_late(void *context)
+{
+    core_stream *stream;
+    core_stream_guard guard;
+
+    (void)context;
+    until(&state, 1);
+    nanosleep(&(struct timespec){0, 100000000}, NULL); /* the copy has begun */
+    stream = new_stream();
+    OK(core_stream_guard_enter(stream, &guard));
+    ck_assert_float_eq(first_of(filled(2)), 2);
+    core_stream_guard_leave(&guard);
+    core_stream_release(stream);
+    atomic_fetch_add(&runs, 1);
+}
+
+START_TEST(callback_can_compute_during_a_copy_to_pageable_memory)
+{
+    core_stream *stream;
+    core_tensor *x;
+
+    open_with(1);
+    x = filled(3);
+    OK(core_stream_current(gpu, &stream));
+    OK(core_stream_callback(stream, compute_late, NULL, NULL));
+    raise_state(NULL);
+    ck_assert_float_eq(first_of(x), 3);
+    ck_assert_int_eq(atomic_load(&runs), 1);
+}
+END_TEST
+
+/* More than a driver's queue has events for; each runs, in order. */
+START_TEST(many_callbacks_can_be_pending)
+{
+    enum { PENDING = 200 };
+    core_stream *stream;
+
+    open_with(1);
+    stream = new_stream();
+    OK(core_stream_callback(stream, wait_for_state, (void *)1, NULL));
+    for (int i = 0; i < PENDING; i++)
+        OK(core_stream_callback(stream, count_run, NULL, count_drop));
+    raise_state(NULL);
+    OK(core_stream_synchronize(stream));
+    ck_assert_int_eq(atomic_load(&runs), PENDING + 1);
+    core_stream_release(stream);
+}
+END_TEST
+
 /* ------------------------------------------------------------ run, drop -- */
 
 enum { MANY = 40 };
@@ -608,6 +659,8 @@ EMULATED_SUITE(
     memory_freed_in_a_callback_is_freed_later,
     memory_freed_without_gates_is_freed_later,
     callbacks_of_two_streams_can_wait_for_each_other,
+    callback_can_compute_during_a_copy_to_pageable_memory,
+    many_callbacks_can_be_pending,
     lost_device_drops_callbacks, lost_device_drops_callbacks_of_host_functions,
     reset_drops_callbacks, reset_drops_callbacks_of_host_functions,
     callbacks_of_an_ended_stream_run, host_functions_of_an_ended_stream_run,
