@@ -10,25 +10,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether kernels compiled for `list`, such as "sm_80 sm_90", run on a GPU of a
- * capability, such as 80 for 8.0.  Code runs on GPUs of the same major version
- * that are as new or newer, and the PTX of the last architecture on all that
- * are.  "90a" runs only on itself, "100f" on its major version. */
-static inline bool cuda_arches_fit(const char *list, int capability)
+/* The architecture whose code, compiled for `list`, such as "sm_80 sm_90", a GPU
+ * of a capability, such as 80 for 8.0, runs; 0: none.  Code runs on GPUs of the
+ * same major version that are as new or newer, and the PTX of the last
+ * architecture on all that are.  "90a" runs only on itself, "100f" on its major
+ * version. */
+static inline long cuda_code_for(const char *list, int capability)
 {
     const char *at = list;
-    bool fit = false, newer = false;
+    long best = 0, newer = 0;
 
     while ((at = strstr(at, "sm_")) != NULL) {
         char *end;
         long arch = strtol(at + 3, &end, 10);
         bool kin = capability >= arch && capability / 10 == arch / 10;
 
-        newer = (*end == 0 || *end == ' ') && capability >= arch;
-        fit |= *end == 'a' ? capability == arch : kin;
+        newer = (*end == 0 || *end == ' ') && capability >= arch ? arch : 0;
+        if ((*end == 'a' ? capability == arch : kin) && arch > best)
+            best = arch;
         at = end;
     }
-    return fit || newer;
+    return best != 0 ? best : newer;
+}
+
+/* Whether these kernels run on a GPU of this capability. */
+static inline bool cuda_arches_fit(const char *list, int capability)
+{
+    return cuda_code_for(list, capability) != 0;
 }
 
 #endif

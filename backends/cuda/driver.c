@@ -135,6 +135,7 @@ static void describe(const context *c, gpu_facts *out)
     out->units =
         (uint32_t)attribute(d, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
     out->warp = 32;
+    out->tensor_cores = cuda_code_for(CUDA_ARCHES, capability(d)) >= 80;
     out->unified = attribute(d, CU_DEVICE_ATTRIBUTE_INTEGRATED) != 0;
     out->numa_node = UINT32_MAX;
 }

@@ -94,6 +94,7 @@ typedef struct gpu_facts {
     uint64_t total_memory, shared_bytes;
     uint32_t units, warp, numa_node;
     uint32_t unified; /* it uses the host's memory */
+    uint32_t tensor_cores; /* 1: kernels/warp_matrix.h has code for it */
 } gpu_facts;
 
 /* Source of kernels that is compiled while the program runs. */

@@ -18,7 +18,8 @@
  * every thread of the block must reach every barrier and shuffle, so there is
  * no early return.  A GPU_KERNEL_RESIDENT is cooperative too, and limits its
  * registers so that a multiprocessor can run the given number of blocks at a
- * time. */
+ * time.  A GPU_KERNEL_OF is cooperative and has blocks of the given number of
+ * threads instead of 256. */
 
 #ifndef GPU_GPU_H
 #define GPU_GPU_H
@@ -46,6 +47,9 @@
 #define GPU_KERNEL(name, parameters) \
     extern "C" __global__ void __launch_bounds__(256) name(const parameters p)
 #define GPU_KERNEL_COOPERATIVE(name, parameters) GPU_KERNEL(name, parameters)
+#define GPU_KERNEL_OF(name, parameters, threads)               \
+    extern "C" __global__ void __launch_bounds__(threads) name( \
+        const parameters p)
 #define GPU_KERNEL_RESIDENT(name, parameters, blocks)         \
     extern "C" __global__ void __launch_bounds__(256, blocks) \
         name(const parameters p)

@@ -136,8 +136,12 @@ typedef struct gpu_reduction {
     double argument; /* order of a norm, correction of a variance */
     uint32_t to_dtype[2], from_dtype, mode;
     uint32_t wide_outputs, wide_count;
-    /* The number of threads that share an output; a power of two. */
-    uint32_t lanes, reserved;
+    /* The number of threads that share a chunk, and of those that merge the
+     * chunks of an output; powers of two. */
+    uint32_t lanes, merge_lanes;
+    /* 1: 16 bytes may be loaded at a time, along the first reduced dimension,
+     * or for columns along the first kept one. */
+    uint32_t vectors, reserved;
 } gpu_reduction;
 
 /* ------------------------------------------------------------ matrices -- */

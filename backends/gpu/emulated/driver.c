@@ -7,6 +7,7 @@
  * in parentheses):
  *
  *     GPUEMU_WARP=64        lanes of a warp (32)
+ *     GPUEMU_TENSOR_CORES=0 no tensor cores; warps of 64 have none (1)
  *     GPUEMU_DEVICES=2      devices (1)
  *     GPUEMU_MEMORY=N       bytes of memory (1 GiB)
  *     GPUEMU_LOSE_AFTER=N   the launch after N others loses the device
@@ -89,6 +90,8 @@ static int device_open(uint32_t index, gpu_facts *out, void **out_context)
     out->shared_bytes = 48 * 1024;
     out->units = 4;
     out->warp = gpu_emulated.warp;
+    out->tensor_cores =
+        gpu_emulated.warp == 32 && setting("GPUEMU_TENSOR_CORES", 1) != 0;
     out->numa_node = UINT32_MAX;
     *out_context = c;
     return 0;

@@ -73,6 +73,8 @@ typedef struct gpu_emulated_meetings {
     static void name##_body(const parameters &p)
 #define GPU_KERNEL(name, parameters) GPU_ENTRY(name, parameters, 0)
 #define GPU_KERNEL_COOPERATIVE(name, parameters) GPU_ENTRY(name, parameters, 1)
+#define GPU_KERNEL_OF(name, parameters, threads) \
+    GPU_KERNEL_COOPERATIVE(name, parameters)
 #define GPU_KERNEL_RESIDENT(name, parameters, blocks) \
     GPU_KERNEL_COOPERATIVE(name, parameters)
 

@@ -92,6 +92,41 @@ static core_status start(core_call *call, const char *stem, core_dtype dtype,
                       sizeof *p);
 }
 
+/* Whether lines can be copied and written 16 bytes at a time. */
+static bool in_units(const gpu_heads *x)
+{
+    return (uintptr_t)x->data % 16 == 0 && x->item == 1 &&
+           (x->row | x->head | x->batch) % 8 == 0;
+}
+
+/* Whether the kernels for tensor cores (attention_mma.cu) compute this.  Their
+ * maximum is that of the products, so that the scale must be positive. */
+static bool by_tensor_cores(const core_call *call, core_dtype dtype,
+                            const gpu_attention *p)
+{
+    return gpu_stream_of(call)->device->facts.tensor_cores != 0 &&
+           (dtype == CORE_F16 || dtype == CORE_BF16) && p->inner <= 128 &&
+           p->outer <= 128 && p->inner % 8 == 0 && p->outer % 8 == 0 &&
+           p->scale > 0 && isfinite(p->scale) && in_units(&p->query) &&
+           in_units(&p->key) && in_units(&p->value) && in_units(&p->output);
+}
+
+static core_status start_mma(core_call *call, core_dtype dtype,
+                             const gpu_attention *p)
+{
+    bool wide = p->inner > 64 || p->outer > 64;
+    bool plain = p->bias.data == NULL && !p->dropout;
+    int64_t lines = plain && !wide ? 128 : 64; /* of a block */
+    int64_t tiles = (p->rows + lines - 1) / lines * p->batch * p->heads;
+    char name[GPU_NAME], sized[GPU_NAME];
+
+    snprintf(sized, sizeof sized, "attention_mma_%s%d", plain ? "" : "any_",
+             wide ? 128 : 64);
+    return gpu_launch(call, "attention_mma", gpu_name(name, sized, dtype),
+                      gpu_blocks(tiles > 0 ? (uint64_t)tiles : 1, 128), p,
+                      sizeof *p);
+}
+
 /* _scaled_dot_product_efficient_attention(query, key, value, attn_bias,
  * compute_log_sumexp, dropout_p, is_causal, scale) -> (output, log_sumexp,
  * philox_seed, philox_offset) */
@@ -101,6 +136,7 @@ static core_status forward(core_call *call, const core_value *args,
 {
     gpu_attention p =
         begin(args, core_sdk_double(&args[5], 0), args[6].u.i != 0, &args[7]);
+    core_dtype dtype = args[0].u.view->dtype;
     const core_value *last = &args[nargs - 1];
     /* A host of minor version 0.1 passes two values. */
     const core_value *seed = last->tag == CORE_VALUE_INT ? last - 1 : last - 2;
@@ -113,7 +149,9 @@ static core_status forward(core_call *call, const core_value *args,
     p.seed = (uint64_t)seed[0].u.i;
     p.offset = (uint64_t)seed[1].u.i;
     p.counter = gpu_data(last);
-    return start(call, "attention", args[0].u.view->dtype, p.row_tiles, &p);
+    if (by_tensor_cores(call, dtype, &p))
+        return start_mma(call, dtype, &p);
+    return start(call, "attention", dtype, p.row_tiles, &p);
 }
 
 /* _scaled_dot_product_efficient_attention_backward(grad_out, query, key, value,

@@ -31,6 +31,7 @@
     X(resample)          \
     X(grid_sample)       \
     X(attention)         \
+    X(attention_mma)     \
     X(optim)             \
     X(recurrent)         \
     X(linalg)

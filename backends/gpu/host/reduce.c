@@ -12,20 +12,25 @@
 enum { BY_INPUT, BY_OUTPUT };
 
 enum {
-    SHORT_ROW = 32,    /* shorter rows have one thread each */
-    MIDDLE_ROW = 1024, /* up to this, a team, if there are many */
+    GROUP = 16, /* bytes of elements that a thread loads at a time */
     TEAM = 32,
-    MANY = 512,   /* outputs */
-    FEW = 128,    /* outputs; if fewer, long rows are cut */
-    CHUNK = 8192, /* the least elements of a chunk */
-    /* For columns: the threads that share a column of at least SHORT_COLUMN
-     * elements if there are not enough columns, the least elements of a chunk,
-     * and the desired number of blocks. */
+    /* A team or a part of it shares a row of up to MIDDLE_ROW elements, if there
+     * are MANY rows, or up to LONG_ROW groups if there are VERY_MANY. */
+    MIDDLE_ROW = 1024,
+    LONG_ROW = 512,
+    MANY = 512,
+    VERY_MANY = 8192,
+    CHUNK = 8192,     /* the least elements of a chunk */
+    ROUND = 4096,     /* a chunk of a row is a multiple of this */
+    ROW_BLOCKS = 2048,
+    /* For columns: the least threads that share a column of more than
+     * SHORT_COLUMN elements, the least elements of each, and in a chunk. */
     LANES = 8,
     SHORT_COLUMN = 8,
-    MOST_COLUMNS = 1 << 18,
-    COLUMN_CHUNK = 128,
-    BLOCKS = 1024
+    LEAST = 4,
+    COLUMN_PART = 16,
+    COLUMN_BLOCKS = 1024,
+    MANY_CHUNKS = 64 /* of an output, merged by a block */
 };
 
 typedef struct operation {
@@ -108,28 +113,100 @@ static const char *suffix_of(core_dtype type, core_dtype from)
                               : "any_i64";
 }
 
-/* Sets the number of chunks, and of threads that share one. */
-static void cut_rows(gpu_reduction *p)
+/* The elements of a group, as in the kernels. */
+static uint32_t group_of(const char *suffix, const gpu_reduction *p)
 {
-    p->lanes = p->count <= MIDDLE_ROW && p->outputs >= MANY ? TEAM : GPU_BLOCK;
-    if (p->outputs >= FEW || p->count < 2 * CHUNK)
-        return;
-    p->chunk = (p->count + BLOCKS - 1) / BLOCKS;
-    if (p->chunk < CHUNK)
-        p->chunk = CHUNK;
+    return strncmp(suffix, "any", 3) == 0
+               ? 4
+               : GROUP / core_sdk_itemsize(p->from_dtype);
 }
 
-static void cut_columns(gpu_reduction *p)
+static uint32_t power_of_two(uint64_t least)
 {
-    uint64_t blocks, chunks, target;
+    uint32_t n = 1;
 
-    p->lanes = p->count > SHORT_COLUMN && p->outputs < MOST_COLUMNS ? LANES : 1;
-    blocks = (p->outputs + GPU_BLOCK / p->lanes - 1) / (GPU_BLOCK / p->lanes);
-    target = BLOCKS / blocks;
-    chunks = p->count / COLUMN_CHUNK;
+    while (n < least)
+        n *= 2;
+    return n;
+}
+
+/* Sets the number of chunks, and of threads that share one. */
+static void cut_rows(gpu_reduction *p, uint32_t group)
+{
+    uint64_t groups = (p->count + group - 1) / group, chunks;
+
+    p->lanes = GPU_BLOCK;
+    if ((p->count <= MIDDLE_ROW && p->outputs >= MANY) ||
+        (groups <= LONG_ROW && p->outputs >= VERY_MANY))
+        p->lanes = groups <= TEAM ? power_of_two((groups + 1) / 2) : TEAM;
+    if (p->count < 2 * CHUNK)
+        return;
+    chunks = ROW_BLOCKS / p->outputs;
+    if (chunks <= 1)
+        return;
+    p->chunk = (p->count + chunks - 1) / chunks;
+    p->chunk = p->chunk < CHUNK ? CHUNK : (p->chunk + ROUND - 1) / ROUND * ROUND;
+}
+
+static void cut_columns(gpu_reduction *p, uint32_t group)
+{
+    uint64_t groups = (p->outputs + group - 1) / group;
+    uint64_t side, across, chunks, target;
+
+    p->lanes = 1;
+    if (p->count > SHORT_COLUMN) {
+        side = groups < GPU_BLOCK / LANES ? power_of_two(groups)
+                                          : GPU_BLOCK / LANES;
+        p->lanes = (uint32_t)(GPU_BLOCK / side);
+        while (p->lanes > LANES && p->lanes * LEAST > p->count)
+            p->lanes /= 2;
+    }
+    side = GPU_BLOCK / p->lanes;
+    across = (groups + side - 1) / side;
+    target = COLUMN_BLOCKS / across;
+    chunks = p->count / (COLUMN_PART * p->lanes);
     chunks = chunks < target ? chunks : target;
     if (chunks > 1)
         p->chunk = (p->count + chunks - 1) / chunks;
+}
+
+static bool are_aligned(const int64_t *sizes, const int64_t *strides,
+                        uint32_t ndim)
+{
+    for (uint32_t d = 0; d < ndim; d++)
+        if (strides[d] % GROUP != 0 && sizes[d] > 1)
+            return false;
+    return true;
+}
+
+/* Whether elements are adjacent along the first dimension, lines of it are
+ * aligned, and no group has elements of two lines. */
+static bool has_groups(const int64_t *sizes, const int64_t *strides,
+                       uint32_t ndim, uint32_t group, int64_t itemsize)
+{
+    return ndim > 0 && strides[0] == itemsize &&
+           (ndim == 1 || sizes[0] % group == 0) &&
+           are_aligned(sizes + 1, strides + 1, ndim - 1);
+}
+
+static void set_vectors(gpu_reduction *p, bool by_row, core_dtype type,
+                        uint32_t group)
+{
+    int64_t itemsize = core_sdk_itemsize(p->from_dtype);
+
+    /* Floats that become integers are read one by one. */
+    if (p->from == NULL || (uintptr_t)p->from % GROUP != 0 ||
+        (type == CORE_I64 && p->from_dtype <= CORE_BF16))
+        return;
+    if (by_row)
+        p->vectors = has_groups(p->reduced_sizes, p->along, p->nreduced, group,
+                                itemsize) &&
+                     are_aligned(p->kept_sizes, p->from_strides, p->nkept);
+    else
+        p->vectors = p->lanes > 1 && p->outputs % group == 0 &&
+                     has_groups(p->kept_sizes, p->from_strides, p->nkept, group,
+                                itemsize) &&
+                     are_aligned(p->reduced_sizes, p->along, p->nreduced);
 }
 
 static core_status run(core_call *call, const operation *self, gpu_reduction *p,
@@ -139,15 +216,18 @@ static core_status run(core_call *call, const operation *self, gpu_reduction *p,
     core_memory partial;
     core_status status;
     char name[GPU_NAME];
+    const char *suffix = suffix_of(type, p->from_dtype);
+    uint32_t group = group_of(suffix, p);
     gpu_shape shape;
     uint64_t side;
 
     p->chunks = 1;
     p->chunk = p->count;
     if (by_row)
-        cut_rows(p);
+        cut_rows(p, group);
     else
-        cut_columns(p);
+        cut_columns(p, group);
+    set_vectors(p, by_row, type, group);
     if (p->chunk < p->count) {
         p->chunks = (uint32_t)((p->count + p->chunk - 1) / p->chunk);
         status = gpu_host->call_scratch(
@@ -156,13 +236,13 @@ static core_status run(core_call *call, const operation *self, gpu_reduction *p,
             return status;
         p->partial = gpu_address(partial);
     }
-    kernel_name(name, by_row ? "red_rows_" : "red_columns_", self->stem,
-                suffix_of(type, p->from_dtype));
+    kernel_name(name, by_row ? "red_rows_" : "red_columns_", self->stem, suffix);
     side = GPU_BLOCK / p->lanes;
     if (by_row) {
         shape =
             gpu_blocks((p->outputs * p->chunks + side - 1) / side, GPU_BLOCK);
     } else {
+        side *= p->vectors ? group : 1;
         shape = gpu_blocks((p->outputs + side - 1) / side, GPU_BLOCK);
         shape.grid[1] = p->chunks;
     }
@@ -170,7 +250,8 @@ static core_status run(core_call *call, const operation *self, gpu_reduction *p,
     if (status != CORE_OK || p->chunks == 1)
         return status;
     kernel_name(name, "red_merge_", self->stem, gpu_dtype_name(type));
-    side = GPU_BLOCK / TEAM;
+    p->merge_lanes = p->chunks > MANY_CHUNKS ? GPU_BLOCK : TEAM;
+    side = GPU_BLOCK / p->merge_lanes;
     return gpu_launch(call, "reduce", name,
                       gpu_blocks((p->outputs + side - 1) / side, GPU_BLOCK), p,
                       sizeof *p);
@@ -186,7 +267,8 @@ static void set_norm(gpu_reduction *p, operation *self, double order)
         self->stem = "most";
         p->mode = order > 0 ? 2 : 3;
     } else {
-        p->mode = order == 1 ? 0 : order == 2 ? 1 : 2;
+        self->stem = order == 1 || order == 2 ? "norm" : "power";
+        p->mode = order == 2;
     }
 }
 
@@ -230,8 +312,7 @@ static core_status reduce(core_call *call, const core_value *args,
     if (strcmp(self.stem, "norm") == 0)
         set_norm(&p, &self, p.argument);
     /* Adjacent threads read adjacent elements. */
-    by_row = p.count > SHORT_ROW &&
-             (loop->ndim == 0 || (loop->reduced & 1) || p.outputs < SHORT_ROW);
+    by_row = p.count > 1 && (loop->ndim == 0 || (loop->reduced & 1));
     return run(call, &self, &p, by_row);
 }
 
