@@ -99,6 +99,7 @@ template <class M, int WIDTH> struct staged {
     {
         uint32_t lane = gpu_thread.x % 32;
 
+        gpu_converge();
 #pragma unroll
         for (uint32_t k = 0; k < COUNT / 16; k++) {
             uint32_t left[TILES][4];

@@ -134,6 +134,11 @@ template <int NEWEST> GPU_DEVICE void gpu_wait_for_copies(void)
 {
 }
 
+/* All lanes must be at the same place before they multiply. */
+GPU_DEVICE void gpu_converge(void)
+{
+}
+
 /* 2^x, of about f32's precision. */
 GPU_DEVICE float gpu_fast_exp2(float x)
 {
@@ -221,6 +226,11 @@ GPU_DEVICE void gpu_copies_end(void)
 template <int NEWEST> GPU_DEVICE void gpu_wait_for_copies(void)
 {
     asm volatile("cp.async.wait_group %0;" : : "n"(NEWEST) : "memory");
+}
+
+GPU_DEVICE void gpu_converge(void)
+{
+    __syncwarp();
 }
 
 GPU_DEVICE float gpu_fast_exp2(float x)
