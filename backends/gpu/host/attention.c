@@ -95,9 +95,8 @@ static core_status start(core_call *call, const char *stem, core_dtype dtype,
 /* Whether an operand is absent, or its lines can be copied and written 16 bytes at a time. */
 static bool in_units(const gpu_heads *x)
 {
-    return x->data == NULL ||
-           ((uintptr_t)x->data % 16 == 0 && x->item == 1 &&
-            (x->row | x->head | x->batch) % 8 == 0);
+    return x->data == NULL || ((uintptr_t)x->data % 16 == 0 && x->item == 1 &&
+                               (x->row | x->head | x->batch) % 8 == 0);
 }
 
 /* Whether the kernels for tensor cores (attention_mma.cu) compute this.  Their
@@ -206,11 +205,11 @@ static core_status backward(core_call *call, const core_value *args,
         p.to_bias.data == NULL && in_units(&p.grad) && in_units(&p.to_query) &&
         in_units(&p.to_key) && in_units(&p.to_value)) {
         if (p.to_query.data)
-            status = start_mma(call, "attention_mma_rows", dtype, p.rows, 64,
-                               &p);
+            status =
+                start_mma(call, "attention_mma_rows", dtype, p.rows, 64, &p);
         if (status == CORE_OK && (p.to_key.data || p.to_value.data))
-            status = start_mma(call, "attention_mma_keys", dtype, p.columns, 64,
-                               &p);
+            status =
+                start_mma(call, "attention_mma_keys", dtype, p.columns, 64, &p);
         return status;
     }
     if (status == CORE_OK && (p.to_query.data || p.to_bias.data))

@@ -79,9 +79,9 @@ template <class M, int WIDTH> struct staged {
             for (uint32_t n = 0; n < COUNT / 16; n++) {
                 uint32_t right[4];
 
-                gpu_load_matrices(
-                    right, &from[at(n * 16 + lane / 16 * 8 + lane % 8,
-                                    k * 2 + lane / 8 % 2)]);
+                gpu_load_matrices(right,
+                                  &from[at(n * 16 + lane / 16 * 8 + lane % 8,
+                                           k * 2 + lane / 8 % 2)]);
 #pragma unroll
                 for (uint32_t t = 0; t < TILES; t++) {
                     gpu_add_product<M>(sums[t][n * 2], left[t][k], right);
@@ -108,8 +108,7 @@ template <class M, int WIDTH> struct staged {
             for (uint32_t t = 0; t < TILES; t++)
 #pragma unroll
                 for (uint32_t i = 0; i < 4; i++) {
-                    const float *pair =
-                        &weights[t][k * 2 + i / 2][i % 2 * 2];
+                    const float *pair = &weights[t][k * 2 + i / 2][i % 2 * 2];
 
                     left[t][i] = gpu_pair_of<M>(pair[0], pair[1]);
                 }
@@ -118,8 +117,7 @@ template <class M, int WIDTH> struct staged {
                 uint32_t right[4];
 
                 gpu_load_transposed(
-                    right,
-                    &from[at(k * 16 + lane % 16, n * 2 + lane / 16)]);
+                    right, &from[at(k * 16 + lane % 16, n * 2 + lane / 16)]);
 #pragma unroll
                 for (uint32_t t = 0; t < TILES; t++) {
                     gpu_add_product<M>(sums[t][n * 2], left[t], right);
@@ -208,8 +206,8 @@ template <class M, int WIDTH, int TILES, int COUNT, bool PLAIN> struct attend {
 
 #pragma unroll
                 for (uint32_t n = 0; n < COUNT / 8; n++)
-                    largest = fmaxf(largest, fmaxf(x[t][n][h * 2],
-                                                   x[t][n][h * 2 + 1]));
+                    largest = fmaxf(largest,
+                                    fmaxf(x[t][n][h * 2], x[t][n][h * 2 + 1]));
                 largest = fmaxf(largest, gpu_shuffle_xor(largest, 1));
                 largest = fmaxf(largest, gpu_shuffle_xor(largest, 2));
                 /* Avoids infinity minus infinity. */
@@ -279,10 +277,10 @@ template <class M, int WIDTH, int TILES, int COUNT, bool PLAIN> struct attend {
 
                 total += gpu_shuffle_xor(total, 1);
                 total += gpu_shuffle_xor(total, 2);
-                factor[h] = total == 0 ? 0.0f
-                                       : (p.dropout ? (float)p.kept_scale
-                                                    : 1.0f) /
-                                             total;
+                factor[h] =
+                    total == 0
+                        ? 0.0f
+                        : (p.dropout ? (float)p.kept_scale : 1.0f) / total;
                 if (p.sum.data != 0 && lane % 4 == 0 && line < p.rows)
                     *sum_of<M>(p, at, line) =
                         my->most[t][h] * (PLAIN ? (float)p.scale : 1.0f) +
@@ -297,7 +295,8 @@ template <class M, int WIDTH, int TILES, int COUNT, bool PLAIN> struct attend {
                                        gpu_eight (*tiles)[2][UNITS],
                                        int64_t first)
     {
-        uint32_t warp = gpu_thread.x / 32 * TILES * 16, lane = gpu_thread.x % 32;
+        uint32_t warp = gpu_thread.x / 32 * TILES * 16,
+                 lane = gpu_thread.x % 32;
         int64_t row = first + warp, end = p.columns;
         uint32_t stage = 0;
         state my;
@@ -460,8 +459,7 @@ template <class M, int WIDTH, int COUNT, bool PLAIN> struct retreat {
     }
 
     /* Loads this block's lines as left operands, by way of the first stage. */
-    static GPU_DEVICE_MEMBER void load_lefts(uint32_t (*a)[4],
-                                             uint32_t (*b)[4],
+    static GPU_DEVICE_MEMBER void load_lefts(uint32_t (*a)[4], uint32_t (*b)[4],
                                              gpu_eight (*tiles)[2][UNITS],
                                              const lines<M> &first_lines,
                                              const lines<M> &second_lines,
@@ -642,15 +640,15 @@ template <class M, int WIDTH, int COUNT, bool PLAIN> struct retreat {
         }
         gpu_wait_for_copies<0>();
         if (KEYS && p.to_key.data != 0)
-            s::write(lines_of<M>(p.to_key, at.batch, at.head, p.columns,
-                                 p.inner),
-                     column, to_key[0], (float)p.scale, (float)p.scale);
+            s::write(
+                lines_of<M>(p.to_key, at.batch, at.head, p.columns, p.inner),
+                column, to_key[0], (float)p.scale, (float)p.scale);
         if (VALUES && p.to_value.data != 0) {
             float factor = p.dropout ? (float)p.kept_scale : 1.0f;
 
-            s::write(lines_of<M>(p.to_value, at.batch, at.head, p.columns,
-                                 p.outer),
-                     column, to_value[0], factor, factor);
+            s::write(
+                lines_of<M>(p.to_value, at.batch, at.head, p.columns, p.outer),
+                column, to_value[0], factor, factor);
         }
     }
 
@@ -694,20 +692,20 @@ template <class M, int WIDTH, int COUNT, bool PLAIN> struct retreat {
 /* attention_mma_WIDTH_TYPE: for queries and values of at most WIDTH elements;
  * …_any_…: with bias or dropout.  The host side launches them only where there
  * are tensor cores. */
-#define SIZE(plain, stem, width, tiles, count, suffix, M)              \
+#define SIZE(plain, stem, width, tiles, count, suffix, M)                    \
     GPU_KERNEL_OF(attention_mma##stem##width##_##suffix, gpu_attention, 128) \
-    {                                                                  \
-        FORWARD(M, width, tiles, count, plain);                        \
-    }                                                                  \
+    {                                                                        \
+        FORWARD(M, width, tiles, count, plain);                              \
+    }                                                                        \
     GPU_KERNEL_OF(attention_mma_rows##stem##width##_##suffix, gpu_attention, \
-                  128)                                                 \
-    {                                                                  \
-        BACKWARD(true, M, width, count, plain);                        \
-    }                                                                  \
+                  128)                                                       \
+    {                                                                        \
+        BACKWARD(true, M, width, count, plain);                              \
+    }                                                                        \
     GPU_KERNEL_OF(attention_mma_keys##stem##width##_##suffix, gpu_attention, \
-                  128)                                                 \
-    {                                                                  \
-        BACKWARD(false, M, width, count, plain);                       \
+                  128)                                                       \
+    {                                                                        \
+        BACKWARD(false, M, width, count, plain);                             \
     }
 #define TYPE(suffix, M)                      \
     SIZE(true, _, 64, 2, 64, suffix, M)      \
