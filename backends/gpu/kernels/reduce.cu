@@ -645,7 +645,8 @@ GPU_DEVICE void finish(const typename R::state &s, const gpu_reduction &p,
 
 #pragma unroll 1
     for (uint32_t d = 0; d < p.nkept; d++) {
-        int64_t k = index_of(output, p.kept[d], p.kept_sizes[d], p.wide_outputs);
+        int64_t k =
+            index_of(output, p.kept[d], p.kept_sizes[d], p.wide_outputs);
 
         to[0] += k * p.to_strides[0][d];
         to[1] += k * p.to_strides[1][d];
@@ -890,9 +891,9 @@ GPU_DEVICE void columns_of(const gpu_reduction &p, typename R::state *states)
 #pragma unroll
         for (int j = 0; j < N; j++)
             s[j] = R::first(p);
-        take_columns<R, M, T, N>(
-            s, p, (const char *)p.from + from_of(p, output), begin + lane,
-            present ? stop : begin);
+        take_columns<R, M, T, N>(s, p,
+                                 (const char *)p.from + from_of(p, output),
+                                 begin + lane, present ? stop : begin);
         mine = s[0];
         if (p.lanes > 1) {
 #pragma unroll
@@ -960,15 +961,15 @@ template <class R> GPU_DEVICE void together(const gpu_reduction &p)
 
 /* A reducer with a large state needs more than 128 registers. */
 #define GPU_COLUMN_BLOCKS(R) (sizeof(R::state) > 16 ? 1 : 2)
-#define REDUCE(name, R, suffix, M, T)                                    \
-    GPU_KERNEL_RESIDENT(red_rows_##name##_##suffix, gpu_reduction, 3)    \
-    {                                                                    \
-        rows<R<T>, M, T>(p);                                             \
-    }                                                                    \
-    GPU_KERNEL_RESIDENT(red_columns_##name##_##suffix, gpu_reduction,    \
-                        GPU_COLUMN_BLOCKS(R<T>))                         \
-    {                                                                    \
-        columns<R<T>, M, T>(p);                                          \
+#define REDUCE(name, R, suffix, M, T)                                 \
+    GPU_KERNEL_RESIDENT(red_rows_##name##_##suffix, gpu_reduction, 3) \
+    {                                                                 \
+        rows<R<T>, M, T>(p);                                          \
+    }                                                                 \
+    GPU_KERNEL_RESIDENT(red_columns_##name##_##suffix, gpu_reduction, \
+                        GPU_COLUMN_BLOCKS(R<T>))                      \
+    {                                                                 \
+        columns<R<T>, M, T>(p);                                       \
     }
 #define MERGE(name, R, suffix, T)                                      \
     GPU_KERNEL_COOPERATIVE(red_merge_##name##_##suffix, gpu_reduction) \

@@ -396,5 +396,4 @@ EMULATED_SUITE("gpu/gpu_row_registers", softmax_matches_the_cpu,
                layer_norms_with_f32_parameters_match_the_cpu,
                empty_layer_norms_match_the_cpu, gradient_sums_over_many_rows,
                reductions_match_the_cpu, reductions_do_not_depend_on_addresses,
-               kernel_depends_on_the_row_length,
-               long_columns_are_split)
+               kernel_depends_on_the_row_length, long_columns_are_split)
