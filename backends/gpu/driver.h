@@ -93,7 +93,7 @@ typedef struct gpu_facts {
     char name[128], stable_id[64], driver[64], runtime[256], architecture[64];
     uint64_t total_memory, shared_bytes;
     uint32_t units, warp, numa_node;
-    uint32_t unified; /* it uses the host's memory */
+    uint32_t unified;      /* it uses the host's memory */
     uint32_t tensor_cores; /* 1: kernels/warp_matrix.h has code for it */
 } gpu_facts;
 

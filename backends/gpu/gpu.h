@@ -47,9 +47,9 @@
 #define GPU_KERNEL(name, parameters) \
     extern "C" __global__ void __launch_bounds__(256) name(const parameters p)
 #define GPU_KERNEL_COOPERATIVE(name, parameters) GPU_KERNEL(name, parameters)
-#define GPU_KERNEL_OF(name, parameters, threads)               \
-    extern "C" __global__ void __launch_bounds__(threads) name( \
-        const parameters p)
+#define GPU_KERNEL_OF(name, parameters, threads)          \
+    extern "C" __global__ void __launch_bounds__(threads) \
+        name(const parameters p)
 #define GPU_KERNEL_RESIDENT(name, parameters, blocks)         \
     extern "C" __global__ void __launch_bounds__(256, blocks) \
         name(const parameters p)

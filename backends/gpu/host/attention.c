@@ -92,11 +92,11 @@ static core_status start(core_call *call, const char *stem, core_dtype dtype,
                       sizeof *p);
 }
 
-/* Whether lines can be copied and written 16 bytes at a time. */
+/* Whether an operand is absent, or its lines can be copied and written 16 bytes at a time. */
 static bool in_units(const gpu_heads *x)
 {
-    return (uintptr_t)x->data % 16 == 0 && x->item == 1 &&
-           (x->row | x->head | x->batch) % 8 == 0;
+    return x->data == NULL || ((uintptr_t)x->data % 16 == 0 && x->item == 1 &&
+                               (x->row | x->head | x->batch) % 8 == 0);
 }
 
 /* Whether the kernels for tensor cores (attention_mma.cu) compute this.  Their
@@ -111,20 +111,31 @@ static bool by_tensor_cores(const core_call *call, core_dtype dtype,
            in_units(&p->key) && in_units(&p->value) && in_units(&p->output);
 }
 
-static core_status start_mma(core_call *call, core_dtype dtype,
+/* lines: of all blocks; each: of one. */
+static core_status start_mma(core_call *call, const char *stem,
+                             core_dtype dtype, int64_t lines, int64_t each,
                              const gpu_attention *p)
 {
     bool wide = p->inner > 64 || p->outer > 64;
     bool plain = p->bias.data == NULL && !p->dropout;
-    int64_t lines = plain && !wide ? 128 : 64; /* of a block */
-    int64_t tiles = (p->rows + lines - 1) / lines * p->batch * p->heads;
+    int64_t tiles = (lines + each - 1) / each * p->batch * p->heads;
     char name[GPU_NAME], sized[GPU_NAME];
 
-    snprintf(sized, sizeof sized, "attention_mma_%s%d", plain ? "" : "any_",
+    snprintf(sized, sizeof sized, "%s_%s%d", stem, plain ? "" : "any_",
              wide ? 128 : 64);
     return gpu_launch(call, "attention_mma", gpu_name(name, sized, dtype),
                       gpu_blocks(tiles > 0 ? (uint64_t)tiles : 1, 128), p,
                       sizeof *p);
+}
+
+static core_status start_forward_mma(core_call *call, core_dtype dtype,
+                                     const gpu_attention *p)
+{
+    bool narrow = p->inner <= 64 && p->outer <= 64;
+    bool plain = p->bias.data == NULL && !p->dropout;
+
+    return start_mma(call, "attention_mma", dtype, p->rows,
+                     plain && narrow ? 128 : 64, p);
 }
 
 /* _scaled_dot_product_efficient_attention(query, key, value, attn_bias,
@@ -150,7 +161,7 @@ static core_status forward(core_call *call, const core_value *args,
     p.offset = (uint64_t)seed[1].u.i;
     p.counter = gpu_data(last);
     if (by_tensor_cores(call, dtype, &p))
-        return start_mma(call, dtype, &p);
+        return start_forward_mma(call, dtype, &p);
     return start(call, "attention", dtype, p.row_tiles, &p);
 }
 
@@ -190,6 +201,17 @@ static core_status backward(core_call *call, const core_value *args,
     status =
         gpu_launch(call, "attention", gpu_name(name, "attention_delta", dtype),
                    gpu_spread(device, queries * 16, 1), &p, sizeof p);
+    if (status == CORE_OK && by_tensor_cores(call, dtype, &p) &&
+        p.to_bias.data == NULL && in_units(&p.grad) && in_units(&p.to_query) &&
+        in_units(&p.to_key) && in_units(&p.to_value)) {
+        if (p.to_query.data)
+            status =
+                start_mma(call, "attention_mma_rows", dtype, p.rows, 64, &p);
+        if (status == CORE_OK && (p.to_key.data || p.to_value.data))
+            status =
+                start_mma(call, "attention_mma_keys", dtype, p.columns, 64, &p);
+        return status;
+    }
     if (status == CORE_OK && (p.to_query.data || p.to_bias.data))
         status = start(call, "attention_rows", dtype, p.row_tiles, &p);
     if (status == CORE_OK && (p.to_key.data || p.to_value.data))

@@ -52,6 +52,19 @@ static void set_lines(gpu_indexing *p, gpu_line line, int64_t n)
     p->n = n;
 }
 
+/* Lines of 16-byte parts, if they consist of these. */
+static bool has_parts(gpu_indexing *p, uint32_t itemsize)
+{
+    uint32_t each = 16 / itemsize;
+
+    if (p->inner % each != 0 ||
+        (((uintptr_t)p->from | (uintptr_t)p->to) & 15) != 0)
+        return false;
+    p->inner /= each;
+    p->count /= each;
+    return true;
+}
+
 /* index_select(self, dim, index); embedding(weight, indices, …) */
 static core_status select_lines(core_call *call, const core_value *args,
                                 uint32_t nargs, core_value *results,
@@ -66,7 +79,11 @@ static core_status select_lines(core_call *call, const core_value *args,
     p.from = gpu_data(&args[0]);
     set_lines(&p, gpu_line_of(args[0].u.view, embedding ? 0 : args[1].u.i),
               index->u.view->numel);
-    return finish(call, "index_select", index_type_name(results[0].u.view), &p);
+    return finish(call, "index_select",
+                  has_parts(&p, core_sdk_itemsize(results[0].u.view->dtype))
+                      ? "w128"
+                      : index_type_name(results[0].u.view),
+                  &p);
 }
 
 /* ------------------------------------------------------------- elements -- */

@@ -20,8 +20,8 @@ enum {
     LONG_ROW = 512,
     MANY = 512,
     VERY_MANY = 8192,
-    CHUNK = 8192,     /* the least elements of a chunk */
-    ROUND = 4096,     /* a chunk of a row is a multiple of this */
+    CHUNK = 8192, /* the least elements of a chunk */
+    ROUND = 4096, /* a chunk of a row is a multiple of this */
     ROW_BLOCKS = 2048,
     /* For columns: the least threads that share a column of more than
      * SHORT_COLUMN elements, the least elements of each, and in a chunk. */
@@ -145,7 +145,8 @@ static void cut_rows(gpu_reduction *p, uint32_t group)
     if (chunks <= 1)
         return;
     p->chunk = (p->count + chunks - 1) / chunks;
-    p->chunk = p->chunk < CHUNK ? CHUNK : (p->chunk + ROUND - 1) / ROUND * ROUND;
+    p->chunk =
+        p->chunk < CHUNK ? CHUNK : (p->chunk + ROUND - 1) / ROUND * ROUND;
 }
 
 static void cut_columns(gpu_reduction *p, uint32_t group)
@@ -236,7 +237,8 @@ static core_status run(core_call *call, const operation *self, gpu_reduction *p,
             return status;
         p->partial = gpu_address(partial);
     }
-    kernel_name(name, by_row ? "red_rows_" : "red_columns_", self->stem, suffix);
+    kernel_name(name, by_row ? "red_rows_" : "red_columns_", self->stem,
+                suffix);
     side = GPU_BLOCK / p->lanes;
     if (by_row) {
         shape =

@@ -26,21 +26,41 @@ GPU_DEVICE bool good(const gpu_indexing &p, int64_t index)
 template <class W>
 GPU_DEVICE W element_at(const gpu_indexing &p, int64_t at, bool is_good)
 {
-    return is_good || p.limit > 0 ? ((const W *)p.from)[at] : (W)0;
+    return is_good || p.limit > 0 ? ((const W *)p.from)[at] : W();
 }
 
-/* index_select and embedding */
+/* index_select and embedding.  A thread loads several indices, then what they
+ * select, before it stores the first. */
 template <class W> GPU_DEVICE void select_lines(const gpu_indexing &p)
 {
-    for (uint64_t at = gpu_first(); at < p.count; at += gpu_step()) {
-        int64_t k, e, line = gpu_split((int64_t)at, p.inner, &k);
-        int64_t outer = gpu_split(line, p.n, &e), i = index_at(p, e);
-        bool is_good = good(p, i);
+    enum { BATCH = 4 };
+    uint64_t step = gpu_step();
 
-        if (!is_good)
-            i = 0;
-        ((W *)p.to)[at] =
-            element_at<W>(p, (outer * p.limit + i) * p.inner + k, is_good);
+    for (uint64_t first = gpu_first(); first < p.count; first += BATCH * step) {
+        int64_t index[BATCH], from[BATCH];
+        W x[BATCH];
+
+#pragma unroll
+        for (uint32_t u = 0; u < BATCH; u++)
+            if (first + u * step < p.count) {
+                int64_t k, e,
+                    line = gpu_split((int64_t)(first + u * step), p.inner, &k);
+
+                from[u] = gpu_split(line, p.n, &e) * p.limit * p.inner + k;
+                index[u] = index_at(p, e);
+            }
+#pragma unroll
+        for (uint32_t u = 0; u < BATCH; u++)
+            if (first + u * step < p.count) {
+                bool is_good = good(p, index[u]);
+
+                x[u] = element_at<W>(
+                    p, from[u] + (is_good ? index[u] : 0) * p.inner, is_good);
+            }
+#pragma unroll
+        for (uint32_t u = 0; u < BATCH; u++)
+            if (first + u * step < p.count)
+                ((W *)p.to)[first + u * step] = x[u];
     }
 }
 
@@ -81,6 +101,11 @@ MOVES(w8, uint8_t)
 MOVES(w16, uint16_t)
 MOVES(w32, uint32_t)
 MOVES(w64, uint64_t)
+typedef gpu_vector<uint32_t, 4> sixteen_bytes;
+GPU_KERNEL(index_select_w128, gpu_indexing)
+{
+    select_lines<sixteen_bytes>(p);
+}
 
 /* ---------------------------------------------------------------- rules -- */
 

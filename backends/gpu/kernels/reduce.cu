@@ -611,11 +611,6 @@ template <> struct element<void, int64_t> : any_element<int64_t> {
     }
 };
 
-/* The offsets of output `i` and of its first element. */
-struct offsets {
-    int64_t to[2], from;
-};
-
 /* The next index of `rest`, and removes it; in 32 or 64 bits. */
 GPU_DEVICE int64_t index_of(uint64_t &rest, gpu_divisor narrow, int64_t size,
                             uint32_t wide)
@@ -630,18 +625,33 @@ GPU_DEVICE int64_t index_of(uint64_t &rest, gpu_divisor narrow, int64_t size,
     return (uint32_t)before - (uint32_t)rest * narrow.value;
 }
 
-GPU_DEVICE offsets offsets_of(const gpu_reduction &p, uint64_t i)
+/* The offset of the first element of output `i`. */
+GPU_DEVICE int64_t from_of(const gpu_reduction &p, uint64_t i)
 {
-    offsets at = {{0, 0}, 0};
+    int64_t from = 0;
 
+#pragma unroll 1
+    for (uint32_t d = 0; d < p.nkept; d++)
+        from += index_of(i, p.kept[d], p.kept_sizes[d], p.wide_outputs) *
+                p.from_strides[d];
+    return from;
+}
+
+template <class R>
+GPU_DEVICE void finish(const typename R::state &s, const gpu_reduction &p,
+                       uint64_t output)
+{
+    int64_t to[2] = {0, 0};
+
+#pragma unroll 1
     for (uint32_t d = 0; d < p.nkept; d++) {
-        int64_t k = index_of(i, p.kept[d], p.kept_sizes[d], p.wide_outputs);
+        int64_t k =
+            index_of(output, p.kept[d], p.kept_sizes[d], p.wide_outputs);
 
-        at.to[0] += k * p.to_strides[0][d];
-        at.to[1] += k * p.to_strides[1][d];
-        at.from += k * p.from_strides[d];
+        to[0] += k * p.to_strides[0][d];
+        to[1] += k * p.to_strides[1][d];
     }
-    return at;
+    R::finish(s, p, to);
 }
 
 /* The rest is the index of the last dimension, so that a single reduced
@@ -652,6 +662,7 @@ GPU_DEVICE int64_t along_of(const gpu_reduction &p, uint64_t i)
 
     if (p.nreduced == 1)
         return (int64_t)i * p.along[0];
+#pragma unroll 1
     for (uint32_t d = 0; d + 1 < p.nreduced; d++)
         offset += index_of(i, p.reduced[d], p.reduced_sizes[d], p.wide_count) *
                   p.along[d];
@@ -771,12 +782,12 @@ GPU_DEVICE void merge_lanes(typename R::state *teams, typename R::state &s,
 
 template <class R>
 GPU_DEVICE void end(const typename R::state &s, const gpu_reduction &p,
-                    uint64_t output, uint64_t chunk, const int64_t *to)
+                    uint64_t output, uint64_t chunk)
 {
     if (p.chunks > 1)
         ((typename R::state *)p.partial)[output * p.chunks + chunk] = s;
     else
-        R::finish(s, p, to);
+        finish<R>(s, p, output);
 }
 
 /* An item is an output and a chunk. */
@@ -793,7 +804,6 @@ GPU_DEVICE void rows(const gpu_reduction &p)
         bool present = item < items;
         int64_t chunk = 0;
         typename R::state s = R::first(p);
-        offsets at;
 
         output = present ? item : first;
         if (p.chunks > 1)
@@ -802,12 +812,11 @@ GPU_DEVICE void rows(const gpu_reduction &p)
         begin = (uint64_t)chunk * p.chunk;
         stop = begin + p.chunk;
         stop = !present ? begin : stop > p.count ? p.count : stop;
-        at = offsets_of(p, output);
-        take_groups<R, M, T>(s, p, (const char *)p.from + at.from, begin, stop,
-                             lane);
+        take_groups<R, M, T>(s, p, (const char *)p.from + from_of(p, output),
+                             begin, stop, lane);
         merge_lanes<R>(teams, s, p.lanes, p);
         if (lane == 0 && present)
-            end<R>(s, p, output, (uint64_t)chunk, at.to);
+            end<R>(s, p, output, (uint64_t)chunk);
     }
 }
 
@@ -882,9 +891,9 @@ GPU_DEVICE void columns_of(const gpu_reduction &p, typename R::state *states)
 #pragma unroll
         for (int j = 0; j < N; j++)
             s[j] = R::first(p);
-        take_columns<R, M, T, N>(
-            s, p, (const char *)p.from + offsets_of(p, output).from,
-            begin + lane, present ? stop : begin);
+        take_columns<R, M, T, N>(s, p,
+                                 (const char *)p.from + from_of(p, output),
+                                 begin + lane, present ? stop : begin);
         mine = s[0];
         if (p.lanes > 1) {
 #pragma unroll
@@ -902,8 +911,7 @@ GPU_DEVICE void columns_of(const gpu_reduction &p, typename R::state *states)
             }
         }
         if (lane < N && present)
-            end<R>(mine, p, output + lane, gpu_block.y,
-                   offsets_of(p, output + lane).to);
+            end<R>(mine, p, output + lane, gpu_block.y);
     }
 }
 
@@ -947,18 +955,21 @@ template <class R> GPU_DEVICE void together(const gpu_reduction &p)
         }
         merge_lanes<R>(teams, s, step, p);
         if (lane == 0 && present)
-            R::finish(s, p, offsets_of(p, output).to);
+            finish<R>(s, p, output);
     }
 }
 
-#define REDUCE(name, R, suffix, M, T)                                    \
-    GPU_KERNEL_RESIDENT(red_rows_##name##_##suffix, gpu_reduction, 3)    \
-    {                                                                    \
-        rows<R<T>, M, T>(p);                                             \
-    }                                                                    \
-    GPU_KERNEL_RESIDENT(red_columns_##name##_##suffix, gpu_reduction, 2) \
-    {                                                                    \
-        columns<R<T>, M, T>(p);                                          \
+/* A reducer with a large state needs more than 128 registers. */
+#define GPU_COLUMN_BLOCKS(R) (sizeof(R::state) > 16 ? 1 : 2)
+#define REDUCE(name, R, suffix, M, T)                                 \
+    GPU_KERNEL_RESIDENT(red_rows_##name##_##suffix, gpu_reduction, 3) \
+    {                                                                 \
+        rows<R<T>, M, T>(p);                                          \
+    }                                                                 \
+    GPU_KERNEL_RESIDENT(red_columns_##name##_##suffix, gpu_reduction, \
+                        GPU_COLUMN_BLOCKS(R<T>))                      \
+    {                                                                 \
+        columns<R<T>, M, T>(p);                                       \
     }
 #define MERGE(name, R, suffix, T)                                      \
     GPU_KERNEL_COOPERATIVE(red_merge_##name##_##suffix, gpu_reduction) \

@@ -56,11 +56,15 @@ GPU_DEVICE float gpu_f32_of(gpu_bf16 x)
 
 GPU_DEVICE gpu_bf16 gpu_bf16_of(float x)
 {
-    uint32_t bits = math_bits_of_f32(x);
     gpu_bf16 half;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half.bits) : "f"(x));
+#else
+    uint32_t bits = math_bits_of_f32(x);
 
     half.bits = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-    if (x != x)
+#endif
+    if (x != x) /* the instruction's NaN has other bits */
         half.bits = 0x7fc0;
     return half;
 }

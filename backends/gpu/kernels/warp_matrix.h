@@ -49,8 +49,8 @@ GPU_NOINLINE GPU_NOT_WATCHED void gpu_collect_lines(const uint32_t *left,
     for (uint32_t k = 0; k < 8; k++)
         for (uint32_t i = 0; i < 2; i++) {
             lefts[i][k] = all[first + lane / 4 * 4 + k % 4][k / 4 * 2 + i];
-            rights[i][k] = all[first + (lane % 4 * 2 + i) * 4 + k % 4]
-                              [4 + k / 4];
+            rights[i][k] =
+                all[first + (lane % 4 * 2 + i) * 4 + k % 4][4 + k / 4];
         }
     gpu_emulated_exchange(0, 0);
 }
@@ -72,9 +72,9 @@ GPU_DEVICE void gpu_add_product(float *sums, const uint32_t *left,
     gpu_collect_lines(left, right, lefts, rights);
     for (uint32_t i = 0; i < 4; i++)
         for (uint32_t k = 0; k < 16; k++)
-            sums[i] = fmaf(gpu_half_of<M>(lefts[i / 2][k / 2], k % 2),
-                           gpu_half_of<M>(rights[i % 2][k / 2], k % 2),
-                           sums[i]);
+            sums[i] =
+                fmaf(gpu_half_of<M>(lefts[i / 2][k / 2], k % 2),
+                     gpu_half_of<M>(rights[i % 2][k / 2], k % 2), sums[i]);
 }
 
 template <class M> GPU_DEVICE uint32_t gpu_pair_of(float low, float high)
@@ -93,9 +93,9 @@ GPU_DEVICE void gpu_load_matrices(uint32_t *to, const gpu_eight *line)
     uint32_t lane = gpu_emulated_lane();
 
     for (uint32_t i = 0; i < 4; i++)
-        to[i] = ((const gpu_eight *)gpu_shuffle((uintptr_t)line,
-                                                i * 8 + lane / 4))
-                    ->at[lane % 4];
+        to[i] =
+            ((const gpu_eight *)gpu_shuffle((uintptr_t)line, i * 8 + lane / 4))
+                ->at[lane % 4];
 }
 
 /* The same with lines and elements exchanged. */
@@ -127,12 +127,11 @@ GPU_DEVICE void gpu_copy_eight(gpu_eight *to, const void *from, bool there)
     else
         memset(to, 0, sizeof *to);
 }
-GPU_DEVICE void gpu_copies_end(void)
-{
-}
-template <int NEWEST> GPU_DEVICE void gpu_wait_for_copies(void)
-{
-}
+GPU_DEVICE void gpu_copies_end(void) {}
+template <int NEWEST> GPU_DEVICE void gpu_wait_for_copies(void) {}
+
+/* All lanes must be at the same place before they multiply. */
+GPU_DEVICE void gpu_converge(void) {}
 
 /* 2^x, of about f32's precision. */
 GPU_DEVICE float gpu_fast_exp2(float x)
@@ -210,8 +209,7 @@ GPU_DEVICE void gpu_copy_eight(gpu_eight *to, const void *from, bool there)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :
-                 : "r"(gpu_shared_address(to)), "l"(from),
-                   "r"(there ? 16 : 0)
+                 : "r"(gpu_shared_address(to)), "l"(from), "r"(there ? 16 : 0)
                  : "memory");
 }
 GPU_DEVICE void gpu_copies_end(void)
@@ -221,6 +219,11 @@ GPU_DEVICE void gpu_copies_end(void)
 template <int NEWEST> GPU_DEVICE void gpu_wait_for_copies(void)
 {
     asm volatile("cp.async.wait_group %0;" : : "n"(NEWEST) : "memory");
+}
+
+GPU_DEVICE void gpu_converge(void)
+{
+    __syncwarp();
 }
 
 GPU_DEVICE float gpu_fast_exp2(float x)

@@ -163,6 +163,10 @@ START_TEST(architectures_fit_the_right_gpus)
         ck_assert_msg(cuda_arches_fit(rows[i].list, rows[i].capability) ==
                           rows[i].fit,
                       "%s on %d", rows[i].list, rows[i].capability);
+    ck_assert_int_eq(cuda_code_for("sm_75 sm_80 sm_86", 89), 86);
+    ck_assert_int_eq(cuda_code_for("sm_90 sm_75", 80), 75);
+    ck_assert_int_eq(cuda_code_for("sm_75", 90), 75);
+    ck_assert_int_eq(cuda_code_for("sm_75", 70), 0);
 }
 END_TEST
 

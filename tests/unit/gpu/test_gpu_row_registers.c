@@ -301,6 +301,51 @@ START_TEST(reductions_match_the_cpu)
 }
 END_TEST
 
+/* The bits do not depend on addresses, nor on whether 16 bytes are loaded at a
+ * time: the same numbers after a gap of one element, by rows and by columns. */
+static size_t reduced_from(int64_t skip, core_dtype dtype, const int64_t *size,
+                           int64_t dim, core_tensor **out)
+{
+    setting s = {gpu, dtype, 1, size[0] * size[1], 0};
+    core_tensor *all = rows(&s, 1, 6), *gap = rows(&s, 1, 7), *x;
+    int64_t one = 1, zero = 0;
+    size_t n = 0;
+
+    gap = CALL(narrow, gap, 1, 0, one);
+    all = skip ? CALL(cat, ((core_tensor *[]){gap, all}), 2, 1) : all;
+    x = CALL(as_strided, all, size, 2, ((int64_t[]){size[1], 1}), 2,
+             skip ? &one : &zero);
+    out[n++] = CALL(sum_dim, x, &dim, 1, false, CORE_DTYPE_NONE);
+    out[n++] = CALL(amax, x, &dim, 1, false);
+    out[n++] = CALL(argmax, x, &dim, false);
+    out[n++] = CALL(var, x, &dim, 1, NULL, false);
+    out[n++] = CALL(logsumexp, x, &dim, 1, false);
+    out[n++] = CALL(linalg_vector_norm, x, core_float(2), &dim, 1, false,
+                    CORE_DTYPE_NONE);
+    return n;
+}
+
+START_TEST(reductions_do_not_depend_on_addresses)
+{
+    static const int64_t sizes[][2] = {{3, 8},      {7, 64},    {600, 40},
+                                       {600, 1024}, {5, 20000}, {20000, 8},
+                                       {1000, 128}, {9000, 16}};
+    core_tensor *out[2][RESULTS];
+
+    for (size_t n = 0; n < sizeof sizes / sizeof *sizes * DTYPES; n++)
+        for (int64_t dim = 0; dim < 2; dim++) {
+            size_t count = 0;
+
+            for (int64_t skip = 0; skip < 2; skip++)
+                count = reduced_from(skip, dtypes[n % DTYPES],
+                                     sizes[n / DTYPES], dim, out[skip]);
+            for (size_t i = 0; i < count; i++)
+                same(moved(out[0][i], cpu), out[1][i], 0);
+            drop_all();
+        }
+}
+END_TEST
+
 /* --------------------------------------------------------------- kernels -- */
 
 static void softmax_launches(core_dtype dtype, int64_t length, int64_t skip,
@@ -350,5 +395,5 @@ EMULATED_SUITE("gpu/gpu_row_registers", softmax_matches_the_cpu,
                layer_norms_without_parameters_match_the_cpu,
                layer_norms_with_f32_parameters_match_the_cpu,
                empty_layer_norms_match_the_cpu, gradient_sums_over_many_rows,
-               reductions_match_the_cpu, kernel_depends_on_the_row_length,
-               long_columns_are_split)
+               reductions_match_the_cpu, reductions_do_not_depend_on_addresses,
+               kernel_depends_on_the_row_length, long_columns_are_split)

@@ -226,6 +226,30 @@ START_TEST(dropout_draws_the_same_mask_as_the_dropout_operator)
 END_TEST
 
 /* Compares how far the generator advances, with and without dropout. */
+/* f16 and bf16 have kernels for tensor cores, which compute 64 or 128 queries
+ * and 32 or 64 keys at a time; those of the emulated device, too. */
+START_TEST(attention_by_tensor_cores_matches_matmul_and_softmax)
+{
+    static const heads list[] = {
+        {CORE_F16, 1, 2, 150, 200, 64, 64, 0, false, 0, false, 4e-3},
+        {CORE_F16, 2, 1, 140, 140, 64, 64, 0, true, 0, true, 4e-3},
+        {CORE_BF16, 2, 1, 140, 70, 64, 24, 0, true, 0, false, 4e-2},
+        {CORE_F16, 1, 1, 70, 140, 40, 64, 0, false, 'a', false, 4e-3},
+        {CORE_BF16, 1, 2, 70, 140, 64, 64, 0, false, 'a', true, 4e-2},
+        {CORE_F16, 1, 2, 70, 66, 128, 128, 0, false, 0, true, 4e-3},
+        {CORE_BF16, 1, 1, 70, 80, 96, 128, 0, true, 0, false, 4e-2},
+        {CORE_F16, 1, 1, 66, 70, 128, 72, 0, false, 'b', false, 4e-3},
+        {CORE_F16, 1, 2, 70, 67, 64, 64, .4, false, 0, false, 6e-3},
+        {CORE_F16, 1, 2, 70, 67, 128, 128, .4, false, 'a', false, 6e-3},
+        /* lines that tensor cores do not compute */
+        {CORE_F16, 1, 1, 20, 30, 12, 8, 0, false, 0, false, 4e-3},
+        {CORE_F16, 1, 1, 20, 30, 136, 8, 0, false, 0, false, 4e-3},
+    };
+
+    compare_all(list, sizeof list / sizeof *list);
+}
+END_TEST
+
 START_TEST(fused_attention_advances_generator_like_dropout)
 {
     heads h = {CORE_F32, 1, 1, 9, 11, 4, 4, .5, false, 0, false, 0};
@@ -527,6 +551,7 @@ int main(void)
         attention_matches_matmul_and_softmax,
         masked_attention_matches_masked_softmax,
         dropout_draws_the_same_mask_as_the_dropout_operator,
+        attention_by_tensor_cores_matches_matmul_and_softmax,
         fused_attention_advances_generator_like_dropout,
         result_keeps_layout_of_heads,
         query_that_may_attend_to_no_key_returns_zeros,
