@@ -65,6 +65,7 @@ struct core_comm {
     core_error *error;         /* the first; NULL: none */
     _Atomic bool dropped;      /* a collective did not run: its stream failed */
     core__progress *progress;  /* of all ranks; NULL: it is not known */
+    uint64_t splits;           /* calls that divide it; of calls */
     core__comm_header *all; /* headers of all ranks, for comparison; used by the
                              * running collective alone */
 };

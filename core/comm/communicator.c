@@ -537,6 +537,39 @@ static core_status create_part(core_comm *part, const core_comm *comm,
     return status;
 }
 
+static int compare_places(const void *a, const void *b)
+{
+    const uint64_t *one = a, *other = b;
+
+    return (*one > *other) - (*one < *other);
+}
+
+/* The ranks of a part are found in a store as those of the whole. */
+static core_status share_progress(core_comm *comm, core_comm *part,
+                                  const member *all, uint32_t first)
+{
+    size_t size = part->size * (sizeof(uint64_t) + sizeof(uint32_t));
+    uint64_t *places; /* key, then rank */
+    uint32_t *members, count = 0;
+
+    if (!comm->progress)
+        return CORE_OK;
+    places = core__alloc(size);
+    if (!places)
+        return core__error_memory(size);
+    members = (uint32_t *)(places + part->size);
+    for (uint32_t r = 0; r < comm->size; r++)
+        if (all[r].color == all[first].color)
+            places[count++] = (uint64_t)all[r].key << 32 | r;
+    qsort(places, count, sizeof *places, compare_places);
+    for (uint32_t r = 0; r < count; r++)
+        members[r] = (uint32_t)places[r];
+    part->progress = core__progress_of_part(comm->progress, comm->splits, first,
+                                            members, part->rank, part->size);
+    core__free(places);
+    return CORE_OK;
+}
+
 static core_status split(core_comm *comm, core_comm *part, uint32_t color,
                          uint32_t key)
 {
@@ -549,6 +582,7 @@ static core_status split(core_comm *comm, core_comm *part, uint32_t color,
 
     if (!all)
         return core__error_memory(size);
+    comm->splits++;
     status =
         table->exchange(comm->impl, &mine, sizeof mine, all, comm->timeout_ns);
     if (status == CORE_OK) {
@@ -562,6 +596,8 @@ static core_status split(core_comm *comm, core_comm *part, uint32_t color,
                                     comm->timeout_ns, &part->impl)
                      : create_part(part, comm, all);
     }
+    if (status == CORE_OK)
+        status = share_progress(comm, part, all, first);
     /* After the engine, which waits for all ranks. */
     if (status == CORE_OK)
         status = prepare(part);

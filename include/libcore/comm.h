@@ -25,9 +25,10 @@
  * its number.  If the engine cannot find out which rank it is, libcore names it
  * where the ranks met through a store (core_comm_options): in a file, those on
  * one machine, or over TCP, by connections to rank 0 that stay open, with a
- * thread.  It does not for communicators of core_comm_split, core_comm_shrink
- * and core_reducer.  After an error the communicator has failed: later calls
- * return the same error.  On a device with streams an error may occur after the call
+ * thread, until the last communicator of the store is released.  It names those
+ * of the communicators of core_comm_split and core_reducer, too, by their ranks
+ * in these, but not of core_comm_shrink.  After an error the communicator has
+ * failed: later calls return the same error.  On a device with streams an error may occur after the call
  * has returned; the next call on the communicator reports it, and so do
  * core_comm_error, and core_comm_synchronize, which waits.  The content of the
  * result is then undefined, and its memory is kept until the process ends,
