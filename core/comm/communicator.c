@@ -6,6 +6,7 @@
 #include "comm/comm.h"
 
 #include "base/fork.h"
+#include "base/launcher.h"
 #include "base/memory.h"
 #include "base/thread.h"
 
@@ -15,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SIZE_MOST = 1 << 20, DEFAULT_TIMEOUT = 300 };
+enum { SIZE_MOST = CORE__LAUNCHED_MOST, DEFAULT_TIMEOUT = 300 };
 
 /* -------------------------------------------------------------- errors -- */
 
@@ -124,29 +125,6 @@ void core__comm_end(core_comm *comm)
 
 /* ------------------------------------------------------------ creation -- */
 
-/* Names of the variables with which launchers number the processes. */
-static const char *const launchers[][2] = {
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-    {"PMI_RANK", "PMI_SIZE"},
-    {"SLURM_PROCID", "SLURM_NTASKS"},
-    {"RANK", "WORLD_SIZE"},
-};
-
-static bool read_number(const char *name, uint32_t *out)
-{
-    const char *text = secure_getenv(name);
-    unsigned long value;
-    char *end;
-
-    if (!text || *text < '0' || *text > '9')
-        return false;
-    value = strtoul(text, &end, 10);
-    if (*end || value > SIZE_MOST)
-        return false;
-    *out = (uint32_t)value;
-    return true;
-}
-
 static core_status check_place(uint32_t rank, uint32_t size)
 {
     if (size > 0 && size <= SIZE_MOST && rank < size)
@@ -159,10 +137,8 @@ static core_status check_place(uint32_t rank, uint32_t size)
 
 static core_status place_in_environment(core_comm *comm)
 {
-    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
-        if (read_number(launchers[i][0], &comm->rank) &&
-            read_number(launchers[i][1], &comm->size))
-            return CORE_OK;
+    if (core__launcher_place(&comm->rank, &comm->size))
+        return CORE_OK;
     return core__error(CORE_ERROR_INVALID_ARGUMENT,
                        "core_comm_create: the options have no rank and size, "
                        "and no launcher has set them (mpirun, srun, or RANK "
