@@ -275,12 +275,13 @@ core_status core_barrier(core_comm *comm);
 
 /* Begins a group of collectives: those that are called on the communicator
  * until core_comm_group_end check their arguments and create their results, and
- * are made by it, in their order.  The ranks then compare all of them at once,
- * which costs one small message to each rank instead of one for each call.
- * Every rank makes the same groups.  They belong to the stream that is current
- * at the end; until then results have no content, inputs must not be changed,
- * and core_comm_synchronize does not wait for them.  INVALID_ARGUMENT: a group
- * has begun.  In a group core_send, core_recv and core_send_recv are
+ * are made by it, in their order; an engine may run those at once that do not
+ * use each other's memory.  The ranks then compare all of them at once, which
+ * costs one small message to each rank instead of one for each call.  Every rank
+ * makes the same groups.  They belong to the stream that is current at the end;
+ * until then results have no content, inputs must not be changed, and
+ * core_comm_synchronize does not wait for them.  INVALID_ARGUMENT: a group has
+ * begun.  In a group core_send, core_recv and core_send_recv are
  * UNSUPPORTED; core_comm_split and a backward through a collective of the
  * communicator are INVALID_ARGUMENT. */
 core_status core_comm_group_begin(core_comm *comm);
