@@ -28,11 +28,11 @@
  * thread, until the last communicator of the store is released.  It names those
  * of the communicators of core_comm_split and core_reducer, too, by their ranks
  * in these, but not of core_comm_shrink.  After an error the communicator has
- * failed: later calls return the same error.  On a device with streams an error may occur after the call
- * has returned; the next call on the communicator reports it, and so do
- * core_comm_error, and core_comm_synchronize, which waits.  The content of the
- * result is then undefined, and its memory is kept until the process ends,
- * because the engine may still write to it.
+ * failed: later calls return the same error.  On a device with streams an error
+ * may occur after the call has returned; the next call on the communicator
+ * reports it, and so do core_comm_error, and core_comm_synchronize, which waits.
+ * The content of the result is then undefined, and its memory is kept until the
+ * process ends, because the engine may still write to it.
  *
  * Several communicators.  If one stream orders the collectives of two of them,
  * every rank must call these in the same order, or they wait for each other
