@@ -75,6 +75,74 @@ streams_pass() {
         grep '^# 5 passed, 0 failed' "$work/out"
 }
 
+# Waits at most a minute until a file has a name of that pattern.
+await() { # PATTERN
+    tries=0
+    # shellcheck disable=SC2086 # a pattern
+    until ls $1 >/dev/null 2>&1; do
+        tries=$((tries + 1))
+        [ $tries -lt 1200 ] || return 1
+        sleep 0.05
+    done
+}
+
+# A signal that the process ignores does not end the test.
+ignores_a_signal() {
+    mkdir "$work/ignored" || return
+    (
+        trap '' TERM
+        TMPDIR=$work/ignored SOCKETS_MUTANT=hangs exec \
+            "$LIBCORE_BUILD/core-conformance" --collectives 3 --timeout 10 \
+            --plugin "$plugin" --filter '*missing-rank-ends-a-coll*'
+    ) >"$work/out" 2>&1 </dev/null &
+    process=$!
+    await "$work/ignored/*/store" && kill "$process"
+    wait "$process"
+    cat "$work/out"
+    grep '^# 0 passed, 1 failed' "$work/out" && rmdir "$work/ignored"
+}
+
+# A rank as it is started by a launcher that sets these two variables.
+start_rank() { # NUMBER RANK SIZE ARGUMENT...
+    this=$1 rank=$2 size=$3
+    shift 3
+    (
+        trap '' HUP
+        exec env -u OMPI_COMM_WORLD_RANK -u PMI_RANK -u SLURM_PROCID -u RANK \
+            "$rank=$this" "$size=3" TMPDIR="$work/launched" \
+            "$LIBCORE_BUILD/core-conformance" --plugin "$plugin" "$@"
+    ) >"$work/out.$this" 2>&1 </dev/null &
+}
+
+# The ranks find each other by a port that no other program uses.
+is_launched_by() { # RANK SIZE
+    python=${PYTHON:-python3}
+    MASTER_ADDR=127.0.0.1 MASTER_PORT=$("$python" -c '
+import socket
+probe = socket.socket()
+probe.bind(("127.0.0.1", 0))
+print(probe.getsockname()[1])') || return
+    export MASTER_ADDR MASTER_PORT
+    mkdir -p "$work/launched" || return
+    set -- "$@" --collectives 3 --filter 'collectives/all_reduce,*split'
+    start_rank 0 "$@"
+    processes=$!
+    # Rank 0 has a file and ignores the signal, as it did before.
+    await "$work/launched/*" && kill -HUP "$processes" || return
+    for r in 1 2; do
+        start_rank $r "$@"
+        processes="$processes $!"
+    done
+    result=0
+    for process in $processes; do
+        wait "$process" || result=1
+    done
+    cat "$work"/out.[012]
+    [ $result = 0 ] && [ ! -s "$work/out.1" ] && [ ! -s "$work/out.2" ] &&
+        grep '^# 2 passed, 0 failed, with 3 ranks on cpu' "$work/out.0" &&
+        rmdir "$work/launched"
+}
+
 refuses() { # TEXT ARGUMENT...
     text=$1
     shift
@@ -86,6 +154,7 @@ ok 'without a fault, all tests pass, and no file is left' passes_all --timeout 2
 ok "and on a device that has streams" streams_pass
 ok 'and reductions of 16 ranks' sixteen_pass
 ok 'a signal ends all ranks' ends_on_a_signal
+ok 'a signal that is ignored ends nothing' ignores_a_signal
 while read -r mutant test text; do
     ok "$mutant" is_detected "$mutant" "$test" "$text"
 done <<'END'
@@ -148,5 +217,30 @@ ok 'a number of ranks is checked' refuses '17; accepted .*: 2 to 16' \
 ok 'the timeout is checked' refuses '9; accepted .*: 10 to ' --timeout 9
 ok 'a plugin without an engine is refused' refuses 'has no engine (core.coll' \
     --plugin "$LIBCORE_BUILD/.libs/core_sim.so"
+
+# Processes with the variables that srun and torchrun set.
+if "${PYTHON:-python3}" -c 'import socket' 2>/dev/null; then
+    ok 'ranks that srun has started' is_launched_by SLURM_PROCID SLURM_NTASKS
+    ok 'ranks that torchrun has started' is_launched_by RANK WORLD_SIZE
+else
+    number=$((number + 1))
+    echo "ok $number - ranks of a launcher # SKIP no python3, which finds a port"
+fi
+
+started_another_number() (
+    RANK=1 WORLD_SIZE=5
+    export RANK WORLD_SIZE
+    refuses 'the launcher has started 5 processes'
+)
+has_no_port() (
+    RANK=1 WORLD_SIZE=3
+    export RANK WORLD_SIZE
+    unset MASTER_ADDR MASTER_PORT
+    ! conforms --timeout 10 && cat "$work/out" &&
+        grep 'rank 1: core_comm_create: .*MASTER_ADDR and MASTER_PORT are not' \
+            "$work/out"
+)
+ok 'a launcher that has started another number is refused' started_another_number
+ok 'a launcher that names no port is refused' has_no_port
 
 echo "1..$number"

@@ -136,14 +136,50 @@ resumes_parts() { # MODEL
     grep '"sample": ".........' "$work/out" && near "$work/$1" "$work/found"
 }
 
+# Every number of ranks gathers the same weights and has the losses of one process.
+trains_pieces() { # MODEL
+    for count in 2 3 4; do
+        trains "$1" $count cpu --shard=parameters || return
+    done
+    # Before the first step they are those of one process, in every bit.
+    # shellcheck disable=SC2046
+    run --threads 1 $(arguments "$1") --steps 0 || return
+    sed -n 's/.*"weights": \("[^"]*"\).*/\1/p' "$work/out" >"$work/weights"
+    # shellcheck disable=SC2046
+    launch 3 $(arguments "$1") --shard=parameters --steps 0 &&
+        grep "\"weights\": $(cat "$work/weights")" "$work/out"
+}
+
+# An engine that gathers parts in another order on all ranks.
+finds_moved_pieces() {
+    mkdir -p "$work/plugins" &&
+        ln -sf "$LIBCORE_BUILD/tests/fixtures/.libs/core_sockets.so" \
+            "$work/plugins" || return
+    # shellcheck disable=SC2046
+    (
+        MASTER_ADDR=127.0.0.1 MASTER_PORT=$("${PYTHON:-python3}" -c '
+import socket
+probe = socket.socket()
+probe.bind(("127.0.0.1", 0))
+print(probe.getsockname()[1])') || exit
+        LIBCORE_PLUGIN_PATH=$LIBCORE_PLUGIN_PATH:$work/plugins
+        SOCKETS_MUTANT=reorders
+        export MASTER_ADDR MASTER_PORT LIBCORE_PLUGIN_PATH SOCKETS_MUTANT
+        limited mpirun.mpich -n 2 "$train" --distributed sockets --threads 1 \
+            --verify $(arguments gpt) --shard=parameters
+    ) >"$work/out" 2>&1 && return 1
+    grep 'weights characters or places that rank 0 has differ from those that it' \
+        "$work/out"
+}
+
 # Two ranks with pieces of the parameters, three, and one process without pieces.
 resumes_pieces() { # MODEL
     reference "$1" || return
     # shellcheck disable=SC2046
-    launch 2 --log 1 $(arguments "$1") --steps 1 --shard=parameters \
+    launch 2 --log 1 $(arguments "$1") --steps 1 --shard=parameters --verify \
         --device sim --save "$work/pieces" || return
     losses "$work/out" >"$work/found"
-    launch 3 --log 1 --text "$work/text" --sample 9 --steps 3 \
+    launch 3 --log 1 --verify --text "$work/text" --sample 9 --steps 3 \
         --shard=parameters --resume "$work/pieces" --save "$work/pieces" ||
         return
     losses "$work/out" >>"$work/found"
@@ -278,6 +314,8 @@ for mpi in openmpi mpich; do
         ok "$mpi: parts of gpt on 4 ranks" trains_parts gpt 4 cpu
         ok "$mpi: parts of gpt on sim" trains_parts gpt-adamw 2 sim
         ok "$mpi: other numbers of parts resume" resumes_parts gpt-adamw
+        ok "$mpi: pieces of gpt on 2, 3 and 4 ranks" trains_pieces gpt
+        ok "$mpi: pieces that move are found" finds_moved_pieces
         ok "$mpi: other numbers of pieces resume" resumes_pieces gpt-adamw
         ok "$mpi: 3 ranks cannot have halves" refuses_three_ranks
         ok "$mpi: dropout with parts and with pieces" drops_out

@@ -30,26 +30,46 @@ static uint64_t align_up(uint64_t bytes)
 
 /* -------------------------------------------------------------- division -- */
 
-/* The buckets that are being filled, by dtype. */
+/* The bucket of a dtype that is being filled. */
+typedef struct open_bucket {
+    uint32_t number; /* index + 1; 0: none */
+    uint64_t left;   /* bytes that it still takes */
+    uint64_t rest;   /* bytes of the dtype that are in no bucket */
+} open_bucket;
+
 typedef struct division {
-    uint32_t open[DTYPES]; /* index + 1; 0: none */
-    uint64_t *bytes;       /* by bucket */
+    open_bucket of[DTYPES]; /* by dtype */
     uint32_t nbuckets;
 } division;
+
+/* What follows the last gradient is not hidden by the backward, so the last
+ * buckets become smaller: each takes half of the rest, down to the size of the
+ * first one. */
+static uint64_t capacity(const core_reducer *reducer, uint32_t index,
+                         uint64_t rest)
+{
+    uint64_t least = reducer->first_bucket_bytes;
+    uint64_t most = reducer->bucket_bytes, half = rest / 2;
+
+    if (index == 0)
+        return least;
+    if (half < least)
+        half = least;
+    return half < most ? half : most;
+}
 
 static uint32_t choose_bucket(const core_reducer *reducer, division *d,
                               core_dtype dtype, uint64_t bytes)
 {
-    uint32_t *open = &d->open[dtype % DTYPES];
-    uint64_t most =
-        *open == 1 ? reducer->first_bucket_bytes : reducer->bucket_bytes;
+    open_bucket *open = &d->of[dtype % DTYPES];
 
-    if (!*open || d->bytes[*open - 1] + bytes > most) {
-        d->bytes[d->nbuckets] = 0;
-        *open = ++d->nbuckets;
+    if (!open->number || bytes > open->left) {
+        open->left = capacity(reducer, d->nbuckets, open->rest);
+        open->number = ++d->nbuckets;
     }
-    d->bytes[*open - 1] += bytes;
-    return *open - 1;
+    open->left -= bytes < open->left ? bytes : open->left;
+    open->rest -= bytes;
+    return open->number - 1;
 }
 
 /* Sorts the order by bucket. */
@@ -74,28 +94,36 @@ static core_status sort_order(core_reducer *reducer)
     return CORE_OK;
 }
 
+static uint64_t bytes_in_bucket(const core_reducer *reducer,
+                                const core__reduced *item)
+{
+    core_dtype dtype = dtype_in_bucket(reducer, item->parameter);
+
+    return align_up((uint64_t)item->parameter->numel * core__dtype_size(dtype));
+}
+
 static core_status divide(core_reducer *reducer)
 {
-    division d = {.bytes = core__alloc(reducer->count * sizeof *d.bytes)};
-    core_status status = CORE_OK;
+    division d = {.nbuckets = 0};
 
-    if (!d.bytes)
-        return core__error_memory(reducer->count * sizeof *d.bytes);
+    for (uint32_t i = 0; i < reducer->count; i++) {
+        const core__reduced *item = &reducer->parameters[i];
+
+        d.of[dtype_in_bucket(reducer, item->parameter) % DTYPES].rest +=
+            bytes_in_bucket(reducer, item);
+    }
     for (uint32_t i = 0; i < reducer->count; i++) {
         core__reduced *item = &reducer->parameters[reducer->order[i]];
-        core_dtype dtype = dtype_in_bucket(reducer, item->parameter);
 
-        item->bucket = choose_bucket(reducer, &d, dtype,
-                                     align_up((uint64_t)item->parameter->numel *
-                                              core__dtype_size(dtype)));
+        item->bucket = choose_bucket(reducer, &d,
+                                     dtype_in_bucket(reducer, item->parameter),
+                                     bytes_in_bucket(reducer, item));
     }
     reducer->buckets = core__alloc_zero(d.nbuckets * sizeof *reducer->buckets);
-    if (reducer->buckets)
-        reducer->nbuckets = d.nbuckets;
-    else
-        status = core__error_memory(d.nbuckets * sizeof *reducer->buckets);
-    core__free(d.bytes);
-    return status == CORE_OK ? sort_order(reducer) : status;
+    if (!reducer->buckets)
+        return core__error_memory(d.nbuckets * sizeof *reducer->buckets);
+    reducer->nbuckets = d.nbuckets;
+    return sort_order(reducer);
 }
 
 /* ---------------------------------------------------------------- memory -- */

@@ -41,6 +41,17 @@ enum {
     CORE__COMM_FAILED = 255 /* its rank has failed; `dtype` is the status */
 };
 
+/* A call with its tensors; NULL: none. */
+typedef struct core__comm_call {
+    core_collective call;
+    core_tensor *input, *output;
+} core__comm_call;
+
+typedef struct core__comm_batch {
+    const core__comm_call *calls;
+    uint32_t count;
+} core__comm_batch;
+
 /* The calls of a group that has begun (group.c). */
 typedef struct core__comm_group core__comm_group;
 
@@ -65,6 +76,7 @@ struct core_comm {
     core_error *error;         /* the first; NULL: none */
     _Atomic bool dropped;      /* a collective did not run: its stream failed */
     core__progress *progress;  /* of all ranks; NULL: it is not known */
+    uint64_t splits;           /* calls that divide it; of calls */
     core__comm_header *all; /* headers of all ranks, for comparison; used by the
                              * running collective alone */
 };
@@ -116,6 +128,13 @@ core_status core__comm_submit(core_comm *comm, core_collective *call,
 core_status core__comm_submit_now(core_comm *comm, core_collective *call,
                                   core_tensor *input, core_tensor *output);
 
+/* Several of them, with consecutive numbers, at once: for engines that have
+ * run_group. */
+core_status core__comm_submit_batch(core_comm *comm,
+                                    const core__comm_batch *calls);
+/* What such an engine reads and writes; NULL: nothing. */
+void *core__comm_address(const core_tensor *tensor);
+
 /* Whether a collective can be enqueued in the order of the current stream. */
 core_status core__comm_check_stream(core_comm *comm);
 
@@ -149,7 +168,7 @@ void core__comm_describe(const core__comm_header *header, char *text,
  * rank.  Waits for them, at most for the timeout.  The comm fails with the
  * thread's error.  Without comparison of calls the others cannot be notified. */
 void core__comm_report(core_comm *comm);
-/* Runs it at once on host memory, in the calling thread. */
+/* Runs it at once, in the calling thread. */
 core_status core__comm_run(core_comm *comm, const core_collective *call);
 
 /* For a job on the stream, which must not end the communicator: that waits for

@@ -6,6 +6,7 @@
 #include "comm/comm.h"
 
 #include "base/fork.h"
+#include "base/launcher.h"
 #include "base/memory.h"
 #include "base/thread.h"
 
@@ -15,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SIZE_MOST = 1 << 20, DEFAULT_TIMEOUT = 300 };
+enum { SIZE_MOST = CORE__LAUNCHED_MOST, DEFAULT_TIMEOUT = 300 };
 
 /* -------------------------------------------------------------- errors -- */
 
@@ -124,29 +125,6 @@ void core__comm_end(core_comm *comm)
 
 /* ------------------------------------------------------------ creation -- */
 
-/* Names of the variables with which launchers number the processes. */
-static const char *const launchers[][2] = {
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-    {"PMI_RANK", "PMI_SIZE"},
-    {"SLURM_PROCID", "SLURM_NTASKS"},
-    {"RANK", "WORLD_SIZE"},
-};
-
-static bool read_number(const char *name, uint32_t *out)
-{
-    const char *text = secure_getenv(name);
-    unsigned long value;
-    char *end;
-
-    if (!text || *text < '0' || *text > '9')
-        return false;
-    value = strtoul(text, &end, 10);
-    if (*end || value > SIZE_MOST)
-        return false;
-    *out = (uint32_t)value;
-    return true;
-}
-
 static core_status check_place(uint32_t rank, uint32_t size)
 {
     if (size > 0 && size <= SIZE_MOST && rank < size)
@@ -159,10 +137,8 @@ static core_status check_place(uint32_t rank, uint32_t size)
 
 static core_status place_in_environment(core_comm *comm)
 {
-    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
-        if (read_number(launchers[i][0], &comm->rank) &&
-            read_number(launchers[i][1], &comm->size))
-            return CORE_OK;
+    if (core__launcher_place(&comm->rank, &comm->size))
+        return CORE_OK;
     return core__error(CORE_ERROR_INVALID_ARGUMENT,
                        "core_comm_create: the options have no rank and size, "
                        "and no launcher has set them (mpirun, srun, or RANK "
@@ -537,6 +513,39 @@ static core_status create_part(core_comm *part, const core_comm *comm,
     return status;
 }
 
+static int compare_places(const void *a, const void *b)
+{
+    const uint64_t *one = a, *other = b;
+
+    return (*one > *other) - (*one < *other);
+}
+
+/* The ranks of a part are found in a store as those of the whole. */
+static core_status share_progress(core_comm *comm, core_comm *part,
+                                  const member *all, uint32_t first)
+{
+    size_t size = part->size * (sizeof(uint64_t) + sizeof(uint32_t));
+    uint64_t *places; /* key, then rank */
+    uint32_t *members, count = 0;
+
+    if (!comm->progress)
+        return CORE_OK;
+    places = core__alloc(size);
+    if (!places)
+        return core__error_memory(size);
+    members = (uint32_t *)(places + part->size);
+    for (uint32_t r = 0; r < comm->size; r++)
+        if (all[r].color == all[first].color)
+            places[count++] = (uint64_t)all[r].key << 32 | r;
+    qsort(places, count, sizeof *places, compare_places);
+    for (uint32_t r = 0; r < count; r++)
+        members[r] = (uint32_t)places[r];
+    part->progress = core__progress_of_part(comm->progress, comm->splits, first,
+                                            members, part->rank, part->size);
+    core__free(places);
+    return CORE_OK;
+}
+
 static core_status split(core_comm *comm, core_comm *part, uint32_t color,
                          uint32_t key)
 {
@@ -549,6 +558,7 @@ static core_status split(core_comm *comm, core_comm *part, uint32_t color,
 
     if (!all)
         return core__error_memory(size);
+    comm->splits++;
     status =
         table->exchange(comm->impl, &mine, sizeof mine, all, comm->timeout_ns);
     if (status == CORE_OK) {
@@ -562,6 +572,8 @@ static core_status split(core_comm *comm, core_comm *part, uint32_t color,
                                     comm->timeout_ns, &part->impl)
                      : create_part(part, comm, all);
     }
+    if (status == CORE_OK)
+        status = share_progress(comm, part, all, first);
     /* After the engine, which waits for all ranks. */
     if (status == CORE_OK)
         status = prepare(part);

@@ -2,25 +2,20 @@
  * Copyright The libcore authors */
 
 /* Groups: collectives that are compared with those of the other ranks at once, and
- * then made one after another. */
+ * then made one after another or, by an engine that can, several at once. */
 
 #include "comm/comm.h"
 
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/thread.h"
+#include "tensor/dtype.h"
 #include "tensor/tensor.h"
 
 #include <string.h>
 
-typedef struct grouped {
-    core_collective call;
-    core_tensor *input, *output; /* with references; NULL: none */
-    uint64_t *counts;            /* of the call; NULL: none */
-} grouped;
-
 struct core__comm_group {
-    grouped *calls;
+    core__comm_call *calls; /* with references, and memory of their counts */
     size_t count, capacity;
 };
 
@@ -30,12 +25,14 @@ struct core__comm_group {
 static void group_free(core__comm_group *group, bool failed)
 {
     for (size_t i = 0; i < group->count; i++) {
+        void *counts = (void *)group->calls[i].call.input_counts;
+
         core_tensor_release(group->calls[i].input);
         core_tensor_release(group->calls[i].output);
         if (failed)
-            core__comm_abandon(group->calls[i].counts);
+            core__comm_abandon(counts);
         else
-            core__free(group->calls[i].counts);
+            core__free(counts);
     }
     core__free(group->calls);
     core__free(group);
@@ -51,7 +48,7 @@ void core__comm_group_drop(core_comm *comm)
 static core_status grow(core__comm_group *group)
 {
     size_t capacity = group->capacity ? 2 * group->capacity : 8;
-    grouped *calls;
+    core__comm_call *calls;
 
     if (group->count < group->capacity)
         return CORE_OK;
@@ -64,19 +61,19 @@ static core_status grow(core__comm_group *group)
 }
 
 /* The caller's counts end with its call. */
-static core_status keep_counts(const core_comm *comm, grouped *kept)
+static core_status keep_counts(const core_comm *comm, core_collective *call)
 {
-    size_t size = comm->size * sizeof *kept->counts;
+    size_t size = comm->size * sizeof(uint64_t);
+    uint64_t *counts;
 
-    if (!kept->call.input_counts)
+    if (!call->input_counts)
         return CORE_OK;
-    kept->counts = core__alloc(2 * size);
-    if (!kept->counts)
+    counts = core__alloc(2 * size);
+    if (!counts)
         return core__error_memory(2 * size);
-    kept->call.input_counts =
-        memcpy(kept->counts, kept->call.input_counts, size);
-    kept->call.output_counts =
-        memcpy(kept->counts + comm->size, kept->call.output_counts, size);
+    call->input_counts = memcpy(counts, call->input_counts, size);
+    call->output_counts =
+        memcpy(counts + comm->size, call->output_counts, size);
     return CORE_OK;
 }
 
@@ -84,10 +81,10 @@ core_status core__comm_group_add(core_comm *comm, const core_collective *call,
                                  core_tensor *input, core_tensor *output)
 {
     core__comm_group *group = comm->group;
-    grouped kept = {.call = *call};
+    core__comm_call kept = {.call = *call};
 
     CORE_TRY(grow(group));
-    CORE_TRY(keep_counts(comm, &kept));
+    CORE_TRY(keep_counts(comm, &kept.call));
     kept.call.sequence = ++comm->sequence;
     kept.input = core_tensor_retain(input);
     kept.output = core_tensor_retain(output);
@@ -188,6 +185,58 @@ static core_status compare(core_comm *comm, const core__comm_group *group)
     return status;
 }
 
+/* -------------------------------------------------------------- batches -- */
+
+static bool overlap(const core_tensor *a, const core_tensor *b)
+{
+    const char *from_a = a ? core__comm_address(a) : NULL;
+    const char *from_b = b ? core__comm_address(b) : NULL;
+
+    return from_a && from_b &&
+           from_a < from_b + b->numel * (int64_t)core__dtype_size(b->dtype) &&
+           from_b < from_a + a->numel * (int64_t)core__dtype_size(a->dtype);
+}
+
+static bool depend(const core__comm_call *a, const core__comm_call *b)
+{
+    return overlap(a->output, b->input) || overlap(a->output, b->output) ||
+           overlap(a->input, b->output);
+}
+
+/* Calls of different kinds may be run at once, but not those for which there is
+ * more to do than the engine's call (run.c). */
+static bool can_share(const core__comm_call *call)
+{
+    return call->call.kind != CORE_COLLECTIVE_BARRIER && call->call.count > 0 &&
+           !call->call.input_counts;
+}
+
+/* How many calls from index i can be run at once, at least 1. */
+static uint32_t count_shared(const core_comm *comm,
+                             const core__comm_group *group, size_t i)
+{
+    const core__comm_call *first = &group->calls[i];
+    uint32_t count = 1;
+
+    if (!comm->engine->table.run_group || !core__comm_is_on_device(comm) ||
+        !can_share(first))
+        return 1;
+    for (; i + count < group->count && can_share(&first[count]); count++)
+        for (uint32_t k = 0; k < count; k++)
+            if (depend(&first[k], &first[count]))
+                return count;
+    return count;
+}
+
+static core_status make(core_comm *comm, core__comm_call *calls, uint32_t count)
+{
+    const core__comm_batch all = {calls, count};
+
+    return count == 1 ? core__comm_submit_now(comm, &calls->call, calls->input,
+                                              calls->output)
+                      : core__comm_submit_batch(comm, &all);
+}
+
 /* --------------------------------------------------------------- public -- */
 
 static core_status begin(core_comm *comm)
@@ -221,10 +270,12 @@ static core_status make_calls(core_comm *comm, core__comm_group *group)
         CORE_TRY(core__comm_check_stream(comm));
     if (compared)
         status = compare(comm, group);
-    for (size_t i = 0; i < group->count && status == CORE_OK; i++)
-        status = core__comm_submit_now(comm, &group->calls[i].call,
-                                       group->calls[i].input,
-                                       group->calls[i].output);
+    for (size_t i = 0; i < group->count && status == CORE_OK;) {
+        uint32_t count = count_shared(comm, group, i);
+
+        status = make(comm, &group->calls[i], count);
+        i += count;
+    }
     if (compared && status != CORE_OK)
         core__comm_leave(comm);
     return status;

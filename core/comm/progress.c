@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The memory of a file that ranks on one machine share, and the ranks that an
- * error names. */
+/* The counters of communicators, the memory of a file that ranks on one machine
+ * share, and the ranks that an error names. */
 
 #include "comm/progress.h"
 
@@ -19,14 +19,137 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The file has the id of the communicator, the machine, and a number for each
+/* ------------------------------------------------------------- counters -- */
+
+/* The counter of a communicator that has ended keeps its number until others
+ * were used, because other ranks may still wait for this one. */
+static core__progress_counter *claim(core__progress_store *store, uint64_t key)
+{
+    uint32_t start = atomic_fetch_add(&store->next, 1);
+
+    for (uint32_t i = 0; i < CORE__PROGRESS_COUNTERS; i++) {
+        uint32_t at = (start + i) % CORE__PROGRESS_COUNTERS;
+        core__progress_counter *counter = &store->mine[at];
+
+        if (atomic_fetch_or(&store->used, UINT64_C(1) << at) >> at & 1)
+            continue;
+        atomic_store(&counter->key, CORE__PROGRESS_FREE);
+        atomic_store(&counter->reached, 0);
+        atomic_store(&counter->key, key);
+        return counter;
+    }
+    return NULL;
+}
+
+/* The whole communicator keeps its counter as long as it has parts. */
+static void give_back(core__progress *progress)
+{
+    core__progress_store *store = progress->store;
+
+    if (progress->mine && progress->key != CORE__PROGRESS_WHOLE)
+        atomic_fetch_and(&store->used,
+                         ~(UINT64_C(1) << (progress->mine - store->mine)));
+}
+
+uint64_t core__progress_find(const core__progress_counter *counters,
+                             uint32_t count, uint64_t key)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t reached;
+
+        if (atomic_load(&counters[i].key) != key)
+            continue;
+        reached = atomic_load(&counters[i].reached);
+        /* Its rank may have used it for another communicator meanwhile. */
+        if (atomic_load(&counters[i].key) == key)
+            return reached;
+    }
+    return CORE__PROGRESS_UNKNOWN;
+}
+
+static core__progress *progress_new(core__progress_store *store, uint64_t key,
+                                    uint32_t rank, uint32_t size)
+{
+    core__progress *made =
+        core__alloc(sizeof *made + size * sizeof *made->members);
+
+    if (!made)
+        return NULL;
+    *made = (core__progress){
+        .store = store, .key = key, .rank = rank, .size = size};
+    made->mine = claim(store, key);
+    if (made->mine) {
+        atomic_fetch_add(&store->references, 1);
+        return made;
+    }
+    core__free(made);
+    return NULL;
+}
+
+core__progress *core__progress_begin(core__progress_store *store)
+{
+    core__progress *made =
+        progress_new(store, CORE__PROGRESS_WHOLE, store->rank, store->size);
+
+    for (uint32_t r = 0; made && r < store->size; r++)
+        made->members[r] = r;
+    return made;
+}
+
+/* FNV-1a.  Neither of the keys that are no hash. */
+static uint64_t key_of_part(const core__progress *whole, uint64_t number,
+                            uint32_t first)
+{
+    const uint64_t all[] = {whole->key, number, first};
+    const uint8_t *bytes = (const uint8_t *)all;
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+    for (size_t i = 0; i < sizeof all; i++)
+        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
+    return hash > CORE__PROGRESS_WHOLE ? hash : hash + 2;
+}
+
+core__progress *core__progress_of_part(core__progress *whole, uint64_t number,
+                                       uint32_t first, const uint32_t *members,
+                                       uint32_t rank, uint32_t size)
+{
+    core__progress *part =
+        whole ? progress_new(whole->store, key_of_part(whole, number, first),
+                             rank, size)
+              : NULL;
+
+    for (uint32_t r = 0; part && r < size; r++)
+        part->members[r] = whole->members[members[r]];
+    return part;
+}
+
+void core__progress_end(core__progress *progress, bool own)
+{
+    core__progress_store *store;
+
+    if (!progress)
+        return;
+    store = progress->store;
+    give_back(progress);
+    core__free(progress);
+    if (atomic_fetch_sub(&store->references, 1) == 1)
+        store->way->end(store, own);
+}
+
+/* ---------------------------------------------------------------- files -- */
+
+/* The file has the id of the communicator, the machine, and the counters of each
  * rank. */
-enum { MACHINE = 40, HEAD = CORE_COLLECTIVES_ID_SIZE + MACHINE, NAMED = 8 };
+enum {
+    MACHINE = CORE__PROGRESS_FILE_HEAD,
+    HEAD = CORE_COLLECTIVES_ID_SIZE + MACHINE,
+    NAMED = 8
+};
 
 typedef struct shared_file {
-    core__progress base;
+    core__progress_store base;
     void *memory;
-    _Atomic uint64_t *reached; /* in it, of each rank */
+    core__progress_counter *counters; /* in it, of each rank */
 } shared_file;
 
 /* Ranks on other machines would see old numbers of a file in a network. */
@@ -44,32 +167,33 @@ static bool this_machine(char *out)
 
 size_t core__progress_file_size(uint32_t size)
 {
-    return HEAD + size * sizeof(uint64_t);
+    return HEAD + (size_t)size * CORE__PROGRESS_COUNTERS *
+                      sizeof(core__progress_counter);
 }
 
-void core__progress_file_begin(void *text, uint32_t size)
+void core__progress_file_begin(void *text)
 {
-    char *at = text;
-
-    this_machine(at);
-    memset(at + MACHINE, 0xff, size * sizeof(uint64_t)); /* unknown */
+    this_machine(text);
 }
 
-static bool ask_file(core__progress *progress, uint64_t *out_reached)
+static bool ask_file(core__progress_store *store, uint64_t key,
+                     uint64_t *out_reached)
 {
-    const shared_file *shared = (const shared_file *)progress;
+    const shared_file *shared = (const shared_file *)store;
 
-    for (uint32_t r = 0; r < progress->size; r++)
-        out_reached[r] = atomic_load(&shared->reached[r]);
+    for (uint32_t r = 0; r < store->size; r++)
+        out_reached[r] = core__progress_find(
+            shared->counters + (size_t)r * CORE__PROGRESS_COUNTERS,
+            CORE__PROGRESS_COUNTERS, key);
     return true;
 }
 
-static void end_file(core__progress *progress, bool own)
+static void end_file(core__progress_store *store, bool own)
 {
-    shared_file *shared = (shared_file *)progress;
+    shared_file *shared = (shared_file *)store;
 
     (void)own;
-    munmap(shared->memory, core__progress_file_size(progress->size));
+    munmap(shared->memory, core__progress_file_size(store->size));
     core__free(shared);
 }
 
@@ -99,6 +223,7 @@ core__progress *core__progress_of_file(int file, uint32_t rank, uint32_t size)
 {
     char *memory = map(file, size);
     shared_file *shared = memory ? core__alloc_zero(sizeof *shared) : NULL;
+    core__progress *made;
 
     if (!shared) {
         if (memory)
@@ -106,13 +231,16 @@ core__progress *core__progress_of_file(int file, uint32_t rank, uint32_t size)
         return NULL;
     }
     shared->memory = memory;
-    shared->reached = (_Atomic uint64_t *)(void *)(memory + HEAD);
-    shared->base = (core__progress){.way = &file_way,
-                                    .rank = rank,
-                                    .size = size,
-                                    .mine = &shared->reached[rank]};
-    core__progress_reach(&shared->base, 0);
-    return &shared->base;
+    shared->counters = (core__progress_counter *)(void *)(memory + HEAD);
+    shared->base = (core__progress_store){
+        .way = &file_way,
+        .rank = rank,
+        .size = size,
+        .mine = shared->counters + (size_t)rank * CORE__PROGRESS_COUNTERS};
+    made = core__progress_begin(&shared->base);
+    if (!made)
+        end_file(&shared->base, true);
+    return made;
 }
 
 /* --------------------------------------------------------------- ranks -- */
@@ -124,15 +252,17 @@ void core__progress_set_timeout(core__progress *progress, int64_t timeout_ns)
     int64_t wait = timeout_ns / 10;
 
     if (progress)
-        atomic_store(&progress->wait_ns, wait < second        ? second
-                                         : wait > 10 * second ? 10 * second
-                                                              : wait);
+        atomic_store(&progress->store->wait_ns, wait < second ? second
+                                                : wait > 10 * second
+                                                    ? 10 * second
+                                                    : wait);
 }
 
 void core__progress_reach(core__progress *progress, uint64_t sequence)
 {
     if (progress)
-        atomic_store_explicit(progress->mine, sequence, memory_order_relaxed);
+        atomic_store_explicit(&progress->mine->reached, sequence,
+                              memory_order_relaxed);
 }
 
 static bool is_missing(uint64_t reached, uint64_t sequence)
@@ -148,21 +278,26 @@ static void name_rank(const core__progress *progress, uint32_t rank,
         core__error_suffix("; rank %u has ended", rank);
     else if (reached == CORE__PROGRESS_SILENT)
         core__error_suffix("; rank %u has not answered within %g s", rank,
-                           (double)atomic_load(&progress->wait_ns) / 1e9);
+                           (double)atomic_load(&progress->store->wait_ns) /
+                               1e9);
     else
         core__error_suffix("; rank %u has reached collective %llu", rank,
                            (unsigned long long)reached);
 }
 
+/* reached: of the ranks of the store. */
 static void name_ranks(const core__progress *progress, const uint64_t *reached,
                        uint64_t sequence)
 {
     uint32_t missing = 0;
 
-    for (uint32_t r = 0; r < progress->size; r++)
-        if (r != progress->rank && is_missing(reached[r], sequence) &&
+    for (uint32_t r = 0; r < progress->size; r++) {
+        uint64_t its = reached[progress->members[r]];
+
+        if (r != progress->rank && is_missing(its, sequence) &&
             missing++ < NAMED)
-            name_rank(progress, r, reached[r]);
+            name_rank(progress, r, its);
+    }
     if (missing > NAMED)
         core__error_suffix("; %u more ranks have not reached it either",
                            missing - NAMED);
@@ -170,17 +305,11 @@ static void name_ranks(const core__progress *progress, const uint64_t *reached,
 
 void core__progress_name_missing(core__progress *progress, uint64_t sequence)
 {
-    uint64_t *reached = progress && sequence
-                            ? core__alloc(progress->size * sizeof *reached)
-                            : NULL;
+    core__progress_store *store = progress ? progress->store : NULL;
+    uint64_t *reached =
+        store && sequence ? core__alloc(store->size * sizeof *reached) : NULL;
 
-    if (reached && progress->way->ask(progress, reached))
+    if (reached && store->way->ask(store, progress->key, reached))
         name_ranks(progress, reached, sequence);
     core__free(reached);
-}
-
-void core__progress_end(core__progress *progress, bool own)
-{
-    if (progress)
-        progress->way->end(progress, own);
 }

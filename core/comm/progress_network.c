@@ -23,36 +23,49 @@
 #define SECOND INT64_C(1000000000)
 
 enum {
-    ASK = 1,     /* from a rank: which collective have the others reached? */
+    ASK = 1,     /* from a rank: which collective have the others reached, in
+                  * the communicator of a key? */
     QUERY = 2,   /* from rank 0: and you? */
-    REPLY = 3,   /* from a rank: the number */
-    NUMBERS = 4, /* from rank 0: those of all ranks follow */
-    LEAVE = 5    /* from any rank: its last number; the connection ends */
+    REPLY = 3,   /* from a rank: so many counters follow */
+    NUMBERS = 4, /* from rank 0: those of all ranks follow, for a key */
+    LEAVE = 5    /* from any rank: its last counters follow; the connection
+                  * ends */
 };
 
 typedef struct message {
     uint64_t kind, number;
 } message;
 
+/* What is known of a rank's counters. */
+typedef struct counters {
+    uint32_t count;
+    bool ended; /* and has not said which they are */
+    core__progress_counter all[CORE__PROGRESS_COUNTERS];
+} counters;
+
 typedef struct network {
-    core__progress base;
-    _Atomic uint64_t reached; /* by this rank */
+    core__progress_store base;
+    core__progress_counter mine[CORE__PROGRESS_COUNTERS];
     pthread_t thread;
     int wake[2];      /* a pipe to the thread of rank 0 */
     int *connections; /* by rank; on other ranks than 0 only [0], to it */
     /* Used by the thread of rank 0. */
     uint8_t *asks,
-        *owes; /* whether a rank waits for the numbers, or is asked */
+        *owes;      /* whether a rank waits for the numbers, or is asked */
+    uint64_t *keys; /* for which they ask */
     struct pollfd *ready; /* its pipe and the connections */
     int64_t deadline;     /* of the replies; 0: nobody asks */
+    counters *known;      /* of all ranks; on other ranks only [0], of it */
     uint64_t *numbers;    /* of all ranks */
     pthread_mutex_t
         lock; /* guards the rest, and what other ranks than 0 send */
     pthread_cond_t change;
-    uint64_t *answer; /* copy of the numbers */
-    uint32_t answers; /* how many there were */
-    bool gone;        /* rank 0, on another rank */
-    uint64_t last;    /* number of rank 0 then */
+    bool asking;         /* a thread of this rank asks */
+    uint64_t asked;      /* its key */
+    uint64_t *answer;    /* copy of the numbers */
+    uint64_t answer_key; /* for which they are */
+    uint32_t answers;    /* how many there were */
+    bool gone;           /* rank 0, on another rank */
 } network;
 
 /* ------------------------------------------------------------- creation -- */
@@ -80,6 +93,8 @@ static void free_all(network *net, bool own)
     core__free(net->connections);
     core__free(net->numbers);
     core__free(net->asks);
+    core__free(net->keys);
+    core__free(net->known);
     core__free(net->ready);
     core__free(net);
 }
@@ -101,8 +116,11 @@ static bool allocate(network *net)
 
     net->numbers = core__alloc(2 * size * sizeof *net->numbers);
     net->asks = core__alloc_zero(2 * size);
+    net->keys = core__alloc(size * sizeof *net->keys);
+    net->known =
+        core__alloc_zero((size_t)count_connections(net) * sizeof *net->known);
     net->ready = core__alloc(size * sizeof *net->ready);
-    if (!net->numbers || !net->asks || !net->ready)
+    if (!net->numbers || !net->asks || !net->keys || !net->known || !net->ready)
         return false;
     net->answer = net->numbers + size;
     net->owes = net->asks + size;
@@ -130,9 +148,46 @@ static bool send_kind(int connection, uint64_t kind, uint64_t number)
                                 core__store_now_ns() + SECOND);
 }
 
+/* This rank's, in a reply or at the end. */
+static bool send_counters(network *net, int connection, uint64_t kind)
+{
+    core__progress_counter copy[CORE__PROGRESS_COUNTERS];
+    uint64_t count = 0;
+
+    for (uint32_t i = 0; i < CORE__PROGRESS_COUNTERS; i++) {
+        uint64_t key = atomic_load(&net->mine[i].key);
+
+        if (key == CORE__PROGRESS_FREE)
+            continue;
+        atomic_init(&copy[count].key, key);
+        atomic_init(&copy[count].reached,
+                    core__progress_find(net->mine + i, 1, key));
+        count++;
+    }
+    return send_kind(connection, kind, count) &&
+           core__store_transfer(connection, copy, count * sizeof *copy, true,
+                                core__store_now_ns() + SECOND);
+}
+
+static bool receive_counters(int connection, uint64_t count, counters *out)
+{
+    if (count > CORE__PROGRESS_COUNTERS ||
+        !core__store_transfer(connection, out->all, count * sizeof *out->all,
+                              false, core__store_now_ns() + SECOND))
+        return false;
+    out->count = (uint32_t)count;
+    return true;
+}
+
+static uint64_t find(const counters *known, uint64_t key)
+{
+    return known->ended ? CORE__PROGRESS_ENDED
+                        : core__progress_find(known->all, known->count, key);
+}
+
 void core__progress_decline(int connection)
 {
-    send_kind(connection, LEAVE, CORE__PROGRESS_UNKNOWN);
+    send_kind(connection, LEAVE, 0);
     close(connection);
 }
 
@@ -166,23 +221,26 @@ static core__progress *start(int *connections, uint32_t rank, uint32_t size,
                              void *(*run)(void *))
 {
     network *net = core__alloc_zero(sizeof *net);
+    core__progress *made;
 
     if (!net) {
         decline_all(connections, rank == 0 ? size : 1);
         core__free(connections);
         return NULL;
     }
-    net->base = (core__progress){.way = way,
-                                 .rank = rank,
-                                 .size = size,
-                                 .wait_ns = SECOND,
-                                 .mine = &net->reached};
+    net->base = (core__progress_store){.way = way,
+                                       .rank = rank,
+                                       .size = size,
+                                       .wait_ns = SECOND,
+                                       .mine = net->mine};
     net->wake[0] = net->wake[1] = -1;
     net->connections = connections;
     keep_alive(net);
     init_locks(net);
-    if (allocate(net) && start_thread(net, run))
-        return &net->base;
+    made = allocate(net) ? core__progress_begin(&net->base) : NULL;
+    if (made && start_thread(net, run))
+        return made;
+    core__free(made);
     decline_all(connections, count_connections(net));
     free_all(net, true);
     return NULL;
@@ -190,54 +248,71 @@ static core__progress *start(int *connections, uint32_t rank, uint32_t size,
 
 /* --------------------------------------------------------------- answers -- */
 
-/* With the lock held: waits until there are more answers; longer than rank 0
- * waits for the other ranks. */
-static bool await_answer(network *net, uint32_t answers, uint64_t *out)
+/* With the lock held: asks, and waits for the answer, longer than rank 0 waits
+ * for the other ranks.  One thread at a time asks. */
+static bool await_answer(network *net, uint64_t key, bool (*ask)(network *net),
+                         uint64_t *out)
 {
     int64_t until =
         core__store_now_ns() + atomic_load(&net->base.wait_ns) + SECOND;
     struct timespec end = {.tv_sec = until / SECOND, .tv_nsec = until % SECOND};
+    uint32_t answers;
+    bool found;
     int late = 0;
 
-    while (net->answers == answers && !net->gone && !late)
+    while (net->asking && !net->gone && !late)
         late = pthread_cond_timedwait(&net->change, &net->lock, &end);
-    if (net->answers == answers)
+    if (net->asking)
         return false;
-    memcpy(out, net->answer, net->base.size * sizeof *out);
-    return true;
+    net->asking = true;
+    net->asked = key;
+    answers = net->answers;
+    if (!net->gone && !ask(net))
+        late = 1;
+    while ((net->answers == answers || net->answer_key != key) && !net->gone &&
+           !late)
+        late = pthread_cond_timedwait(&net->change, &net->lock, &end);
+    found = net->answers != answers && net->answer_key == key;
+    if (found)
+        memcpy(out, net->answer, net->base.size * sizeof *out);
+    net->asking = false;
+    pthread_cond_broadcast(&net->change);
+    return found;
 }
 
-/* With the lock held, or by the thread. */
-static void put_answer(network *net)
+static void put_answer(network *net, uint64_t key)
 {
+    pthread_mutex_lock(&net->lock);
+    memcpy(net->answer, net->numbers, net->base.size * sizeof *net->answer);
+    net->answer_key = key;
     net->answers++;
     pthread_cond_broadcast(&net->change);
+    pthread_mutex_unlock(&net->lock);
 }
 
 /* --------------------------------------------------------------- rank 0 -- */
 
-/* number: the last collective of a rank, or that it has ended. */
-static void lose(network *net, uint32_t r, uint64_t number)
+/* ended: without a message. */
+static void lose(network *net, uint32_t r, bool ended)
 {
     close(net->connections[r]);
     net->connections[r] = -1;
-    net->numbers[r] = number;
+    net->known[r].ended = ended;
     net->asks[r] = net->owes[r] = 0;
 }
 
 /* Asks all ranks, unless they have been asked.  One whose connection is closed may
  * have left a message: `receive` finds out. */
-static void begin_round(network *net, uint32_t asks)
+static void begin_round(network *net, uint32_t asks, uint64_t key)
 {
     net->asks[asks] = 1;
+    net->keys[asks] = key;
     if (net->deadline)
         return;
     net->deadline = core__store_now_ns() + atomic_load(&net->base.wait_ns);
-    net->numbers[0] = atomic_load(&net->reached);
     for (uint32_t r = 1; r < net->base.size; r++) {
         if (net->connections[r] < 0)
             continue;
-        net->numbers[r] = CORE__PROGRESS_SILENT;
         net->owes[r] = 1;
         send_kind(net->connections[r], QUERY, 0);
     }
@@ -245,17 +320,19 @@ static void begin_round(network *net, uint32_t asks)
 
 static void receive(network *net, uint32_t r)
 {
+    int connection = net->connections[r];
     message in;
 
-    if (!core__store_transfer(net->connections[r], &in, sizeof in, false,
-                              core__store_now_ns() + SECOND))
-        lose(net, r, CORE__PROGRESS_ENDED);
-    else if (in.kind == LEAVE)
-        lose(net, r, in.number);
-    else if (in.kind == ASK)
-        begin_round(net, r);
-    else if (in.kind == REPLY) {
-        net->numbers[r] = in.number;
+    if (!core__store_transfer(connection, &in, sizeof in, false,
+                              core__store_now_ns() + SECOND)) {
+        lose(net, r, true);
+    } else if (in.kind == ASK) {
+        begin_round(net, r, in.number);
+    } else if (!receive_counters(connection, in.number, &net->known[r])) {
+        lose(net, r, true);
+    } else if (in.kind == LEAVE) {
+        lose(net, r, false);
+    } else {
         net->owes[r] = 0;
     }
 }
@@ -269,19 +346,28 @@ static bool round_is_over(const network *net)
     return !memchr(net->owes, 1, net->base.size);
 }
 
+static void find_numbers(network *net, uint64_t key)
+{
+    net->numbers[0] =
+        core__progress_find(net->mine, CORE__PROGRESS_COUNTERS, key);
+    for (uint32_t r = 1; r < net->base.size; r++)
+        net->numbers[r] =
+            net->owes[r] ? CORE__PROGRESS_SILENT : find(&net->known[r], key);
+}
+
 static void finish_round(network *net)
 {
     size_t size = net->base.size * sizeof *net->numbers;
 
-    for (uint32_t r = 1; r < net->base.size; r++)
-        if (net->asks[r] && send_kind(net->connections[r], NUMBERS, 0))
+    for (uint32_t r = 0; r < net->base.size; r++) {
+        if (!net->asks[r])
+            continue;
+        find_numbers(net, net->keys[r]);
+        if (r == 0)
+            put_answer(net, net->keys[r]);
+        else if (send_kind(net->connections[r], NUMBERS, net->keys[r]))
             core__store_transfer(net->connections[r], net->numbers, size, true,
                                  core__store_now_ns() + SECOND);
-    if (net->asks[0]) {
-        pthread_mutex_lock(&net->lock);
-        memcpy(net->answer, net->numbers, size);
-        put_answer(net);
-        pthread_mutex_unlock(&net->lock);
     }
     memset(net->asks, 0, 2 * (size_t)net->base.size);
     net->deadline = 0;
@@ -306,10 +392,15 @@ static void wait_for_any(network *net)
 static bool goes_on(network *net)
 {
     char byte = 'e';
+    uint64_t key;
 
-    if (read(net->wake[0], &byte, 1) == 1 && byte == 'a')
-        begin_round(net, 0);
-    return byte == 'a';
+    if (read(net->wake[0], &byte, 1) != 1 || byte != 'a')
+        return false;
+    pthread_mutex_lock(&net->lock);
+    key = net->asked;
+    pthread_mutex_unlock(&net->lock);
+    begin_round(net, 0, key);
+    return true;
 }
 
 static void *serve(void *context)
@@ -328,7 +419,7 @@ static void *serve(void *context)
     }
     for (uint32_t r = 1; r < net->base.size; r++)
         if (net->connections[r] >= 0)
-            send_kind(net->connections[r], LEAVE, atomic_load(&net->reached));
+            send_counters(net, net->connections[r], LEAVE);
     return NULL;
 }
 
@@ -337,20 +428,26 @@ static bool wake(network *net, char byte)
     return write(net->wake[1], &byte, 1) == 1;
 }
 
-static bool ask_all(core__progress *progress, uint64_t *out_reached)
+static bool wake_to_ask(network *net)
 {
-    network *net = (network *)progress;
+    return wake(net, 'a');
+}
+
+static bool ask_all(core__progress_store *store, uint64_t key,
+                    uint64_t *out_reached)
+{
+    network *net = (network *)store;
     bool found;
 
     pthread_mutex_lock(&net->lock);
-    found = wake(net, 'a') && await_answer(net, net->answers, out_reached);
+    found = await_answer(net, key, wake_to_ask, out_reached);
     pthread_mutex_unlock(&net->lock);
     return found;
 }
 
-static void end_server(core__progress *progress, bool own)
+static void end_server(core__progress_store *store, bool own)
 {
-    network *net = (network *)progress;
+    network *net = (network *)store;
 
     if (own && wake(net, 'e'))
         pthread_join(net->thread, NULL);
@@ -367,17 +464,14 @@ core__progress *core__progress_of_server(int *peers, uint32_t size)
 
 /* ---------------------------------------------------------- other ranks -- */
 
-static bool read_numbers(network *net)
+static bool read_numbers(network *net, uint64_t key)
 {
     size_t size = net->base.size * sizeof *net->numbers;
 
     if (!core__store_transfer(net->connections[0], net->numbers, size, false,
                               core__store_now_ns() + SECOND))
         return false;
-    pthread_mutex_lock(&net->lock);
-    memcpy(net->answer, net->numbers, size);
-    put_answer(net);
-    pthread_mutex_unlock(&net->lock);
+    put_answer(net, key);
     return true;
 }
 
@@ -386,9 +480,22 @@ static bool answer(network *net)
     bool sent;
 
     pthread_mutex_lock(&net->lock);
-    sent = send_kind(net->connections[0], REPLY, atomic_load(&net->reached));
+    sent = send_counters(net, net->connections[0], REPLY);
     pthread_mutex_unlock(&net->lock);
     return sent;
+}
+
+/* What rank 0 has left, or that it has ended. */
+static void lose_rank_0(network *net, const message *last)
+{
+    bool left = last->kind == LEAVE &&
+                receive_counters(net->connections[0], last->number, net->known);
+
+    pthread_mutex_lock(&net->lock);
+    net->gone = true;
+    net->known->ended = !left;
+    pthread_cond_broadcast(&net->change);
+    pthread_mutex_unlock(&net->lock);
 }
 
 static void *listen_to(void *context)
@@ -400,45 +507,47 @@ static void *listen_to(void *context)
 
     while (open) {
         poll(&ready, 1, -1);
-        open = core__store_transfer(net->connections[0], &in, sizeof in, false,
-                                    core__store_now_ns() + SECOND) &&
-               in.kind != LEAVE &&
-               (in.kind == NUMBERS ? read_numbers(net) : answer(net));
+        open =
+            core__store_transfer(net->connections[0], &in, sizeof in, false,
+                                 core__store_now_ns() + SECOND) &&
+            in.kind != LEAVE &&
+            (in.kind == NUMBERS ? read_numbers(net, in.number) : answer(net));
     }
-    pthread_mutex_lock(&net->lock);
-    net->gone = true;
-    net->last = in.kind == LEAVE ? in.number : CORE__PROGRESS_ENDED;
-    pthread_cond_broadcast(&net->change);
-    pthread_mutex_unlock(&net->lock);
+    lose_rank_0(net, &in);
     return NULL;
 }
 
-/* If rank 0 has ended, or does not answer, nothing is known of the others. */
-static bool ask_rank_0(core__progress *progress, uint64_t *out_reached)
+/* If that fails, the thread finds out why. */
+static bool send_ask(network *net)
 {
-    network *net = (network *)progress;
+    send_kind(net->connections[0], ASK, net->asked);
+    return true;
+}
+
+/* If rank 0 has ended, or does not answer, nothing is known of the others. */
+static bool ask_rank_0(core__progress_store *store, uint64_t key,
+                       uint64_t *out_reached)
+{
+    network *net = (network *)store;
     bool found;
 
     pthread_mutex_lock(&net->lock);
-    /* If that fails, the thread finds out why. */
-    if (!net->gone)
-        send_kind(net->connections[0], ASK, 0);
-    found = await_answer(net, net->answers, out_reached);
-    for (uint32_t r = 0; !found && r < progress->size; r++)
+    found = await_answer(net, key, send_ask, out_reached);
+    for (uint32_t r = 0; !found && r < store->size; r++)
         out_reached[r] = r > 0       ? CORE__PROGRESS_UNKNOWN
-                         : net->gone ? net->last
+                         : net->gone ? find(net->known, key)
                                      : CORE__PROGRESS_SILENT;
     pthread_mutex_unlock(&net->lock);
     return true;
 }
 
-static void end_client(core__progress *progress, bool own)
+static void end_client(core__progress_store *store, bool own)
 {
-    network *net = (network *)progress;
+    network *net = (network *)store;
 
     if (own) {
         pthread_mutex_lock(&net->lock);
-        send_kind(net->connections[0], LEAVE, atomic_load(&net->reached));
+        send_counters(net, net->connections[0], LEAVE);
         pthread_mutex_unlock(&net->lock);
         shutdown(net->connections[0], SHUT_RDWR);
         pthread_join(net->thread, NULL);

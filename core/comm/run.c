@@ -57,27 +57,35 @@ static bool has_failed(core_comm *comm)
     return failed;
 }
 
+/* The error of a collective or, with header.kind GROUP, of a group, after `errors`
+ * of the thread. */
+static void fail(core_comm *comm, const core__comm_header *header,
+                 core_status status, uint32_t errors)
+{
+    char text[160];
+
+    if (core__error_sequence() == errors)
+        core__error(status, "the engine gave no reason");
+    if (status == CORE_ERROR_CANCELLED && !has_failed(comm))
+        core__progress_name_missing(comm->progress, header->sequence);
+    core__comm_describe(header, text, sizeof text);
+    core__error_prefix("rank %u of %u: %s", comm->rank, comm->size, text);
+    core__comm_fail(comm);
+}
+
 core_status core__comm_run(core_comm *comm, const core_collective *call)
 {
     core__comm_header header = core__comm_header_of(call);
     uint32_t errors = core__error_sequence();
     core_status status = core__comm_raise(comm);
-    char text[160];
 
     if (status != CORE_OK)
         return status;
     if (call->sequence)
         core__progress_reach(comm->progress, call->sequence);
     status = run(comm, call);
-    if (status == CORE_OK)
-        return CORE_OK;
-    if (core__error_sequence() == errors)
-        core__error(status, "the engine gave no reason");
-    if (status == CORE_ERROR_CANCELLED && !has_failed(comm))
-        core__progress_name_missing(comm->progress, call->sequence);
-    core__comm_describe(&header, text, sizeof text);
-    core__error_prefix("rank %u of %u: %s", comm->rank, comm->size, text);
-    core__comm_fail(comm);
+    if (status != CORE_OK)
+        fail(comm, &header, status, errors);
     return status;
 }
 
@@ -148,7 +156,7 @@ void core__comm_abandon(void *memory)
 
 /* ---------------------------------------------------------- host memory -- */
 
-static void *address(const core_tensor *tensor)
+void *core__comm_address(const core_tensor *tensor)
 {
     if (!tensor || tensor->numel == 0)
         return NULL;
@@ -162,8 +170,8 @@ static core_status run_on(core_comm *comm, core_collective *call,
 {
     core_status status;
 
-    call->input = address(input);
-    call->output = address(output);
+    call->input = core__comm_address(input);
+    call->output = core__comm_address(output);
     status = core__comm_run(comm, call);
     if (status != CORE_OK) {
         abandon(input);
@@ -288,16 +296,21 @@ static void drop_job(void *context)
     staged_free(job);
 }
 
+typedef struct single {
+    const core_collective *call;
+    core_tensor *input, *output;
+} single;
+
 /* With the communicator's stream as the current one. */
-static core_status enqueue(core_comm *comm, const core_collective *call,
-                           core_tensor *input, core_tensor *output)
+static core_status enqueue(core_comm *comm, const void *what)
 {
+    const single *one = what;
     bool copied = !core__comm_is_on_device(comm);
     core_tensor *result;
     core_status status;
     staged *job;
 
-    status = staged_new(comm, call, input, output, &job);
+    status = staged_new(comm, one->call, one->input, one->output, &job);
     if (status != CORE_OK) {
         if (job)
             staged_free(job);
@@ -306,7 +319,7 @@ static core_status enqueue(core_comm *comm, const core_collective *call,
     result = core_tensor_retain(job->output);
     status = core_stream_callback(comm->stream, run_job, job, drop_job);
     if (status == CORE_OK && result && copied)
-        status = core_tensor_copy(output, result, CORE_COPY_NON_BLOCKING);
+        status = core_tensor_copy(one->output, result, CORE_COPY_NON_BLOCKING);
     core__tensor_release(result);
     return status;
 }
@@ -346,8 +359,12 @@ core_status core__comm_check_stream(core_comm *comm)
     return check_caller(caller);
 }
 
-static core_status submit(core_comm *comm, const core_collective *call,
-                          core_tensor *input, core_tensor *output)
+/* What is enqueued on the communicator's stream, in the order of the current
+ * one. */
+typedef core_status (*enqueue_function)(core_comm *comm, const void *what);
+
+static core_status submit(core_comm *comm, enqueue_function function,
+                          const void *what)
 {
     bool grads = core_grad_mode_set(false);
     core_stream *caller = NULL;
@@ -361,7 +378,7 @@ static core_status submit(core_comm *comm, const core_collective *call,
     if (status == CORE_OK)
         status = core__stream_swap(comm->stream, &caller);
     if (status == CORE_OK) {
-        status = enqueue(comm, call, input, output);
+        status = function(comm, what);
         core__stream_restore(caller);
         status = order_caller(comm, status);
     }
@@ -411,8 +428,129 @@ core_status core__comm_submit_now(core_comm *comm, core_collective *call,
                                   core_tensor *input, core_tensor *output)
 {
     if (comm->stream)
-        return submit(comm, call, input, output);
+        return submit(comm, enqueue, &(single){call, input, output});
     if (core__device_host_access(comm->device) || core__comm_is_on_device(comm))
         return run_on(comm, call, input, output);
     return run_staged(comm, call, input, output);
+}
+
+/* --------------------------------------------------------------- batches -- */
+
+typedef struct batch {
+    core_comm *comm; /* held */
+    uint32_t count;
+    core__comm_call calls[]; /* with references */
+} batch;
+
+static void batch_free(batch *job)
+{
+    for (uint32_t i = 0; i < job->count; i++) {
+        core__tensor_release(job->calls[i].input);
+        core__tensor_release(job->calls[i].output);
+    }
+    core__comm_drop_job_reference(job->comm);
+    core__free(job);
+}
+
+static core_status batch_new(core_comm *comm, const core__comm_batch *given,
+                             batch **out_job)
+{
+    size_t size = sizeof(batch) + given->count * sizeof *given->calls;
+    batch *job = core__alloc(size);
+
+    *out_job = job;
+    if (!job)
+        return core__error_memory(size);
+    job->comm = comm;
+    core__comm_add_job_reference(comm);
+    job->count = given->count;
+    memcpy(job->calls, given->calls, given->count * sizeof *given->calls);
+    for (uint32_t i = 0; i < given->count; i++) {
+        core_tensor_retain(given->calls[i].input);
+        core_tensor_retain(given->calls[i].output);
+    }
+    return CORE_OK;
+}
+
+static core_status run_engine(const core_comm *comm, batch *job)
+{
+    size_t size = job->count * sizeof(core_collective);
+    core_collective *calls = core__alloc(size);
+    core_status status;
+
+    if (!calls)
+        return core__error_memory(size);
+    for (uint32_t i = 0; i < job->count; i++) {
+        calls[i] = job->calls[i].call;
+        calls[i].input = core__comm_address(job->calls[i].input);
+        calls[i].output = core__comm_address(job->calls[i].output);
+    }
+    status = comm->engine->table.run_group(comm->impl, calls, job->count);
+    core__free(calls);
+    return status;
+}
+
+/* A rank that waits in one of them has reached the last one. */
+static core_status run_batch(batch *job)
+{
+    const core_collective *first = &job->calls[0].call;
+    uint32_t errors = core__error_sequence();
+    core_comm *comm = job->comm;
+    core__comm_header header = {.sequence = first->sequence,
+                                .count = job->count,
+                                .kind = CORE__COMM_GROUP};
+    core_status status = core__comm_raise(comm);
+
+    if (status != CORE_OK)
+        return status;
+    core__progress_reach(comm->progress, first->sequence + job->count - 1);
+    status = run_engine(comm, job);
+    if (status == CORE_OK)
+        return CORE_OK;
+    for (uint32_t i = 0; i < job->count; i++) {
+        abandon(job->calls[i].input);
+        abandon(job->calls[i].output);
+    }
+    fail(comm, &header, status, errors);
+    return status;
+}
+
+static void run_batch_job(void *context)
+{
+    run_batch(context);
+    batch_free(context);
+}
+
+static void drop_batch(void *context)
+{
+    batch *job = context;
+
+    core__error(CORE_ERROR_STREAM,
+                "a group of collectives did not run, because its stream "
+                "failed");
+    atomic_store(&job->comm->dropped, true);
+    core__comm_fail(job->comm);
+    batch_free(job);
+}
+
+static core_status enqueue_batch(core_comm *comm, const void *what)
+{
+    batch *job;
+
+    CORE_TRY(batch_new(comm, what, &job));
+    return core_stream_callback(comm->stream, run_batch_job, job, drop_batch);
+}
+
+core_status core__comm_submit_batch(core_comm *comm,
+                                    const core__comm_batch *calls)
+{
+    core_status status;
+    batch *job;
+
+    if (comm->stream)
+        return submit(comm, enqueue_batch, calls);
+    CORE_TRY(batch_new(comm, calls, &job));
+    status = run_batch(job);
+    batch_free(job);
+    return status;
 }

@@ -25,13 +25,14 @@
  * its number.  If the engine cannot find out which rank it is, libcore names it
  * where the ranks met through a store (core_comm_options): in a file, those on
  * one machine, or over TCP, by connections to rank 0 that stay open, with a
- * thread.  It does not for communicators of core_comm_split, core_comm_shrink
- * and core_reducer.  After an error the communicator has failed: later calls
- * return the same error.  On a device with streams an error may occur after the call
- * has returned; the next call on the communicator reports it, and so do
- * core_comm_error, and core_comm_synchronize, which waits.  The content of the
- * result is then undefined, and its memory is kept until the process ends,
- * because the engine may still write to it.
+ * thread, until the last communicator of the store is released.  It names those
+ * of the communicators of core_comm_split and core_reducer, too, by their ranks
+ * in these, but not of core_comm_shrink.  After an error the communicator has
+ * failed: later calls return the same error.  On a device with streams an error
+ * may occur after the call has returned; the next call on the communicator
+ * reports it, and so do core_comm_error, and core_comm_synchronize, which waits.
+ * The content of the result is then undefined, and its memory is kept until the
+ * process ends, because the engine may still write to it.
  *
  * Several communicators.  If one stream orders the collectives of two of them,
  * every rank must call these in the same order, or they wait for each other
@@ -274,12 +275,13 @@ core_status core_barrier(core_comm *comm);
 
 /* Begins a group of collectives: those that are called on the communicator
  * until core_comm_group_end check their arguments and create their results, and
- * are made by it, in their order.  The ranks then compare all of them at once,
- * which costs one small message to each rank instead of one for each call.
- * Every rank makes the same groups.  They belong to the stream that is current
- * at the end; until then results have no content, inputs must not be changed,
- * and core_comm_synchronize does not wait for them.  INVALID_ARGUMENT: a group
- * has begun.  In a group core_send, core_recv and core_send_recv are
+ * are made by it, in their order; an engine may run those at once that do not
+ * use each other's memory.  The ranks then compare all of them at once, which
+ * costs one small message to each rank instead of one for each call.  Every rank
+ * makes the same groups.  They belong to the stream that is current at the end;
+ * until then results have no content, inputs must not be changed, and
+ * core_comm_synchronize does not wait for them.  INVALID_ARGUMENT: a group has
+ * begun.  In a group core_send, core_recv and core_send_recv are
  * UNSUPPORTED; core_comm_split and a backward through a collective of the
  * communicator are INVALID_ARGUMENT. */
 core_status core_comm_group_begin(core_comm *comm);

@@ -18,9 +18,11 @@
  * Buckets.  The gradients are stored one after the other in a few tensors, the
  * buckets, and the grads of the parameters are views of these.  A backward
  * writes into them directly, and a bucket is reduced as a whole as soon as it
- * has all of its gradients, during the backward.  The buckets are filled in the
- * reverse order of the parameters at first; after the first step, in the order
- * in which rank 0 had the gradients, which then remains.
+ * has all of its gradients, during the backward.  Each of the last ones takes
+ * half of the gradients that are left, because little of the backward is left
+ * to hide it.  The buckets are filled in the reverse order of the parameters at
+ * first; after the first step, in the order in which rank 0 had the gradients,
+ * which then remains.
  *
  * Batches.  The average of the gradients is the gradient of the average loss,
  * which is that of the whole batch if the ranks have parts of equal size.  For
@@ -67,7 +69,8 @@ typedef struct core_reducer_options {
     core_dtype dtype;
     uint64_t bucket_bytes;       /* of a bucket, about; 0: 25 MB (26214400) */
     uint64_t first_bucket_bytes; /* of the first one, about, which is small so
-                                    that it can be reduced early; 0: 1 MB */
+                                    that it can be reduced early; and the least
+                                    of the last ones.  0: 1 MB */
     /* Tensors that are not trained, such as the running averages of batch
      * normalization, for core_reducer_broadcast_buffers. */
     core_tensor *const *buffers;

@@ -36,6 +36,8 @@
 enum { RANKS_MOST = 8, RANK_IS_WELL = 42, RANK_WATCHDOG_SECONDS = 50 };
 
 static const char *rank_device = "cpu"; /* of the communicator */
+/* Without and with streams. */
+static const char *const rank_devices[] = {"cpu", "sim"};
 static const char *rank_engine = "sockets";
 /* Makes the engine available in a rank; NULL: loads the fixture. */
 static void (*rank_prepare)(void);
@@ -167,6 +169,18 @@ static inline void rank_expect(core_tensor *tensor, const float *values,
     for (int64_t i = 0; i < count; i++)
         ck_assert_msg(found[i] == values[i], "element %d is %g, not %g", (int)i,
                       (double)found[i], (double)values[i]);
+}
+
+/* Rank a sends a rows to each rank b of 3, and one more to itself. */
+static inline void rank_row_counts(core_comm *comm, int64_t *send,
+                                   int64_t *receive)
+{
+    int64_t rank = core_comm_rank(comm);
+
+    for (int64_t r = 0; r < 3; r++) {
+        send[r] = rank + (r == rank);
+        receive[r] = r + (r == rank);
+    }
 }
 
 #endif

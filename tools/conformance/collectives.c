@@ -9,6 +9,8 @@
 #include "rank_outcome.h"
 #include "rank_processes.h"
 
+#include "base/launcher.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -31,7 +33,8 @@ const char collectives_usage[] =
     "                        [--list]\n"
     "\n"
     "  --collectives N   tests core.collectives with N processes, 2 to 16,\n"
-    "                    which it starts, or which mpirun has started\n"
+    "                    which it starts, or which mpirun, srun or torchrun\n"
+    "                    has started\n"
     "  --engine NAME     of the plugin (default: its first)\n"
     "  --device NAME     whose tensors are used; \"cuda:\" is the device with "
     "the\n"
@@ -270,7 +273,7 @@ int collectives_main(int argc, char **argv)
     if (!plugin)
         return print_error(chosen.setup.plugin, ": no such file");
     chosen.setup.plugin = plugin;
-    result = launched_rank_place(&number, &size)
+    result = core__launcher_place(&number, &size) && size > 1
                  ? run_launched(&chosen, number, size)
                  : run_processes(&chosen);
     free(plugin);

@@ -50,33 +50,6 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* -------------------------------------------------------------- launcher -- */
-
-static bool read_number(const char *name, uint32_t *out)
-{
-    const char *text = getenv(name);
-    char *end;
-
-    if (!text)
-        return false;
-    *out = (uint32_t)strtoul(text, &end, 10);
-    return end != text && !*end;
-}
-
-bool launched_rank_place(uint32_t *out_number, uint32_t *out_size)
-{
-    static const char *const names[][2] = {
-        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-        {"PMI_RANK", "PMI_SIZE"},
-    };
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (read_number(names[i][0], out_number) &&
-            read_number(names[i][1], out_size) && *out_size > 1)
-            return true;
-    return false;
-}
-
 /* --------------------------------------------------------------- watchdog -- */
 
 static void report_hanging(launched *all)
@@ -190,12 +163,27 @@ static void remove_path(int number)
     raise(number);
 }
 
-static void catch_signals(void (*handler)(int))
-{
-    const int numbers[] = {SIGHUP, SIGINT, SIGTERM};
+static const int caught[] = {SIGHUP, SIGINT, SIGTERM};
+enum { CAUGHT = sizeof caught / sizeof *caught };
+static struct sigaction before[CAUGHT]; /* those were caught */
 
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        signal(numbers[i], handler);
+/* A signal that is ignored, as SIGHUP by nohup, does not end the process. */
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = remove_path};
+
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < CAUGHT; i++) {
+        sigaction(caught[i], NULL, &before[i]);
+        if (before[i].sa_handler != SIG_IGN)
+            sigaction(caught[i], &action, NULL);
+    }
+}
+
+static void restore_signals(void)
+{
+    for (size_t i = 0; i < CAUGHT; i++)
+        sigaction(caught[i], &before[i], NULL);
 }
 
 /* All ranks have opened the file when it loses its name. */
@@ -234,7 +222,7 @@ static int begin(launched *all)
     self->leave = &all->leave;
     self->report = &own.test.reports[self->number];
     if (self->number == 0)
-        catch_signals(remove_path);
+        catch_signals();
     if (setjmp(all->leave) == 0) {
         rank_prepare(self);
         meet(all, shared_path);
@@ -245,7 +233,7 @@ static int begin(launched *all)
     }
     if (self->number == 0) {
         unlink(shared_path);
-        catch_signals(SIG_DFL);
+        restore_signals();
     }
     if (atomic_load(&all->met))
         return EXIT_SUCCESS;

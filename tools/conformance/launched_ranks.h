@@ -10,9 +10,6 @@
 
 #include "collective_rank.h"
 
-/* Whether a launcher has started this process and others, and which one it is. */
-bool launched_rank_place(uint32_t *out_number, uint32_t *out_size);
-
 /* Returns the exit status.  Rank 0 prints the outcomes. */
 int launched_rank_run(const rank_setup *setup, const char *filter, double limit,
                       uint32_t number, uint32_t size);

@@ -18,18 +18,26 @@
 
 static volatile sig_atomic_t signalled;
 
+static const int caught[] = {SIGINT, SIGTERM};
+enum { CAUGHT = sizeof caught / sizeof *caught };
+static struct sigaction before[CAUGHT]; /* those were caught */
+
 static void on_signal(int number)
 {
     signalled = number;
 }
 
+/* A signal that is ignored ends no test. */
 void rank_processes_catch(void)
 {
     struct sigaction action = {.sa_handler = on_signal};
 
     sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    for (size_t i = 0; i < CAUGHT; i++) {
+        sigaction(caught[i], NULL, &before[i]);
+        if (before[i].sa_handler != SIG_IGN)
+            sigaction(caught[i], &action, NULL);
+    }
 }
 
 int rank_processes_signal(void)
@@ -42,8 +50,8 @@ int rank_processes_signal(void)
 /* A rank does not outlive the process that started it. */
 static void end_with_parent(pid_t parent)
 {
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
+    for (size_t i = 0; i < CAUGHT; i++)
+        sigaction(caught[i], &before[i], NULL);
 #ifdef __linux__
     prctl(PR_SET_PDEATHSIG, SIGKILL);
 #endif

@@ -5,20 +5,26 @@
 
 #include "info/printable.h"
 
+#include "base/launcher.h"
+
 #include <libcore/comm.h>
 #include <libcore/plugins.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Variables with which launchers number the processes and say where rank 0
- * listens. */
-static const char *const variables[] = {
-    "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE",
-    "SLURM_PROCID",         "SLURM_NTASKS",         "RANK",     "WORLD_SIZE",
-    "MASTER_ADDR",          "MASTER_PORT",
-};
-enum { VARIABLES = sizeof variables / sizeof *variables };
+/* Variables with which launchers number the processes, and those that say where
+ * rank 0 listens. */
+enum { VARIABLES = 2 * CORE__LAUNCHERS + 2 };
+
+static const char *variable(size_t index)
+{
+    static const char *const master[] = {"MASTER_ADDR", "MASTER_PORT"};
+    size_t numbers = 2 * CORE__LAUNCHERS;
+
+    return index < numbers ? core__launcher_variables[index / 2][index % 2]
+                           : master[index - numbers];
+}
 
 /* False after the last engine. */
 static bool engine_at(size_t index, core_comm_engine_information *out,
@@ -59,11 +65,11 @@ void print_comm(void)
     if (i == 0)
         printf("  no plugin has an engine\n");
     for (i = 0; i < VARIABLES; i++) {
-        const char *value = getenv(variables[i]);
+        const char *value = getenv(variable(i));
 
         if (value)
             printf("  %s%s=%s\n", any ? "          " : "launcher  ",
-                   variables[i], printable_text(value));
+                   variable(i), printable_text(value));
         any |= value != NULL;
     }
     if (!any)
@@ -90,8 +96,8 @@ void write_comm(core__json *json)
     core__json_end(json);
     core__json_object(json, "launcher");
     for (size_t i = 0; i < VARIABLES; i++)
-        if (getenv(variables[i]))
-            core__json_text(json, variables[i], getenv(variables[i]));
+        if (getenv(variable(i)))
+            core__json_text(json, variable(i), getenv(variable(i)));
     core__json_end(json);
     core__json_end(json);
 }

@@ -10,7 +10,7 @@
 #   example-programs, fuzz, guide, template, typed-calls, opencl-objects);
 # - scripts that run programs hundreds of times (conformance-mutants, anomaly,
 #   compare-pytorch): the unit tests make the same calls;
-# - comm-mutants, which waits for timeouts: test_collectives and test_comm_faults
+# - comm-mutants, which waits for timeouts: test_collective* and test_comm_faults
 #   make the same calls;
 # - test_fork: in a child forked beside other threads the sanitizer's own
 #   allocator may be locked, and what those threads had looks lost;

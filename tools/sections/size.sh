@@ -25,7 +25,7 @@
 # kept 13 KB of libcore.so, networks as expressions and fused cells 15, batched
 # messages and names as paths 2, 33 operators that arrange and multiply tensors 29,
 # groups of parameters, packed sequences and checks of modules 9, groups of
-# collectives and ranks that are named 13, what branches and loops save 9, numbers on
+# collectives and ranks that are named 19, what branches and loops save 9, numbers on
 # the fast path 7; reductions, pairs, norms and gradients of bf16 in vectors 38 KB of
 # core_cpu.so, remainders, arcs, selection and single images 13.
 section_size() {

@@ -4,6 +4,7 @@
 /* --distributed: each rank takes its part of every batch. */
 
 #include "layers.h"
+#include "parameter_shards.h"
 #include "tensor_parallel.h"
 
 #include <stdlib.h>
@@ -84,29 +85,39 @@ static core_status compare(const trainer *t, const int64_t *digests,
     return CORE_OK;
 }
 
+core_status train_distributed_gather(const trainer *t, core_comm *comm,
+                                     int64_t mine, int64_t *out_all)
+{
+    core_tensor *sent = NULL, *all = NULL;
+    const int64_t one = 1;
+    core_status status;
+
+    status = core_tensor_from_data(&mine, CORE_I64, &one, 1, t->device, &sent);
+    if (status == CORE_OK)
+        status = core_all_gather(comm, sent, &all);
+    if (status == CORE_OK)
+        status =
+            core_tensor_read(all, out_all, core_comm_size(comm) * sizeof mine);
+    if (status == CORE_OK)
+        status = core_comm_error(comm);
+    core_tensor_release(sent);
+    core_tensor_release(all);
+    return status;
+}
+
 core_status train_distributed_compare(const trainer *t, core_comm *comm,
                                       uint64_t digest, const char *what,
                                       const char *among)
 {
     uint32_t ranks = core_comm_size(comm);
-    int64_t *digests = malloc(ranks * sizeof *digests), one = 1;
-    core_tensor *mine = NULL, *all = NULL;
+    int64_t *digests = malloc(ranks * sizeof *digests);
     core_status status;
 
     if (!digests)
         return train_error(CORE_ERROR_OUT_OF_MEMORY, "no memory for digests");
-    status = core_tensor_from_data(&(int64_t){(int64_t)digest}, CORE_I64, &one,
-                                   1, t->device, &mine);
-    if (status == CORE_OK)
-        status = core_all_gather(comm, mine, &all);
-    if (status == CORE_OK)
-        status = core_tensor_read(all, digests, ranks * sizeof *digests);
-    if (status == CORE_OK)
-        status = core_comm_error(comm);
+    status = train_distributed_gather(t, comm, (int64_t)digest, digests);
     if (status == CORE_OK)
         status = compare(t, digests, ranks, what, among);
-    core_tensor_release(mine);
-    core_tensor_release(all);
     free(digests);
     return status;
 }
@@ -152,6 +163,8 @@ core_status train_distributed_verify(const trainer *t)
 {
     uint64_t digest;
 
+    if (t->model.pieces)
+        return train_pieces_verify(t);
     CORE_TRY(train_model_digest(&t->model, &digest));
     CORE_TRY(train_distributed_compare(
         t, t->comm, digest, "the weights",

@@ -197,20 +197,24 @@ core_status train_tensor_finite(core_tensor *tensor, bool *out_finite)
     return CORE_OK;
 }
 
-/* FNV-1a; 0 stands for its start. */
+/* FNV-1a. */
+void train_digest_add(const float *numbers, size_t count, uint64_t *digest)
+{
+    const uint8_t *bytes = (const uint8_t *)numbers;
+    uint64_t hash = *digest ? *digest : UINT64_C(0xcbf29ce484222325);
+
+    for (size_t k = 0; k < count * sizeof *numbers; k++)
+        hash = (hash ^ bytes[k]) * UINT64_C(0x100000001b3);
+    *digest = hash;
+}
+
 core_status train_tensor_digest(core_tensor *tensor, uint64_t *digest)
 {
-    size_t size = (size_t)core_tensor_numel(tensor) * sizeof(float);
-    uint64_t hash = *digest ? *digest : UINT64_C(0xcbf29ce484222325);
-    const uint8_t *bytes;
     float *data;
 
     CORE_TRY(read_floats(tensor, &data));
-    bytes = (const uint8_t *)data;
-    for (size_t k = 0; k < size; k++)
-        hash = (hash ^ bytes[k]) * UINT64_C(0x100000001b3);
+    train_digest_add(data, (size_t)core_tensor_numel(tensor), digest);
     free(data);
-    *digest = hash;
     return CORE_OK;
 }
 

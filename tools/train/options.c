@@ -82,7 +82,8 @@ static const char help[] =
     "                        0 reports and saves.  Not with several\n"
     "                        --devices, --compile or --amp fp8\n"
     "  --verify              after each step, checks that all ranks have the\n"
-    "                        same weights\n"
+    "                        same weights or, with --shard=parameters, gather\n"
+    "                        the same ones from their parts\n"
     "  --shard[=LEVEL]       with --distributed: each rank has a part of the\n"
     "                        optimizer's state, which it saves beside the\n"
     "                        checkpoint; not with --amp fp16.  LEVEL: states;\n"
@@ -565,11 +566,9 @@ static core_status check_shard(const train_options *options)
                            "would skip different steps");
     if (options->shard_level != TRAIN_SHARD_PARAMETERS)
         return CORE_OK;
-    if (!train_model_find(options->model)->pieces || options->verifies)
+    if (!train_model_find(options->model)->pieces)
         return train_error(CORE_ERROR_INVALID_ARGUMENT,
-                           "--shard=parameters requires --model gpt, and does "
-                           "not support --verify, because ranks have different "
-                           "parameters");
+                           "--shard=parameters requires --model gpt");
     return CORE_OK;
 }
 

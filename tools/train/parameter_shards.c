@@ -237,3 +237,82 @@ core_status train_pieces_take(const train_pieces *all, size_t unit,
     free(mine);
     return status;
 }
+
+/* --------------------------------------------------------------- checks -- */
+
+/* Whether the gathered numbers of a unit are those of this rank's piece, where
+ * that belongs. */
+static core_status compare_piece(const train_pieces *all, size_t u,
+                                 const float *numbers, bool *out_equal)
+{
+    size_t count = (size_t)piece_size(all, u);
+    float *mine = malloc(count * sizeof *mine);
+    core_status status;
+
+    *out_equal = false;
+    if (!mine)
+        return train_error(CORE_ERROR_OUT_OF_MEMORY, "no memory for a piece");
+    status = core_tensor_read(all->pieces[u], mine, count * sizeof *mine);
+    if (status == CORE_OK)
+        *out_equal = memcmp(mine, numbers + count * core_comm_rank(all->comm),
+                            count * sizeof *mine) == 0;
+    free(mine);
+    return status;
+}
+
+core_status train_pieces_digest(const train_pieces *all, uint64_t *out_digest,
+                                size_t *out_moved)
+{
+    *out_digest = 0;
+    *out_moved = 0;
+    for (size_t u = 0; u < all->nunits; u++) {
+        core_status status;
+        float *numbers;
+        bool equal;
+
+        CORE_TRY(train_pieces_join(all, all->pieces[u], &numbers));
+        train_digest_add(numbers, (size_t)all->units[u].numel, out_digest);
+        status = compare_piece(all, u, numbers, &equal);
+        free(numbers);
+        CORE_TRY(status);
+        if (!equal && *out_moved == 0)
+            *out_moved = u + 1;
+    }
+    return CORE_OK;
+}
+
+static core_status report_moved(const trainer *t, const int64_t *moved)
+{
+    const train_pieces *all = t->model.pieces;
+
+    for (uint32_t r = 0; r < t->ranks; r++)
+        if (moved[r])
+            return train_error(CORE_ERROR_CORRUPT,
+                               "the weights %s that rank %u has differ from "
+                               "those that it gathers after step %lld",
+                               all->names[moved[r] - 1], r,
+                               (long long)trainer_steps(t));
+    return CORE_OK;
+}
+
+/* All ranks report what one of them finds. */
+core_status train_pieces_verify(const trainer *t)
+{
+    int64_t *all = malloc(t->ranks * sizeof *all);
+    uint64_t digest;
+    size_t moved;
+    core_status status;
+
+    if (!all)
+        return train_error(CORE_ERROR_OUT_OF_MEMORY, "no memory for digests");
+    status = train_pieces_digest(t->model.pieces, &digest, &moved);
+    if (status == CORE_OK)
+        status = train_distributed_compare(t, t->comm, digest,
+                                           "the gathered weights", "");
+    if (status == CORE_OK)
+        status = train_distributed_gather(t, t->comm, (int64_t)moved, all);
+    if (status == CORE_OK)
+        status = report_moved(t, all);
+    free(all);
+    return status;
+}

@@ -57,6 +57,14 @@ int64_t train_pieces_numel(const train_pieces *pieces);
  * of the same sizes.  *out_numbers: free it.  All ranks call it. */
 core_status train_pieces_join(const train_pieces *pieces, core_tensor *piece,
                               float **out_numbers);
+/* Hashes all parameters as train_model_digest does, gathered.  *out_moved: the
+ * number, from 1, of the first unit in which this rank has gathered other numbers
+ * at the place of its piece; 0: none.  All ranks call it. */
+core_status train_pieces_digest(const train_pieces *pieces,
+                                uint64_t *out_digest, size_t *out_moved);
+/* For --verify: fails if a rank has gathered other parameters than rank 0, or
+ * other ones than it keeps in its piece. */
+core_status train_pieces_verify(const trainer *t);
 /* Fills this rank's piece from the numbers of a unit. */
 core_status train_pieces_take(const train_pieces *pieces, size_t unit,
                               const float *numbers, core_tensor *piece);

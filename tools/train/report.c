@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-#include "train.h"
+#include "parameter_shards.h"
 
 #include "base/json.h"
 
@@ -368,9 +368,12 @@ core_status report_result(report *r, const trainer *t, const train_score *train,
     double seconds = report_now() - r->begin;
     train_compile_counts compile;
     uint64_t digest;
+    size_t moved;
     char text[32];
 
-    CORE_TRY(train_model_digest(&t->model, &digest));
+    CORE_TRY(t->model.pieces
+                 ? train_pieces_digest(t->model.pieces, &digest, &moved)
+                 : train_model_digest(&t->model, &digest));
     if (t->compiled)
         CORE_TRY(train_compile_result(t, &compile));
     snprintf(text, sizeof text, "%016llx", (unsigned long long)digest);

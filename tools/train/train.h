@@ -268,6 +268,7 @@ void train_model_drop_modules(train_model *model);
 int64_t train_model_size(const train_model *model);
 /* Continues a hash, which begins with 0, with the bits of a tensor of f32. */
 core_status train_tensor_digest(core_tensor *tensor, uint64_t *digest);
+void train_digest_add(const float *numbers, size_t count, uint64_t *digest);
 /* For a tensor of f32; false if an element is infinite or NaN. */
 core_status train_tensor_finite(core_tensor *tensor, bool *out_finite);
 /* Computes a hash of all bits of the parameters, of this rank's parts if they
@@ -466,6 +467,9 @@ core_status train_distributed_sum(const trainer *t, core_tensor *local,
                                   core_tensor **out_sum);
 /* Moves the progress of the epoch to rank 0, which saves it. */
 core_status train_distributed_collect(trainer *t);
+/* Gathers a number of each rank of comm. */
+core_status train_distributed_gather(const trainer *t, core_comm *comm,
+                                     int64_t mine, int64_t *out_all);
 /* Fails if a weight has other bits than on rank 0. */
 core_status train_distributed_verify(const trainer *t);
 /* Fails if the digest of a rank of comm differs from that of its rank 0.  what,

@@ -148,16 +148,51 @@ static const struct {
     [CORE_COLLECTIVE_ALL_TO_ALL_COUNTS] = {"ncclGroupEnd", move},
 };
 
-static core_status start(gpu_comm *comm, const core_collective *call,
-                         int64_t deadline)
+static core_status check_kind(const core_collective *call)
 {
     uint32_t kind = call->kind;
 
-    if (kind >= sizeof kinds / sizeof *kinds || kinds[kind].start == NULL)
-        return gpu_refuse(CORE_ERROR_UNSUPPORTED,
-                          "collective kind %u is not supported", kind);
-    return gpu_comm_settle(comm, kinds[kind].start(comm, call),
-                           kinds[kind].function, deadline);
+    if (kind < sizeof kinds / sizeof *kinds && kinds[kind].start != NULL)
+        return CORE_OK;
+    return gpu_refuse(CORE_ERROR_UNSUPPORTED,
+                      "collective kind %u is not supported", kind);
+}
+
+static core_status start(gpu_comm *comm, const core_collective *call,
+                         int64_t deadline)
+{
+    core_status status = check_kind(call);
+
+    if (status != CORE_OK)
+        return status;
+    return gpu_comm_settle(comm, kinds[call->kind].start(comm, call),
+                           kinds[call->kind].function, deadline);
+}
+
+/* The library starts those of a group at once, when it ends; an all-to-all has a
+ * group in it. */
+static core_status start_group(gpu_comm *comm, const core_collective *group,
+                               uint32_t count, int64_t deadline)
+{
+    const char *function = "ncclGroupStart";
+    core_status status = CORE_OK;
+    int code, ended;
+
+    for (uint32_t i = 0; i < count && status == CORE_OK; i++)
+        status = check_kind(&group[i]);
+    if (status != CORE_OK)
+        return status;
+    code = ccl.group_start();
+    if (is_error(code))
+        return gpu_comm_settle(comm, code, function, deadline);
+    for (uint32_t i = 0; i < count && !is_error(code); i++) {
+        function = kinds[group[i].kind].function;
+        code = kinds[group[i].kind].start(comm, &group[i]);
+    }
+    ended = ccl.group_end();
+    return is_error(code)
+               ? gpu_comm_settle(comm, code, function, deadline)
+               : gpu_comm_settle(comm, ended, "ncclGroupEnd", deadline);
 }
 
 /* ------------------------------------------------------------- execution -- */
@@ -239,22 +274,34 @@ static core_status check_usable(const gpu_comm *comm)
                       "a collective");
 }
 
-/* With the device current and the lock held. */
-static core_status run_locked(gpu_comm *comm, const core_collective *call)
+static core_status run_group_on_device(gpu_comm *comm,
+                                       const core_collective *group,
+                                       uint32_t count, int64_t deadline)
 {
-    int64_t deadline = gpu_comm_now() + call->timeout_ns;
+    core_status status = start_group(comm, group, count, deadline);
+
+    return status == CORE_OK ? gpu_comm_wait(comm, deadline) : status;
+}
+
+/* With the device current and the lock held. */
+static core_status run_locked(gpu_comm *comm, const core_collective *group,
+                              uint32_t count)
+{
+    int64_t deadline = gpu_comm_now() + group->timeout_ns;
     core_status status = check_usable(comm);
 
     if (status != CORE_OK)
         return status;
-    status = call->on_host ? run_on_host(comm, call, deadline)
-                           : run_on_device(comm, call, deadline);
+    status = count > 1 ? run_group_on_device(comm, group, count, deadline)
+             : group->on_host ? run_on_host(comm, group, deadline)
+                              : run_on_device(comm, group, deadline);
     if (status != CORE_OK)
         gpu_comm_stop(comm);
     return status;
 }
 
-static core_status run(void *opaque, const core_collective *call)
+static core_status run_group(void *opaque, const core_collective *group,
+                             uint32_t count)
 {
     gpu_comm *comm = opaque;
     core_status status;
@@ -264,13 +311,18 @@ static core_status run(void *opaque, const core_collective *call)
     if (code != 0)
         return gpu_report(comm->device, code, "a collective");
     pthread_mutex_lock(&comm->lock);
-    status = run_locked(comm, call);
+    status = run_locked(comm, group, count);
     pthread_mutex_unlock(&comm->lock);
     calls->use_end(&use);
     /* An abort that came after the last look has not got the lock. */
     if (atomic_load(&comm->aborted))
         gpu_comm_abort(comm);
     return status;
+}
+
+static core_status run(void *comm, const core_collective *call)
+{
+    return run_group(comm, call, 1);
 }
 
 static core_status exchange(void *comm, const void *mine, uint32_t bytes,
@@ -324,6 +376,7 @@ core_status gpu_collectives_register(core_registry *registry)
         .run = run,
         .abort = gpu_comm_abort,
         .create_on_device = gpu_comm_create,
+        .run_group = run_group,
     };
 
     return gpu_host->register_interface(

@@ -10,6 +10,9 @@
 #include "base/memory.h"
 #include "base/thread.h"
 
+#include <libcore/autograd.h>
+#include <libcore/reducer.h>
+
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -112,7 +115,7 @@ START_TEST(rank_that_has_ended_or_is_stopped_is_named)
     net made = connect_ranks(true);
 
     core__progress_reach(made.ranks[1], 1);
-    atomic_store(&made.ranks[0]->wait_ns, 200000000);
+    atomic_store(&made.ranks[0]->store->wait_ns, 200000000);
     /* Rank 1 answers when its thread gets a processor. */
     while (strcmp(message_of(made.ranks[0], 1),
                   "late; rank 2 has not answered within 0.2 s") != 0)
@@ -134,7 +137,7 @@ START_TEST(rank_0_that_is_stopped_is_named)
 
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
     client = core__progress_of_client(pair[1], 1, 2);
-    atomic_store(&client->wait_ns, 200000000);
+    atomic_store(&client->store->wait_ns, 200000000);
     ck_assert_str_eq(message_of(client, 1),
                      "late; rank 0 has not answered within 0.2 s");
     close(pair[0]);
@@ -177,6 +180,179 @@ START_TEST(child_of_a_fork_ends_it)
 }
 END_TEST
 
+/* ---------------------------------------------------------------- parts -- */
+
+/* Ranks 2 and 0 of the ranks that met, in this order. */
+static const uint32_t members[] = {2, 0};
+
+static void part_of(core__progress *const *ranks, uint64_t number,
+                    core__progress *out[2])
+{
+    for (uint32_t r = 0; r < 2; r++)
+        out[r] =
+            core__progress_of_part(ranks[members[r]], number, 0, members, r, 2);
+}
+
+static void end_part(core__progress *part[2])
+{
+    for (uint32_t r = 0; r < 2; r++)
+        core__progress_end(part[r], true);
+}
+
+/* Numbers of the whole, of the part, and of a part of that. */
+static void name_ranks_of_parts(core__progress *const *ranks)
+{
+    static const uint32_t swapped[] = {1, 0};
+    core__progress *part[2], *same[2];
+
+    part_of(ranks, 1, part);
+    for (uint32_t r = 0; r < 2; r++)
+        same[r] = core__progress_of_part(part[1 - r], 1, 1, swapped, r, 2);
+    core__progress_reach(ranks[1], 5);
+    core__progress_reach(part[1], 7);
+    core__progress_reach(part[0], 6);
+    core__progress_reach(same[1], 9);
+    ck_assert_str_eq(message_of(part[1], 7),
+                     "late; rank 0 has reached collective 6");
+    ck_assert_str_eq(message_of(part[0], 6), "late");
+    ck_assert_str_eq(message_of(same[1], 9),
+                     "late; rank 0 has reached collective 0");
+    ck_assert_str_eq(message_of(ranks[1], 5),
+                     "late; rank 0 has reached collective 0; rank 2 has "
+                     "reached collective 0");
+    end_part(part);
+    end_part(same);
+}
+
+START_TEST(ranks_of_parts_are_named)
+{
+    net made = connect_ranks(false);
+
+    name_ranks_of_parts(made.ranks);
+    end_ranks(&made);
+}
+END_TEST
+
+/* The store remains until the last part of its communicator has ended, and a
+ * rank that has left all of them is named by its last collectives. */
+START_TEST(parts_outlive_the_whole)
+{
+    net made = connect_ranks(false);
+    core__progress *part[2];
+
+    part_of(made.ranks, 1, part);
+    core__progress_reach(part[0], 3);
+    core__progress_reach(part[1], 4);
+    for (uint32_t r = 0; r < SIZE; r++) {
+        core__progress_end(made.ranks[r], true);
+        made.ranks[r] = NULL;
+    }
+    ck_assert_str_eq(message_of(part[1], 4),
+                     "late; rank 0 has reached collective 3");
+    core__progress_end(part[0], true);
+    ck_assert_str_eq(message_of(part[1], 4),
+                     "late; rank 0 has reached collective 3");
+    core__progress_end(part[1], true);
+    end_ranks(&made);
+}
+END_TEST
+
+START_TEST(rank_0_that_has_left_a_part_is_named)
+{
+    net made = connect_ranks(false);
+    core__progress *part[2];
+
+    part_of(made.ranks, 1, part);
+    core__progress_reach(part[1], 3);
+    core__progress_end(part[1], true);
+    core__progress_end(made.ranks[0], true);
+    made.ranks[0] = NULL;
+    ck_assert_str_eq(message_of(part[0], 4),
+                     "late; rank 1 has reached collective 3");
+    core__progress_end(part[0], true);
+    end_ranks(&made);
+}
+END_TEST
+
+/* As many as a rank has counters, one of which is that of the whole; what has
+ * ended makes room. */
+START_TEST(parts_share_the_counters)
+{
+    enum { MOST = CORE__PROGRESS_COUNTERS - 1 };
+    net made = connect_ranks(false);
+    core__progress *parts[MOST][2], *more[2];
+
+    for (uint64_t i = 0; i < MOST; i++) {
+        part_of(made.ranks, i, parts[i]);
+        core__progress_reach(parts[i][0], i);
+        core__progress_reach(parts[i][1], MOST);
+    }
+    part_of(made.ranks, MOST, more);
+    ck_assert_ptr_null(more[0]);
+    ck_assert_ptr_null(more[1]);
+    for (uint64_t i = 0; i < MOST; i += MOST - 1) {
+        char text[64];
+
+        snprintf(text, sizeof text, "late; rank 0 has reached collective %u",
+                 (unsigned)i);
+        ck_assert_str_eq(message_of(parts[i][1], MOST), text);
+    }
+    end_part(parts[5]);
+    part_of(made.ranks, MOST, more);
+    ck_assert_str_eq(message_of(more[1], 1),
+                     "late; rank 0 has reached collective 0");
+    end_part(more);
+    for (uint64_t i = 0; i < MOST; i++)
+        if (i != 5)
+            end_part(parts[i]);
+    end_ranks(&made);
+}
+END_TEST
+
+typedef struct asker {
+    core__progress *progress;
+    const char *text;
+} asker;
+
+static void *ask_often(void *context)
+{
+    const asker *mine = context;
+
+    for (int i = 0; i < 200; i++)
+        ck_assert_str_eq(message_of(mine->progress, 8), mine->text);
+    return NULL;
+}
+
+/* Each of two communicators of a rank is used by a thread. */
+START_TEST(threads_ask_for_different_parts)
+{
+    net made = connect_ranks(false);
+    core__progress *a[2], *b[2];
+    pthread_t threads[4];
+
+    part_of(made.ranks, 1, a);
+    part_of(made.ranks, 2, b);
+    core__progress_reach(a[0], 1);
+    core__progress_reach(a[1], 2);
+    core__progress_reach(b[0], 3);
+    core__progress_reach(b[1], 4);
+    asker askers[] = {
+        {a[0], "late; rank 1 has reached collective 2"},
+        {a[1], "late; rank 0 has reached collective 1"},
+        {b[0], "late; rank 1 has reached collective 4"},
+        {b[1], "late; rank 0 has reached collective 3"},
+    };
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(
+            pthread_create(&threads[i], NULL, ask_often, &askers[i]), 0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    end_part(a);
+    end_part(b);
+    end_ranks(&made);
+}
+END_TEST
+
 /* ---------------------------------------------------------------- files -- */
 
 /* The file of a store, and its descriptor. */
@@ -190,7 +366,7 @@ static int store_file(uint32_t size)
     temporary_folder(rank_folder, "libcore-progress");
     snprintf(path, sizeof path, "%s/store", rank_folder);
     file = open(path, O_RDWR | O_CREAT, 0600);
-    core__progress_file_begin(content + CORE_COLLECTIVES_ID_SIZE, size);
+    core__progress_file_begin(content + CORE_COLLECTIVES_ID_SIZE);
     ck_assert_int_eq(write(file, content, bytes), bytes);
     core__free(content);
     return file;
@@ -220,6 +396,20 @@ START_TEST(ranks_of_a_file_see_each_other)
             "it either");
     for (uint32_t r = 0; r < 11; r++)
         core__progress_end(ranks[r], r != 4);
+    end_file(file);
+}
+END_TEST
+
+START_TEST(ranks_of_parts_see_each_other_in_a_file)
+{
+    int file = store_file(3);
+    core__progress *ranks[3];
+
+    for (uint32_t r = 0; r < 3; r++)
+        ranks[r] = core__progress_of_file(file, r, 3);
+    name_ranks_of_parts(ranks);
+    for (uint32_t r = 0; r < 3; r++)
+        core__progress_end(ranks[r], true);
     end_file(file);
 }
 END_TEST
@@ -319,6 +509,72 @@ START_TEST(timeout_names_the_missing_rank)
     finished = mmap(NULL, sizeof *finished, PROT_READ | PROT_WRITE,
                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     on_ranks(3, last_rank_stays_away);
+    munmap((void *)finished, sizeof *finished);
+}
+END_TEST
+
+/* Waits for the other ranks, which may ask this one. */
+static void wait_for_ranks(int count)
+{
+    while (atomic_load(finished) < count)
+        usleep(1000);
+}
+
+/* Ranks 0 and 2 have a part, in which rank 2, its rank 0, stays away. */
+static void rank_of_a_part_stays_away(core_comm *comm)
+{
+    uint32_t rank = core_comm_rank(comm);
+    core_comm *part;
+
+    OK(core_comm_split(comm, rank % 2, 3 - rank, &part));
+    core_comm_release(comm);
+    OK(core_barrier(part));
+    if (rank == 0) {
+        part->timeout_ns = 100000000;
+        ck_assert_int_eq(core_barrier(part), CORE_ERROR_CANCELLED);
+        MESSAGE("rank 1 of 2: barrier (collective 2): the timeout passed");
+        MESSAGE("; rank 0 has reached collective 1");
+        atomic_fetch_add(finished, 1);
+    }
+    wait_for_ranks(1);
+    core_comm_release(part);
+    _exit(RANK_IS_WELL);
+}
+
+/* The communicator of a reducer is a part, too. */
+static void rank_stays_away_from_a_reducer(core_comm *comm)
+{
+    core_tensor *parameter = rank_numbers(comm, 4), *loss;
+    core_reducer *reducer;
+
+    OK(core_tensor_set_requires_grad(parameter, true));
+    OK(core_reducer_create(comm, &parameter, 1, NULL, &reducer));
+    if (core_comm_rank(comm) < 2) {
+        core_comm *its = core_reducer_comm(reducer);
+        char text[80];
+
+        snprintf(text, sizeof text, "; rank 2 has reached collective %llu",
+                 (unsigned long long)core_comm_sequence(its));
+        its->timeout_ns = 100000000;
+        OK(core_sum(parameter, CORE_DTYPE_NONE, &loss));
+        ck_assert_int_eq(core_reducer_backward(reducer, &loss, 1, NULL, 0),
+                         CORE_ERROR_CANCELLED);
+        MESSAGE("all_reduce(avg) of 17 f32");
+        MESSAGE(text);
+        atomic_fetch_add(finished, 1);
+    }
+    wait_for_ranks(2);
+    _exit(RANK_IS_WELL);
+}
+
+START_TEST(timeout_names_the_missing_rank_of_a_part)
+{
+    setenv("SOCKETS_MUTANT", "nameless", 1);
+    rank_store = _i % 2 == 0 ? NULL : tcp_store();
+    finished = mmap(NULL, sizeof *finished, PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    on_ranks(3, _i < 2 ? rank_of_a_part_stays_away
+                       : rank_stays_away_from_a_reducer);
     munmap((void *)finished, sizeof *finished);
 }
 END_TEST
@@ -434,6 +690,12 @@ int main(void)
         rank_that_has_left_is_named_by_its_last_collective,
         rank_that_has_ended_or_is_stopped_is_named,
         rank_0_that_is_stopped_is_named,
+        ranks_of_parts_are_named,
+        parts_outlive_the_whole,
+        rank_0_that_has_left_a_part_is_named,
+        parts_share_the_counters,
+        threads_ask_for_different_parts,
+        ranks_of_parts_see_each_other_in_a_file,
         ranks_of_a_file_see_each_other,
         file_of_another_machine_or_size_is_not_shared,
         child_of_a_fork_ends_it,
@@ -443,6 +705,7 @@ int main(void)
     };
     const suite_loop loops[] = {
         {timeout_names_the_missing_rank, 0, 2},
+        {timeout_names_the_missing_rank_of_a_part, 0, 4},
         {rank_0_keeps_no_connections_if_files_are_few, 0, 2},
     };
     const test_suite suites[] = {

@@ -12,7 +12,7 @@
 #include <libcore/optim.h>
 #include <libcore/reducer.h>
 
-enum { LAYERS = 4, WIDTH = 8 };
+enum { LAYERS = 4, WIDTH = 8, PAIR = 2 * 4 * WIDTH * WIDTH };
 
 static const char *const devices[] = {"cpu", "sim"};
 
@@ -52,13 +52,13 @@ static core_tensor *weight(core_comm *comm, int layer)
     return tensor;
 }
 
-/* Buckets of about two weights, the first of one. */
+/* Two buckets of two weights. */
 static model begin(core_comm *comm, core_dtype dtype)
 {
     const core_reducer_options options = {.struct_size = sizeof options,
                                           .dtype = dtype,
-                                          .bucket_bytes = 2 * 4 * WIDTH * WIDTH,
-                                          .first_bucket_bytes = 1};
+                                          .bucket_bytes = PAIR,
+                                          .first_bucket_bytes = PAIR};
     model m = {.comm = comm};
 
     for (int i = 0; i < LAYERS; i++)
@@ -181,7 +181,7 @@ static void average(core_comm *comm)
     int rank = (int)core_comm_rank(comm), size = (int)core_comm_size(comm);
     float whole[WIDTH * WIDTH];
 
-    ck_assert_uint_eq(counts_of(&m).buckets, 3);
+    ck_assert_uint_eq(counts_of(&m).buckets, 2);
     for (int step = 0; step < 4; step++) {
         zero_grads(&m);
         OK(backward(&m, 2 * rank, 2, 15, 0));
@@ -194,7 +194,7 @@ static void average(core_comm *comm)
             ck_assert(in_bucket(&m, grad));
         }
         ck_assert_uint_eq(counts_of(&m).copied, 0);
-        ck_assert_uint_eq(counts_of(&m).early, 3 * ((unsigned)step + 1));
+        ck_assert_uint_eq(counts_of(&m).early, 2 * ((unsigned)step + 1));
     }
     ck_assert_uint_eq(counts_of(&m).in_place, 16);
     ck_assert_uint_eq(counts_of(&m).steps, 4);
@@ -545,6 +545,39 @@ START_TEST(buckets_get_the_order_of_the_first_step)
 }
 END_TEST
 
+/* Parameters of 1 KB, and the numbers of them in the buckets. */
+static void divide(core_comm *comm)
+{
+    static const int64_t counts[] = {1, 16, 16, 15, 8, 4, 2, 1, 1};
+    enum { PARAMETERS = 64, BUCKETS = sizeof counts / sizeof *counts };
+    const core_reducer_options options = {.struct_size = sizeof options,
+                                          .bucket_bytes = 16 * 1024,
+                                          .first_bucket_bytes = 1024};
+    const int64_t size = 256;
+    core_tensor *parameters[PARAMETERS];
+    core_reducer *reducer;
+
+    for (int i = 0; i < PARAMETERS; i++) {
+        OK(core_zeros(&size, 1, CORE_F32, core_comm_device(comm),
+                      &parameters[i]));
+        OK(core_tensor_set_requires_grad(parameters[i], true));
+    }
+    OK(core_reducer_create(comm, parameters, PARAMETERS, &options, &reducer));
+    for (size_t i = 0; i < BUCKETS; i++)
+        ck_assert_int_eq(core_tensor_numel(core_reducer_bucket(reducer, i)),
+                         counts[i] * (size + 1)); /* and one flag for each */
+    ck_assert_ptr_null(core_reducer_bucket(reducer, BUCKETS));
+    core_reducer_release(reducer);
+    for (int i = 0; i < PARAMETERS; i++)
+        core_tensor_release(parameters[i]);
+}
+
+START_TEST(last_buckets_become_smaller)
+{
+    on_ranks(1, divide);
+}
+END_TEST
+
 START_TEST(buckets_of_f32_accumulate_gradients_of_halves)
 {
     rank_device = devices[_i];
@@ -568,6 +601,9 @@ END_TEST
 
 int main(void)
 {
+    const TTest *const tests[] = {
+        last_buckets_become_smaller,
+    };
     const suite_loop loops[] = {
         {gradients_are_the_average_over_all_ranks, 0, 2},
         {gradients_accumulate_without_communication, 0, 2},
@@ -578,7 +614,7 @@ int main(void)
         {training_keeps_weights_equal, 0, 2},
     };
     const test_suite suites[] = {
-        {.name = "comm/reducer", SUITE_LOOPS(loops)},
+        {"comm/reducer", SUITE_TESTS(tests), SUITE_LOOPS(loops)},
     };
 
     return suite_run(suites, sizeof suites / sizeof *suites);

@@ -270,6 +270,129 @@ START_TEST(reducer_averages_gradients)
 }
 END_TEST
 
+/* --------------------------------------------------------------- groups -- */
+
+/* A number of the fake library. */
+static unsigned fake_number(const char *name)
+{
+    const _Atomic unsigned *number = dlsym(RTLD_DEFAULT, name);
+
+    ck_assert_ptr_nonnull(number);
+    return atomic_load(number);
+}
+
+/* The library starts the last call of a group first.  The sum of sums uses a
+ * result, and the broadcast writes what others read, so that each begins another
+ * group of the library. */
+static void make_a_group(core_comm *comm)
+{
+    float rank = (float)core_comm_rank(comm);
+    core_tensor *x = rank_numbers(comm, 2), *sum, *all, *swapped, *part;
+
+    OK(core_comm_group_begin(comm));
+    OK(core_all_reduce(comm, x, CORE_REDUCE_SUM, &sum));
+    OK(core_all_gather(comm, x, &all));
+    OK(core_all_to_all(comm, x, &swapped));
+    OK(core_reduce_scatter(comm, x, CORE_REDUCE_SUM, &part));
+    OK(core_all_reduce_(comm, sum, CORE_REDUCE_SUM));
+    OK(core_all_reduce_(comm, all, CORE_REDUCE_MAX));
+    OK(core_barrier(comm));
+    OK(core_broadcast(comm, x, 1));
+    OK(core_comm_group_end(comm));
+    rank_expect(sum, (float[]){6, 12}, 2);
+    rank_expect(all, (float[]){1, 2, 2, 4}, 4);
+    rank_expect(swapped, (float[]){rank + 1, 2 * (rank + 1)}, 2);
+    rank_expect(part, (float[]){3 * (rank + 1)}, 1);
+    rank_expect(x, (float[]){2, 4}, 2);
+    OK(core_comm_synchronize(comm));
+    ck_assert_uint_eq(core_comm_sequence(comm), 8);
+    ck_assert_uint_eq(fake_number("fake_groups"), 2);
+    ck_assert_uint_eq(fake_number("fake_grouped"), 4 + 2);
+    ck_assert_uint_eq(fake_number("fake_open_groups"), 0);
+    core_tensor_release(x);
+    core_tensor_release(sum);
+    core_tensor_release(all);
+    core_tensor_release(swapped);
+    core_tensor_release(part);
+}
+
+START_TEST(groups_are_those_of_the_library)
+{
+    if (!use_vendor(_i))
+        return;
+    on_ranks(2, make_a_group);
+    rank_flags = CORE_COMM_UNCHECKED;
+    on_ranks(2, make_a_group);
+}
+END_TEST
+
+static core_status reduce_two(core_comm *comm, core_tensor *x, core_tensor *y)
+{
+    OK(core_comm_group_begin(comm));
+    OK(core_all_reduce_(comm, x, CORE_REDUCE_SUM));
+    OK(core_all_reduce_(comm, y, CORE_REDUCE_SUM));
+    return core_comm_group_end(comm);
+}
+
+static const char *failing;
+
+static void group_fails(core_comm *comm)
+{
+    core_tensor *x = rank_numbers(comm, 2), *y = rank_numbers(comm, 3);
+    char text[100];
+
+    expect_abort(comm, reduce_two(comm, x, y), CORE_ERROR_IO);
+    MESSAGE("of 2: a group of 2 collectives (collective 1): ");
+    snprintf(text, sizeof text, "%s: %s: unhandled system error (2)",
+             vendor->title, failing);
+    MESSAGE(text);
+    ck_assert_uint_eq(fake_number("fake_open_groups"), 0);
+    core_tensor_release(x);
+    core_tensor_release(y);
+}
+
+START_TEST(error_of_a_group_is_named)
+{
+    static const char *const functions[] = {"ncclGroupStart", "ncclAllReduce",
+                                            "ncclGroupEnd"};
+
+    char text[40];
+
+    if (!use_vendor(_i / 3))
+        return;
+    failing = functions[_i % 3];
+    snprintf(text, sizeof text, "%s=2", failing);
+    setenv("FAKE_GPU_FAIL", text, 1);
+    on_ranks(2, group_fails);
+}
+END_TEST
+
+static void second_rank_makes_no_group(core_comm *comm)
+{
+    core_tensor *x = rank_numbers(comm, 2), *y = rank_numbers(comm, 3);
+
+    if (core_comm_rank(comm) == 1) {
+        usleep(700 * 1000);
+        _exit(RANK_IS_WELL);
+    }
+    expect_abort(comm, reduce_two(comm, x, y), CORE_ERROR_CANCELLED);
+    MESSAGE("rank 0 of 2: a group of 2 collectives (collective 1): ");
+    MESSAGE("the timeout passed while waiting for rank 1");
+    OK(core_device_synchronize(core_comm_device(comm)));
+    core_tensor_release(x);
+    core_tensor_release(y);
+}
+
+START_TEST(timeout_ends_a_group_on_the_device)
+{
+    if (!use_vendor(_i))
+        return;
+    rank_timeout = 0.3;
+    rank_flags = CORE_COMM_UNCHECKED;
+    on_ranks(2, second_rank_makes_no_group);
+}
+END_TEST
+
 /* --------------------------------------------------------------- faults -- */
 
 static void second_rank_stops(core_comm *comm)
@@ -506,6 +629,9 @@ int main(void)
         {device_of_another_plugin_is_refused, 0, GPU_VENDORS},
         {collectives_are_in_the_order_of_the_stream, 0, GPU_VENDORS},
         {reducer_averages_gradients, 0, GPU_VENDORS},
+        {groups_are_those_of_the_library, 0, GPU_VENDORS},
+        {error_of_a_group_is_named, 0, 3 * GPU_VENDORS},
+        {timeout_ends_a_group_on_the_device, 0, GPU_VENDORS},
         {rank_that_does_not_arrive_is_an_error_after_the_timeout, 0,
          GPU_VENDORS},
         {timeout_ends_a_collective_on_the_device, 0, GPU_VENDORS},

@@ -925,8 +925,16 @@ typedef struct core_collectives_interface {
     core_status (*create_on_device)(void *user, void *device, uint32_t rank,
                                     uint32_t size, const void *id,
                                     int64_t timeout_ns, void **out_comm);
+
+    /* Runs several collectives, of the same numbers on all ranks, as run does,
+     * but at once: no call writes memory that another one uses, and none is a
+     * BARRIER, a SEND or a RECV.  The timeout is that of the first.  The core
+     * calls it for core_comm_group_end if the engine has create_on_device.  NULL:
+     * the core calls run for each. */
+    core_status (*run_group)(void *comm, const core_collective *calls,
+                             uint32_t count);
 } core_collectives_interface;
-CORE_STATIC_ASSERT(sizeof(core_collectives_interface) == 120,
+CORE_STATIC_ASSERT(sizeof(core_collectives_interface) == 128,
                    "core.collectives");
 
 #ifdef __cplusplus
