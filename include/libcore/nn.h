@@ -305,21 +305,28 @@ CORE_STATIC_ASSERT(sizeof(core_module_report) == 16 + sizeof(void *),
 enum {
     CORE_MODULE_ALLOW_MISSING = 1u << 0,    /* do not fail if missing */
     CORE_MODULE_ALLOW_UNEXPECTED = 1u << 1, /* do not fail if unexpected */
-    CORE_MODULE_NAMES = 1u << 2             /* report the names */
+    CORE_MODULE_NAMES = 1u << 2,            /* report the names */
+    CORE_MODULE_ADD = 1u << 3 /* add what the module lacks as buffers */
 };
 
 /* Loads parameters and buffers from a safetensors file, or from the index of a
  * file in shards.  prefix: stands before the module's paths in the file, such
  * as "transformer."; NULL: nothing does.  Tensors of the file without the
  * prefix are ignored.  Elements are converted between floating dtypes to the
- * dtype of the parameter or buffer.  flags: CORE_MODULE_ALLOW_… and
- * CORE_MODULE_NAMES.  out_report: filled on failure, too; the caller sets
+ * dtype of the parameter or buffer.  flags: CORE_MODULE_ALLOW_…,
+ * CORE_MODULE_NAMES and CORE_MODULE_ADD.  out_report: filled on failure, too; the caller sets
  * struct_size; may be NULL without CORE_MODULE_NAMES.
  *
  * NOT_FOUND: tensors are missing or unexpected; the message names the first.
  * SHAPE: a tensor has other sizes in the file.  DTYPE: it cannot be converted.
  * These are checked before anything is changed; an error while the elements are
- * read leaves some tensors loaded. */
+ * read leaves some tensors loaded.
+ *
+ * With CORE_MODULE_ADD no name is unexpected: those that the module lacks are
+ * added as buffers on the default device, in the dtype of the file, and modules
+ * on the way that are missing as modules without a function.  With a module
+ * without members, all weights of a file can be had by their paths.
+ * INVALID_ARGUMENT: a name cannot be a path. */
 core_status core_module_load(core_module *module, const char *path,
                              const char *prefix, uint32_t flags,
                              core_module_report *out_report);
