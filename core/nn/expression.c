@@ -72,6 +72,24 @@ core_tensor *core_x_nn_tensor_at(const char *where, core_module *module,
     return tensor;
 }
 
+core_module *core_x_apply_find_at(const char *where, const char *function,
+                                  core_module *module, const char *path,
+                                  const char *tensor, core_tensor **out_tensor)
+{
+    core_module *child = child_at(where, function, module, path);
+    core_tensor *found = tensor ? core_module_tensor(child, tensor) : NULL;
+
+    if (out_tensor)
+        *out_tensor = found;
+    if (!child || found || !tensor)
+        return child;
+    (void)core_scope_check_at(where, function,
+                              core__error(CORE_ERROR_NOT_FOUND,
+                                          "%s: \"%s\" has no tensor \"%s\"",
+                                          function, path, tensor));
+    return NULL;
+}
+
 core_tensor *core_x_child_at(const char *where, core_module *module,
                              const char *path, core_tensor *input)
 {

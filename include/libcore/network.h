@@ -4,6 +4,20 @@
 /* network.h: networks, their optimizers and files in the style of
  * expressions.h: calls that return what they create into a scope.
  *
+ * A network whose weights are in a file needs no modules of its own.  All sizes
+ * are the file's, and its names are paths:
+ *
+ *     CORE_MAIN(argc, argv)
+ *     {
+ *         core_module *m = core_x_inference(core_x_nn_from_file(argv[1]));
+ *         core_tensor *x = core_x_load(argv[2], "x");
+ *
+ *         x = core_x_relu(core_x_apply_linear(m, "hidden", x));
+ *         core_x_print(core_x_apply_linear(m, "output", x));
+ *     }
+ *
+ * Other networks consist of modules:
+ *
  *     static core_tensor *block(core_module *m, core_tensor *x)
  *     {
  *         core_tensor *y = core_x_relu(core_x_children(m, x, "conv1", "bn1"));
@@ -469,8 +483,9 @@ static inline core_tensor *core_x_interpolate_at(const char *where,
  *     m = core_x_nn_from_file("weights.safetensors");
  *     x = core_x_relu(core_x_apply_linear(m, "fc1", x));
  *
- * The sizes are those of the tensors.  `bias` may be missing, and `weight` of
- * a normalization.  NOT_FOUND: there is no such child, or it lacks a tensor. */
+ * The sizes are those of the tensors.  `bias` may be missing, and in group_norm
+ * and batch_norm `weight`, too.  NOT_FOUND: there is no such child, or it lacks
+ * a tensor. */
 
 /* linear(weight, bias). */
 #define core_x_apply_linear(module, path, x) \
@@ -480,10 +495,11 @@ static inline core_tensor *core_x_apply_linear_at(const char *where,
                                                   const char *path,
                                                   core_tensor *x)
 {
-    core_module *m = core_x_nn_child_at(where, module, path);
-    core_tensor *weight = m ? core_x_nn_tensor_at(where, m, "weight") : NULL;
+    core_tensor *weight = NULL;
+    core_module *m = core_x_apply_find_at(where, "core_x_apply_linear", module,
+                                          path, "weight", &weight);
 
-    if (!weight)
+    if (!m)
         return NULL;
     return core_x_linear_at(where, x, weight, core_module_tensor(m, "bias"));
 }
@@ -496,10 +512,11 @@ static inline core_tensor *core_x_apply_embedding_at(const char *where,
                                                      const char *path,
                                                      core_tensor *x)
 {
-    core_module *m = core_x_nn_child_at(where, module, path);
-    core_tensor *weight = m ? core_x_nn_tensor_at(where, m, "weight") : NULL;
+    core_tensor *weight = NULL;
+    core_module *m = core_x_apply_find_at(where, "core_x_apply_embedding",
+                                          module, path, "weight", &weight);
 
-    if (!weight)
+    if (!m)
         return NULL;
     return core_x_embedding_at(where, weight, x, -1, false, false);
 }
@@ -524,11 +541,12 @@ static inline core_tensor *core_x_apply_conv_at(
     const char *where, core_module *module, const char *path, core_tensor *x,
     core_sizes stride, core_sizes padding, core_sizes dilation, int64_t groups)
 {
-    core_module *m = core_x_nn_child_at(where, module, path);
-    core_tensor *weight = m ? core_x_nn_tensor_at(where, m, "weight") : NULL;
+    core_tensor *weight = NULL;
+    core_module *m = core_x_apply_find_at(where, "core_x_apply_conv", module,
+                                          path, "weight", &weight);
     core_tensor *bias = core_module_tensor(m, "bias");
 
-    if (!weight)
+    if (!m)
         return NULL;
     switch (core_tensor_ndim(weight)) {
     case 3:
@@ -556,10 +574,11 @@ static inline core_tensor *core_x_apply_layer_norm_at(const char *where,
                                                       core_tensor *x,
                                                       double eps)
 {
-    core_module *m = core_x_nn_child_at(where, module, path);
-    core_tensor *weight = m ? core_x_nn_tensor_at(where, m, "weight") : NULL;
+    core_tensor *weight = NULL;
+    core_module *m = core_x_apply_find_at(where, "core_x_apply_layer_norm",
+                                          module, path, "weight", &weight);
 
-    if (!weight)
+    if (!m)
         return NULL;
     return core_x_layer_norm_at(
         where, x,
@@ -579,10 +598,11 @@ static inline core_tensor *core_x_apply_rms_norm_at(const char *where,
                                                     const char *path,
                                                     core_tensor *x, double eps)
 {
-    core_module *m = core_x_nn_child_at(where, module, path);
-    core_tensor *weight = m ? core_x_nn_tensor_at(where, m, "weight") : NULL;
+    core_tensor *weight = NULL;
+    core_module *m = core_x_apply_find_at(where, "core_x_apply_rms_norm",
+                                          module, path, "weight", &weight);
 
-    if (!weight)
+    if (!m)
         return NULL;
     return core_x_rms_norm_at(
         where, x,
@@ -601,7 +621,8 @@ static inline core_tensor *core_x_apply_group_norm_at(
     const char *where, core_module *module, const char *path, core_tensor *x,
     int64_t groups, double eps)
 {
-    core_module *m = core_x_nn_child_at(where, module, path);
+    core_module *m = core_x_apply_find_at(where, "core_x_apply_group_norm",
+                                          module, path, NULL, NULL);
 
     if (!m)
         return NULL;
@@ -624,13 +645,15 @@ static inline core_tensor *core_x_apply_batch_norm_at(const char *where,
                                                       core_tensor *x,
                                                       double eps)
 {
-    core_module *m = core_x_nn_child_at(where, module, path);
-    core_tensor *mean, *variance;
+    core_tensor *mean = NULL, *variance = NULL;
+    core_module *m;
 
+    (void)core_x_apply_find_at(where, "core_x_apply_batch_norm", module, path,
+                               "running_mean", &mean);
+    m = core_x_apply_find_at(where, "core_x_apply_batch_norm", module, path,
+                             "running_var", &variance);
     if (!m)
         return NULL;
-    mean = core_x_nn_tensor_at(where, m, "running_mean");
-    variance = core_x_nn_tensor_at(where, m, "running_var");
     return core_x_batch_norm_at(where, x, core_module_tensor(m, "weight"),
                                 core_module_tensor(m, "bias"), mean, variance,
                                 false, 0.1, eps);

@@ -170,6 +170,14 @@ core_module *core_x_nn_child_at(const char *where, core_module *module,
 core_tensor *core_x_nn_tensor_at(const char *where, core_module *module,
                                  const char *path);
 
+/* Returns the descendant of a module at a path, borrowed, and a tensor of it in
+ * *out_tensor, for the calls of network.h: function is the one in messages.
+ * tensor: its name; NULL: none is wanted.  NULL after an error of the scope;
+ * NOT_FOUND: there is no such module, or it lacks the tensor. */
+core_module *core_x_apply_find_at(const char *where, const char *function,
+                                  core_module *module, const char *path,
+                                  const char *tensor, core_tensor **out_tensor);
+
 /* Computes all outputs of a module for several inputs, as an expression:
  *
  *     CORE_UNPACK(core_x_forward(lstm, x, hidden, cell), &y, &hidden, &cell);

@@ -196,17 +196,21 @@ END_TEST
 START_TEST(what_a_file_lacks_is_named)
 {
     REFUSED(core_x_apply_linear(m, "none", x),
-            "core_x_nn_child: a Container has no child \"none\"");
+            "core_x_apply_linear: a Container has no child \"none\"");
     REFUSED(core_x_apply_linear(m, "block", x),
-            "core_x_nn_tensor: a Container has no tensor \"weight\"");
-    REFUSED(core_x_apply_conv(m, "block", x), "no tensor \"weight\"");
-    REFUSED(core_x_apply_embedding(m, "block", x), "no tensor \"weight\"");
-    REFUSED(core_x_apply_layer_norm(m, "block", x), "no tensor \"weight\"");
-    REFUSED(core_x_apply_rms_norm(m, "block", x), "no tensor \"weight\"");
+            "core_x_apply_linear: \"block\" has no tensor \"weight\"");
+    REFUSED(core_x_apply_conv(m, "block", x),
+            "core_x_apply_conv: \"block\" has no");
+    REFUSED(core_x_apply_embedding(m, "block", x),
+            "core_x_apply_embedding: \"block\" has no");
+    REFUSED(core_x_apply_layer_norm(m, "block", x),
+            "core_x_apply_layer_norm: \"block\" has no");
+    REFUSED(core_x_apply_rms_norm(m, "block", x),
+            "core_x_apply_rms_norm: \"block\" has no");
     REFUSED(core_x_apply_group_norm(m, "none", x, 2), "no child \"none\"");
     REFUSED(core_x_apply_batch_norm(m, "none", x), "no child \"none\"");
     REFUSED(core_x_apply_batch_norm(m, "block.up", x),
-            "no tensor \"running_mean\"");
+            "batch_norm: \"block.up\" has no tensor \"running_mean\"");
     REFUSED(core_x_child(m, "none", x), "core_x_child: a Container has no");
 }
 END_TEST
