@@ -2,10 +2,13 @@
  * Copyright The libcore authors */
 
 /* Trains a ResNet-18 (He et al. 2016) on images made here: a pattern for each of
- * ten labels, and noise.  The modules have the names that they have in
- * torchvision, so core_module_load reads its weights.
+ * ten labels, and noise.
  *
- *     resnet18 [DEVICE [STEPS]] */
+ *     resnet18 [DEVICE [STEPS [WEIGHTS]]]
+ *
+ * WEIGHTS: safetensors of a trained ResNet-18, with the names of torchvision,
+ * which the modules have here, too.  Its last layer, for other labels, is not
+ * used. */
 
 #include <libcore/core.h>
 #include <libcore/network.h>
@@ -48,7 +51,8 @@ static core_tensor *resnet(core_module *m, core_tensor *x)
     return core_x_child(m, "fc", core_x_mean_dim(x, CORE_SIZES(2, 3)));
 }
 
-static core_module *make_resnet(void)
+/* weights: of all layers but the last one; may be NULL. */
+static core_module *make_resnet(const char *weights)
 {
     core_module *m = core_x_nn_module(NULL, NULL, resnet);
     const char *const names[] = {"layer1", "layer2", "layer3", "layer4"};
@@ -61,6 +65,9 @@ static core_module *make_resnet(void)
         add_block(layer, i ? 32 << i : 64, 64 << i, i ? 2 : 1);
         add_block(layer, 64 << i, 64 << i, 1);
     }
+    if (weights) /* there "fc" is unexpected */
+        CORE_CHECK(core_module_load(m, weights, NULL,
+                                    CORE_MODULE_ALLOW_UNEXPECTED, NULL));
     core_x_nn_linear(m, "fc", 512, LABELS);
     return m;
 }
@@ -75,7 +82,7 @@ int main(int argc, char **argv)
 
     core_seed(1);
     core_x_use_device(argc > 1 ? argv[1] : "cpu");
-    m = make_resnet();
+    m = make_resnet(argc > 3 ? argv[3] : NULL);
     sgd = core_x_sgd(m, .learning_rate = 0.02, .momentum = 0.9,
                      .weight_decay = 1e-4);
     patterns = core_x_randn(CORE_SIZES(LABELS, 3, SIDE, SIDE));

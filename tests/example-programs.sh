@@ -79,8 +79,8 @@ writes_weights() {
 
 enum { WIDTH = 128, WORDS = 300, PLACES = 1024, LAYERS = 2 };
 
-static core_named_tensor all[64];
-static char names[64][64];
+static core_named_tensor all[128];
+static char names[128][64];
 static size_t count;
 
 static void add(const char *name, int64_t rows, int64_t columns, double mean)
@@ -108,6 +108,73 @@ static void save(const char *path)
 {
     CORE_CHECK(core_safetensors_save(path, all, count, NULL, 0));
     count = 0;
+}
+
+/* The same tensors as two shards in a folder, with the names of a
+ * GPT2LMHeadModel, "transformer.wte.weight". */
+static void save_shards(const char *folder)
+{
+    const char *const files[] = {"model-00001-of-00002.safetensors",
+                                 "model-00002-of-00002.safetensors"};
+    FILE *index = fopen(
+        core_x_text("%s/model.safetensors.index.json", folder), "w");
+
+    fprintf(index, "{\"metadata\": {}, \"weight_map\": {");
+    for (size_t i = 0; i < count; i++) {
+        all[i].name = core_x_text("transformer.%s", names[i]);
+        fprintf(index, "%s\n\"%s\": \"%s\"", i ? "," : "", all[i].name,
+                files[i >= count / 2]);
+    }
+    fprintf(index, "}}\n");
+    fclose(index);
+    CORE_CHECK(core_safetensors_save(
+        core_x_text("%s/%s", folder, files[0]), all, count / 2, NULL, 0));
+    CORE_CHECK(core_safetensors_save(core_x_text("%s/%s", folder, files[1]),
+                                     all + count / 2, count - count / 2, NULL,
+                                     0));
+    for (size_t i = 0; i < count; i++)
+        all[i].name = names[i];
+}
+
+static void add_norm(const char *name, int64_t channels)
+{
+    add(core_x_text("%s.weight", name), 0, channels, 1);
+    add(core_x_text("%s.bias", name), 0, channels, 0);
+    add(core_x_text("%s.running_mean", name), 0, channels, 0);
+    add(core_x_text("%s.running_var", name), 0, channels, 0);
+    all[count - 1].tensor = core_x_abs(all[count - 1].tensor);
+    add(core_x_text("%s.num_batches_tracked", name), 0, 1, 0);
+    all[count - 1].tensor = core_x_zeros(CORE_NO_SIZES, CORE_I64);
+}
+
+static void add_conv(const char *name, int64_t out, int64_t in, int64_t side)
+{
+    add(core_x_text("%s.weight", name), out, in * side * side, 0);
+    all[count - 1].tensor = core_x_reshape(
+        core_x_mul(all[count - 1].tensor, 0.2), CORE_SIZES(out, in, side, side));
+}
+
+/* The names of torchvision.models.resnet18. */
+static void save_resnet(const char *path)
+{
+    add_conv("conv1", 64, 3, 7);
+    add_norm("bn1", 64);
+    for (int i = 0; i < 8; i++) {
+        const char *name = core_x_text("layer%d.%d", i / 2 + 1, i % 2);
+        int64_t out = 64 << (i / 2), in = i > 1 && i % 2 == 0 ? out / 2 : out;
+
+        add_conv(core_x_text("%s.conv1", name), out, in, 3);
+        add_norm(core_x_text("%s.bn1", name), out);
+        add_conv(core_x_text("%s.conv2", name), out, out, 3);
+        add_norm(core_x_text("%s.bn2", name), out);
+        if (in == out)
+            continue;
+        add_conv(core_x_text("%s.downsample.0", name), out, in, 1);
+        add_norm(core_x_text("%s.downsample.1", name), out);
+    }
+    add("fc.weight", 1000, 512, 0);
+    add("fc.bias", 0, 1000, 0);
+    save(path);
 }
 
 static void save_llama(const char *path)
@@ -163,18 +230,21 @@ int main(int argc, char **argv)
     }
     add("ln_f.weight", 0, WIDTH, 1);
     add("ln_f.bias", 0, WIDTH, 0);
+    save_shards(argv[3]);
     save(argv[1]);
     save_llama(argv[2]);
+    save_resnet(argv[4]);
     return core_scope_end(scope) != CORE_OK;
 }
 END
     compiles "$work/weights.c" &&
-        "$work/weights" "$work/gpt2.safetensors" "$work/llama.safetensors"
+        mkdir "$work/shards" && "$work/weights" "$work/gpt2.safetensors" \
+        "$work/llama.safetensors" "$work/shards" "$work/resnet18.safetensors"
 }
 
 # The tokens that PyTorch computes from the same file.
-gpt2_continues() { # device
-    prints gpt2 "$work/gpt2.safetensors" "$1" 12 5 17 250 3 -- || return
+gpt2_continues() { # device, file
+    prints gpt2 "${2-$work/gpt2.safetensors}" "$1" 12 5 17 250 3 -- || return
     test "$(tr '\n' ' ' <"$work/out")" = \
         '116 299 189 246 18 266 280 18 246 30 148 137 '
 }
@@ -184,6 +254,13 @@ llama_continues() {
     prints llama "$work/llama.safetensors" cpu 4 12 5 17 250 3 -- || return
     test "$(tr '\n' ' ' <"$work/out")" = \
         '214 91 40 252 102 227 0 102 266 151 63 215 '
+}
+
+# The last layer of the file, of 1000 labels, is not that of the program.
+resnet_continues() {
+    prints resnet18 cpu 2 "$work/resnet18.safetensors" -- 'step 1' &&
+        fails missing resnet18 cpu 1 "$work/gpt2.safetensors" &&
+        fails none resnet18 cpu 1 "$work/none"
 }
 
 # A program ends with an error that contains the text, not by a signal.
@@ -211,7 +288,8 @@ llama_refuses() {
     # shellcheck disable=SC2086 # many arguments
     fails none llama "$work/none" cpu 4 1 5 &&
         fails none llama "$work/llama.safetensors" none 4 1 5 &&
-        fails Embedding llama "$work/gpt2.safetensors" cpu 4 1 5 &&
+        fails 'no tensor "model.norm.weight"' llama "$work/gpt2.safetensors" \
+            cpu 4 1 5 &&
         fails usage: llama none cpu 4 9223372036854775807 5 &&
         fails usage: llama none cpu 4 -1000 $many
 }
@@ -227,7 +305,7 @@ is_short() {
     done
 }
 
-echo 1..15
+echo 1..17
 ok 'each is below 150 lines' is_short
 for program in custom_operator gpt2 llama lstm resnet18; do
     ok "$program.c compiles" compiles "$examples/$program.c"
@@ -239,6 +317,9 @@ ok 'resnet18 learns' resnet_learns
 ok 'weights of a GPT-2 and of a Llama are written' writes_weights
 ok 'gpt2 continues as PyTorch does' gpt2_continues cpu
 ok 'also on sim' gpt2_continues sim
+ok 'also from shards' gpt2_continues cpu \
+    "$work/shards/model.safetensors.index.json"
 ok 'llama continues as PyTorch does' llama_continues
 ok 'gpt2 reports wrong files, devices and numbers' gpt2_refuses
 ok 'llama reports them' llama_refuses
+ok 'resnet18 starts from weights of torchvision' resnet_continues

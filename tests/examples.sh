@@ -195,7 +195,7 @@ int main(void)
 END
 }
 
-echo 1..22
+echo 1..23
 # Without them the other cases would be about nothing.
 ok 'modes.md has four examples' has_examples modes 4
 for program in 1 2 3 4; do
@@ -222,14 +222,16 @@ ok 'the first example prints a gradient, and the place of its error' \
     '(at ' '/expressions-1.c:18)'
 ok 'the second, a network, prints what the page says' \
     prints_as_expected expressions-2
-ok 'modules.md has three examples' has_examples modules 3
+ok 'modules.md has four examples' has_examples modules 4
 cd "$work" || exit
 ok 'the first, a network, prints what the page says' \
     prints_as_expected modules-1
-calls_residual "$work/modules-2.c" >"$work/residual.c"
-ok 'the second, a module, computes' prints residual 'out of place: 1'
-calls_rotate "$work/modules-3.c" >"$work/rotate.c"
-ok 'the third, rotary positions, depends on distances alone' \
+ok 'the second, of the weights of a file, prints what the page says' \
+    prints_as_expected modules-2
+calls_residual "$work/modules-3.c" >"$work/residual.c"
+ok 'the third, a module, computes' prints residual 'out of place: 1'
+calls_rotate "$work/modules-4.c" >"$work/rotate.c"
+ok 'the fourth, rotary positions, depends on distances alone' \
     prints rotate 'far: 1 near: 1'
 ok 'data.md has one example' has_examples data 1
 calls_train "$work/data-1.c" >"$work/loader.c"

@@ -6,6 +6,7 @@
 #include "nn/module.h"
 
 #include "base/error.h"
+#include "dispatch/inference.h"
 #include "tensor/tensor.h"
 
 #include <libcore/expressions.h>
@@ -24,6 +25,29 @@ static core_tensor *heads_of(core_module *module, const char *child,
     return core_x_transpose(y, 1, 2);
 }
 
+static core_status check_inputs(const core_tensor *x, const core_tensor *memory,
+                                size_t ninputs)
+{
+    const core_tensor *wrong = x && x->ndim != 3 ? x : memory;
+    char text[128];
+
+    if (!x || ninputs > 3)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "an Attention was called with %zu inputs%s; it "
+                           "accepts one of 3 dimensions, and optionally a "
+                           "mask, and a memory of 3 dimensions",
+                           ninputs,
+                           x || !ninputs ? "" : ", of which the first is NULL");
+    if (!wrong || wrong->ndim == 3)
+        return CORE_OK;
+    return core__error(
+        CORE_ERROR_INVALID_ARGUMENT,
+        "%s has sizes %s; it must have 3 "
+        "dimensions: samples, positions and features",
+        wrong == x ? "the input" : "the memory",
+        core__sizes_text(wrong->ndim, wrong->sizes, text, sizeof text));
+}
+
 static core_status attention_forward(core_module *module, void *context,
                                      core_tensor *const *inputs, size_t ninputs,
                                      core_tensor **outputs, size_t *noutputs)
@@ -36,12 +60,7 @@ static core_status attention_forward(core_module *module, void *context,
     core_tensor *q, *k, *v, *y = NULL;
     core_scope scope;
 
-    if (!x || ninputs > 3 || x->ndim != 3 || from->ndim != 3)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "an Attention was called with %zu inputs; it "
-                           "accepts one of 3 dimensions, and optionally a "
-                           "mask, and a memory of 3 dimensions",
-                           ninputs);
+    CORE_TRY(check_inputs(x, memory, ninputs));
     scope = core_scope_begin();
     q = heads_of(module, "q_proj", x, o->heads);
     k = heads_of(module, "k_proj", from, o->key_heads);

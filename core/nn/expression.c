@@ -42,16 +42,22 @@ static void not_found(const char *where, const char *function,
     (void)core_scope_check_at(where, function, status);
 }
 
-core_module *core_x_nn_child_at(const char *where, core_module *module,
-                                const char *path)
+static core_module *child_at(const char *where, const char *function,
+                             core_module *module, const char *path)
 {
     core_module *child = core_module_child(module, path);
 
     if (core_scope_status() != CORE_OK)
         return NULL;
     if (!child)
-        not_found(where, "core_x_child", module, "child", path);
+        not_found(where, function, module, "child", path);
     return child;
+}
+
+core_module *core_x_nn_child_at(const char *where, core_module *module,
+                                const char *path)
+{
+    return child_at(where, "core_x_nn_child", module, path);
 }
 
 core_tensor *core_x_nn_tensor_at(const char *where, core_module *module,
@@ -66,10 +72,28 @@ core_tensor *core_x_nn_tensor_at(const char *where, core_module *module,
     return tensor;
 }
 
+core_module *core_x_apply_find_at(const char *where, const char *function,
+                                  core_module *module, const char *path,
+                                  const char *tensor, core_tensor **out_tensor)
+{
+    core_module *child = child_at(where, function, module, path);
+    core_tensor *found = tensor ? core_module_tensor(child, tensor) : NULL;
+
+    if (out_tensor)
+        *out_tensor = found;
+    if (!child || found || !tensor)
+        return child;
+    (void)core_scope_check_at(where, function,
+                              core__error(CORE_ERROR_NOT_FOUND,
+                                          "%s: \"%s\" has no tensor \"%s\"",
+                                          function, path, tensor));
+    return NULL;
+}
+
 core_tensor *core_x_child_at(const char *where, core_module *module,
                              const char *path, core_tensor *input)
 {
-    core_module *child = core_x_nn_child_at(where, module, path);
+    core_module *child = child_at(where, "core_x_child", module, path);
 
     return child ? core_x_module_at(where, child, input) : NULL;
 }
@@ -188,42 +212,6 @@ static void release(void *module)
     core_module_release(module);
 }
 
-/* Adds a sequence with the first size bytes of name as its name. */
-static core_status add_sequence(core_module *parent, const char *name,
-                                size_t size, core_module **out_child)
-{
-    char *copy = core__strndup(name, size);
-    core_status status;
-
-    if (!copy)
-        return core__error_memory(size + 1);
-    status = core_nn_sequential(NULL, 0, out_child);
-    if (status == CORE_OK)
-        status = core_module_take_child(parent, copy, CORE_OK, out_child);
-    core__free(copy);
-    return status;
-}
-
-/* Moves along the path to the parent of its last name, and adds the modules
- * that are missing on the way. */
-static core_status walk(core_module **parent, const char **path)
-{
-    const char *dot;
-
-    for (; (dot = strchr(*path, '.')); *path = dot + 1) {
-        size_t size = (size_t)(dot - *path);
-        const core__member *m = core__module_member(*parent, *path, size);
-        core_module *child = NULL;
-
-        if (m && m->kind == CORE__MEMBER_CHILD)
-            child = m->u.child;
-        else
-            CORE_TRY(add_sequence(*parent, *path, size, &child));
-        *parent = child;
-    }
-    return CORE_OK;
-}
-
 core_module *core_x_nn_add_at(const char *where, core_module *parent,
                               const char *name, core_status status,
                               core_module *const *module)
@@ -237,7 +225,7 @@ core_module *core_x_nn_add_at(const char *where, core_module *parent,
     if (!parent || !own || core_scope_status() != CORE_OK)
         return core_scope_own_object_at(where, status, own, release);
     if (name)
-        status = walk(&parent, &name);
+        status = core__module_walk(&parent, &name, true);
     if (!name || !*name) {
         for (size_t i = 0; i < parent->count; i++)
             children += parent->members[i].kind == CORE__MEMBER_CHILD;
@@ -257,7 +245,7 @@ core_tensor *core_x_nn_member_at(const char *where, core_module *module,
     core_status status = core_scope_status();
 
     if (status == CORE_OK && module && name && tensor)
-        status = walk(&module, &name);
+        status = core__module_walk(&module, &name, true);
     if (status == CORE_OK)
         status = trained ? core_module_add_parameter(module, name, tensor)
                          : core_module_add_buffer(module, name, tensor);

@@ -221,6 +221,45 @@ core_status core_module_take_child(core_module *module, const char *name,
     return status;
 }
 
+/* Adds a sequence, or a module without a function, with the first size bytes of
+ * name as its name. */
+static core_status add_on_the_way(core_module *parent, const char *name,
+                                  size_t size, bool sequence,
+                                  core_module **out_child)
+{
+    char *copy = core__strndup(name, size);
+    core_status status;
+
+    if (!copy)
+        return core__error_memory(size + 1);
+    status = sequence
+                 ? core_nn_sequential(NULL, 0, out_child)
+                 : core_module_create("Container", NULL, NULL, NULL, out_child);
+    if (status == CORE_OK)
+        status = core_module_take_child(parent, copy, CORE_OK, out_child);
+    core__free(copy);
+    return status;
+}
+
+core_status core__module_walk(core_module **parent, const char **path,
+                              bool sequences)
+{
+    const char *dot;
+
+    for (; (dot = strchr(*path, '.')); *path = dot + 1) {
+        size_t size = (size_t)(dot - *path);
+        const core__member *m = core__module_member(*parent, *path, size);
+        core_module *child = NULL;
+
+        if (m && m->kind == CORE__MEMBER_CHILD)
+            child = m->u.child;
+        else
+            CORE_TRY(add_on_the_way(*parent, *path, size, sequences, &child));
+        *parent = child;
+    }
+    return CORE_OK;
+}
+
 /* The member at a path, or NULL. */
 static core__member *find(const core_module *module, const char *path)
 {

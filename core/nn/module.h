@@ -44,6 +44,11 @@ core_tensor *core__module_tensor(const core_module *module, const char *name);
 core__member *core__module_member(const core_module *module, const char *name,
                                   size_t size);
 
+/* Moves along the path to the parent of its last name.  Modules on the way that
+ * are missing are added, as sequences or as modules that hold others. */
+core_status core__module_walk(core_module **parent, const char **path,
+                              bool sequences);
+
 /* Creates a module whose context is a copy of `size` bytes. */
 core_status core__module_create(const char *type, core_module_function function,
                                 const void *context, size_t size,

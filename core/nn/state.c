@@ -258,9 +258,10 @@ static core_status find_unexpected(loading *l)
         if (strncmp(entry.name, l->prefix, skip) != 0 ||
             is_wanted(l, entry.name + skip))
             continue;
-        CORE_TRY(
-            note(l, "unexpected", entry.name, CORE_MODULE_ALLOW_UNEXPECTED));
         l->report.unexpected++;
+        if (!(l->flags & CORE_MODULE_ADD))
+            CORE_TRY(note(l, "unexpected", entry.name,
+                          CORE_MODULE_ALLOW_UNEXPECTED));
     }
     return CORE_OK;
 }
@@ -319,7 +320,41 @@ static core_status read_one(loading *l, core_tensor *tensor)
     return status;
 }
 
-static core_status load_all(loading *l)
+/* Adds a tensor of the file, whose name the module lacks, as a buffer. */
+static core_status add_one(const loading *l, core_module *module,
+                           const char *name)
+{
+    const char *path = name + strlen(l->prefix);
+    core_tensor *tensor = NULL;
+    core_status status;
+
+    CORE_TRY(core_safetensors_load(l->file, name, NULL, &tensor));
+    status = core__module_walk(&module, &path, false);
+    if (status == CORE_OK)
+        status = core_module_add_buffer(module, path, tensor);
+    core__tensor_release(tensor);
+    return status;
+}
+
+static core_status add_all(loading *l, core_module *module)
+{
+    size_t skip = strlen(l->prefix);
+
+    for (size_t i = 0; i < core_safetensors_count(l->file); i++) {
+        core_safetensors_entry entry = {.struct_size = sizeof entry};
+
+        CORE_TRY(core_safetensors_describe(l->file, i, &entry));
+        if (strncmp(entry.name, l->prefix, skip) != 0 ||
+            is_wanted(l, entry.name + skip))
+            continue;
+        CORE_TRY(add_one(l, module, entry.name));
+        l->report.unexpected--;
+        l->report.loaded++;
+    }
+    return CORE_OK;
+}
+
+static core_status load_all(loading *l, core_module *module)
 {
     CORE_TRY(check_file(l));
     for (size_t i = 0; i < l->list.count; i++) {
@@ -329,7 +364,7 @@ static core_status load_all(loading *l)
         CORE_TRY(read_one(l, l->list.tensors[i]));
         l->report.loaded++;
     }
-    return CORE_OK;
+    return l->flags & CORE_MODULE_ADD ? add_all(l, module) : CORE_OK;
 }
 
 /* A report without the field `names` is that of an earlier version. */
@@ -341,8 +376,9 @@ static core_status check_report(const core_module_report *report,
                         ? sizeof *report
                         : offsetof(core_module_report, names);
 
-    if (flags & ~(uint32_t)(CORE_MODULE_ALLOW_MISSING |
-                            CORE_MODULE_ALLOW_UNEXPECTED | CORE_MODULE_NAMES))
+    if (flags &
+        ~(uint32_t)(CORE_MODULE_ALLOW_MISSING | CORE_MODULE_ALLOW_UNEXPECTED |
+                    CORE_MODULE_NAMES | CORE_MODULE_ADD))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "%s: flags has unknown bits, 0x%x", function, flags);
     if (!report)
@@ -382,7 +418,7 @@ core_status core_module_load(core_module *module, const char *path,
     CORE_TRY(core_module_list(module, NULL, CORE_MODULE_STATE, &l.list));
     status = core_safetensors_open(path, &l.file);
     if (status == CORE_OK)
-        status = load_all(&l);
+        status = load_all(&l, module);
     core_safetensors_close(l.file);
     core_module_tensors_free(&l.list);
     if (out_report)

@@ -221,42 +221,83 @@ static core_tensor *distances(core__scope *scope, core_tensor *d, double p)
                     false, CORE_DTYPE_NONE);
 }
 
-/* _cdist_forward(x1 [..., p, m], x2 [..., r, m], p) -> [..., p, r] */
+/* |a - b|^2 = |a|^2 + |b|^2 - 2 a b as one product, of a row with |a|^2 and 1 at
+ * its end and one with 1 and |b|^2, as ATen computes it: no difference is kept.
+ * Where it rounds to 0 or below, the distance is 0, and has no gradient. */
+static core_tensor *distances_by_product(core__scope *scope, core_tensor *a,
+                                         core_tensor *b)
+{
+    const int64_t last = -1;
+    core_tensor *size, *left[3], *right[3], *y, *none;
+
+    size = core__x_sum_dim(scope, core__x_mul(scope, a, a), &last, 1, true);
+    left[0] = core__x_mul_scalar(scope, a, -2);
+    left[1] = size;
+    left[2] = CORE__DO(scope, core_ones_like, size, CORE_DTYPE_NONE, NULL, -1);
+    size = core__x_sum_dim(scope, core__x_mul(scope, b, b), &last, 1, true);
+    right[0] = b;
+    right[1] = CORE__DO(scope, core_ones_like, size, CORE_DTYPE_NONE, NULL, -1);
+    right[2] = size;
+    y = core__x_matmul(
+        scope, CORE__DO(scope, core_cat, left, 3, -1),
+        core__x_adjoint(scope, CORE__DO(scope, core_cat, right, 3, -1)));
+    none = CORE__DO(scope, core_le_scalar, y, core_int(0));
+    y = CORE__DO(scope, core_masked_fill, y, none, core_int(1));
+    return core__x_zero_where(scope, CORE__DO(scope, core_sqrt, y), none);
+}
+
+static core_status check_compute_mode(const core_call *call, int64_t mode)
+{
+    if (mode >= 0 && mode <= 2)
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                          "compute_mode is %lld; it must be 0, 1 or 2",
+                          (long long)mode);
+}
+
+/* _cdist_forward(x1 [..., p, m], x2 [..., r, m], p, compute_mode) ->
+ * [..., p, r].  Mode 0 computes by a product if one has more than 25 rows, 1
+ * always, 2 never; only p 2 has one. */
 CORE__COMPOSITE(cdist_forward)
 {
+    enum { ROWS = 25 };
     core_tensor *a = args[0].u.tensor;
     core_tensor *b = args[1].u.tensor;
     double p = core__double_of(&args[2]);
+    int64_t mode = core__arg_int(args, 3, 0);
     core_tensor *d;
 
     if (!(p >= 0))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "p is %g; it must be 0 or more", p);
+    CORE_TRY(check_compute_mode(call, mode));
     if (a->ndim < 2 || b->ndim < 2 ||
         a->sizes[a->ndim - 1] != b->sizes[b->ndim - 1])
         return core__op_shapes_error(
             call->op, "x1", a, "x2", b,
             "both must have at least 2 dimensions, the last "
             "ones of the same size");
+    if (p == 2 && a->sizes[a->ndim - 1] > 0 &&
+        (mode == 1 || (mode == 0 && (a->sizes[a->ndim - 2] > ROWS ||
+                                     b->sizes[b->ndim - 2] > ROWS))))
+        return core__scope_result(scope, distances_by_product(scope, a, b),
+                                  &results[0]);
     d = core__x_sub(scope, core__x_unsqueeze(scope, a, -2),
                     core__x_unsqueeze(scope, b, -3));
     return core__scope_result(scope, distances(scope, d, p), &results[0]);
 }
 
-/* cdist(x1, x2, p, compute_mode): always computed from differences */
+/* cdist(x1, x2, p, compute_mode) */
 CORE__COMPOSITE(cdist)
 {
     int64_t mode = core__arg_int(args, 3, 0);
 
-    if (mode < 0 || mode > 2)
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "compute_mode is %lld; it must be 0, 1 or 2",
-                              (long long)mode);
+    CORE_TRY(check_compute_mode(call, mode));
     return core__scope_result(
         scope,
         CORE__DO(scope, core_cdist_forward, args[0].u.tensor, args[1].u.tensor,
                  args[2].tag == CORE_VALUE_NONE ? 2 : core__double_of(&args[2]),
-                 NULL),
+                 &mode),
         &results[0]);
 }
 

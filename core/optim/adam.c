@@ -125,6 +125,8 @@ static core_status group_of(const char *function,
                             const core_adam_options *options,
                             core__group *out_group)
 {
+    if (!options)
+        return core__error_null(function, "options");
     if (options->struct_size < sizeof *options)
         return core__error_struct_size(function, "core_adam_options",
                                        options->struct_size, sizeof *options);
@@ -154,11 +156,9 @@ core_status core_adam_create(core_tensor *const *parameters, size_t count,
 
     CORE__NOT_NULL(out_optimizer);
     *out_optimizer = NULL;
-    CORE__NOT_NULL(options);
-    if (count > 0)
-        CORE__NOT_NULL(parameters);
     CORE_TRY(group_of(__func__, options, &group));
-    return core__optimizer_create(&group, parameters, count, out_optimizer);
+    return core__optimizer_create(__func__, &group, parameters, count,
+                                  out_optimizer);
 }
 
 core_status core_adam_set_group(core_optimizer *optimizer,
@@ -167,10 +167,7 @@ core_status core_adam_set_group(core_optimizer *optimizer,
 {
     core__group group;
 
-    CORE__NOT_NULL(optimizer);
-    CORE__NOT_NULL(options);
-    if (count > 0)
-        CORE__NOT_NULL(parameters);
     CORE_TRY(group_of(__func__, options, &group));
-    return core__optimizer_set_group(optimizer, &group, parameters, count);
+    return core__optimizer_set_group(__func__, optimizer, &group, parameters,
+                                     count);
 }

@@ -49,7 +49,8 @@ static core_status check_group(const core_optimizer *optimizer,
     return CORE_OK;
 }
 
-core_status core__optimizer_set_group(core_optimizer *optimizer,
+core_status core__optimizer_set_group(const char *function,
+                                      core_optimizer *optimizer,
                                       const core__group *group,
                                       core_tensor *const *parameters,
                                       size_t count)
@@ -57,6 +58,9 @@ core_status core__optimizer_set_group(core_optimizer *optimizer,
     uint32_t number = optimizer->ngroups;
     core__group *groups;
 
+    if (!optimizer || (!parameters && count > 0))
+        return core__error_null(function,
+                                optimizer ? "parameters" : "optimizer");
     CORE_TRY(check_group(optimizer, group, parameters, count));
     groups = core__realloc(optimizer->groups, (number + 1) * sizeof *groups);
     if (!groups)

@@ -53,13 +53,16 @@ static core_status check_parameters(core_tensor *const *parameters,
     return CORE_OK;
 }
 
-core_status core__optimizer_create(const core__group *group,
+core_status core__optimizer_create(const char *function,
+                                   const core__group *group,
                                    core_tensor *const *parameters, size_t count,
                                    core_optimizer **out_optimizer)
 {
     static _Atomic uint64_t optimizers;
     core_optimizer *optimizer;
 
+    if (!parameters && count > 0)
+        return core__error_null(function, "parameters");
     CORE_TRY(
         core__optimizer_check_option(group->learning_rate, "learning rate"));
     CORE_TRY(check_parameters(parameters, count));

@@ -113,13 +113,15 @@ core_status core__step_count(const core_optimizer *optimizer,
                              core__parameter *parameter,
                              const core__parameter *other);
 
-/* Checks the parameters. */
-core_status core__optimizer_create(const core__group *group,
+/* Checks the parameters.  function: the public one, for messages. */
+core_status core__optimizer_create(const char *function,
+                                   const core__group *group,
                                    core_tensor *const *parameters, size_t count,
                                    core_optimizer **out_optimizer);
 
 /* Makes these parameters of the optimizer another group (optim.h). */
-core_status core__optimizer_set_group(core_optimizer *optimizer,
+core_status core__optimizer_set_group(const char *function,
+                                      core_optimizer *optimizer,
                                       const core__group *group,
                                       core_tensor *const *parameters,
                                       size_t count);

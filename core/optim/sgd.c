@@ -139,6 +139,8 @@ static core_status group_of(const char *function,
 {
     const core__optimizer_table *table = &plain;
 
+    if (!options)
+        return core__error_null(function, "options");
     if (options->struct_size < sizeof *options)
         return core__error_struct_size(function, "core_sgd_options",
                                        options->struct_size, sizeof *options);
@@ -171,11 +173,9 @@ core_status core_sgd_create(core_tensor *const *parameters, size_t count,
 
     CORE__NOT_NULL(out_optimizer);
     *out_optimizer = NULL;
-    CORE__NOT_NULL(options);
-    if (count > 0)
-        CORE__NOT_NULL(parameters);
     CORE_TRY(group_of(__func__, options, &group));
-    return core__optimizer_create(&group, parameters, count, out_optimizer);
+    return core__optimizer_create(__func__, &group, parameters, count,
+                                  out_optimizer);
 }
 
 core_status core_sgd_set_group(core_optimizer *optimizer,
@@ -184,10 +184,7 @@ core_status core_sgd_set_group(core_optimizer *optimizer,
 {
     core__group group;
 
-    CORE__NOT_NULL(optimizer);
-    CORE__NOT_NULL(options);
-    if (count > 0)
-        CORE__NOT_NULL(parameters);
     CORE_TRY(group_of(__func__, options, &group));
-    return core__optimizer_set_group(optimizer, &group, parameters, count);
+    return core__optimizer_set_group(__func__, optimizer, &group, parameters,
+                                     count);
 }

@@ -4,6 +4,20 @@
 /* network.h: networks, their optimizers and files in the style of
  * expressions.h: calls that return what they create into a scope.
  *
+ * A network whose weights are in a file needs no modules of its own.  All sizes
+ * are the file's, and its names are paths:
+ *
+ *     CORE_MAIN(argc, argv)
+ *     {
+ *         core_module *m = core_x_inference(core_x_nn_from_file(argv[1]));
+ *         core_tensor *x = core_x_load(argv[2], "x");
+ *
+ *         x = core_x_relu(core_x_apply_linear(m, "hidden", x));
+ *         core_x_print(core_x_apply_linear(m, "output", x));
+ *     }
+ *
+ * Other networks consist of modules:
+ *
  *     static core_tensor *block(core_module *m, core_tensor *x)
  *     {
  *         core_tensor *y = core_x_relu(core_x_children(m, x, "conv1", "bn1"));
@@ -460,6 +474,191 @@ static inline core_tensor *core_x_interpolate_at(const char *where,
     return core_x_interpolate_smooth_at(where, x, sizes, mode, align_corners);
 }
 
+/* --------------------------------------------- layers of a file's weights -- */
+
+/* These compute a layer of the tensors `weight`, `bias` and so on of the child
+ * at a path of a module, which has them from a file (core_x_nn_from_file) or is
+ * a layer:
+ *
+ *     m = core_x_nn_from_file("weights.safetensors");
+ *     x = core_x_relu(core_x_apply_linear(m, "fc1", x));
+ *
+ * The sizes are those of the tensors.  `bias` may be missing, and in group_norm
+ * and batch_norm `weight`, too.  NOT_FOUND: there is no such child, or it lacks
+ * a tensor. */
+
+/* linear(weight, bias). */
+#define core_x_apply_linear(module, path, x) \
+    core_x_apply_linear_at(CORE_HERE, module, path, x)
+static inline core_tensor *core_x_apply_linear_at(const char *where,
+                                                  core_module *module,
+                                                  const char *path,
+                                                  core_tensor *x)
+{
+    core_tensor *weight = NULL;
+    core_module *m = core_x_apply_find_at(where, "core_x_apply_linear", module,
+                                          path, "weight", &weight);
+
+    if (!m)
+        return NULL;
+    return core_x_linear_at(where, x, weight, core_module_tensor(m, "bias"));
+}
+
+/* embedding(weight): x has the indices. */
+#define core_x_apply_embedding(module, path, x) \
+    core_x_apply_embedding_at(CORE_HERE, module, path, x)
+static inline core_tensor *core_x_apply_embedding_at(const char *where,
+                                                     core_module *module,
+                                                     const char *path,
+                                                     core_tensor *x)
+{
+    core_tensor *weight = NULL;
+    core_module *m = core_x_apply_find_at(where, "core_x_apply_embedding",
+                                          module, path, "weight", &weight);
+
+    if (!m)
+        return NULL;
+    return core_x_embedding_at(where, weight, x, -1, false, false);
+}
+
+/* A convolution of as many dimensions as `weight` has, less 2: (module, path, x,
+ * stride=CORE_SIZES(1), padding=CORE_SIZES(0), dilation=CORE_SIZES(1),
+ * groups=1), in which CORE_NO_SIZES is the default. */
+#define core_x_apply_conv(...) CORE_X_CALL(core_x_apply_conv_with_, __VA_ARGS__)
+#define core_x_apply_conv_with_3(...)                                          \
+    core_x_apply_conv_at(CORE_HERE, __VA_ARGS__, CORE_NO_SIZES, CORE_NO_SIZES, \
+                         CORE_NO_SIZES, 1)
+#define core_x_apply_conv_with_4(...)                                          \
+    core_x_apply_conv_at(CORE_HERE, __VA_ARGS__, CORE_NO_SIZES, CORE_NO_SIZES, \
+                         1)
+#define core_x_apply_conv_with_5(...) \
+    core_x_apply_conv_at(CORE_HERE, __VA_ARGS__, CORE_NO_SIZES, 1)
+#define core_x_apply_conv_with_6(...) \
+    core_x_apply_conv_at(CORE_HERE, __VA_ARGS__, 1)
+#define core_x_apply_conv_with_7(...) \
+    core_x_apply_conv_at(CORE_HERE, __VA_ARGS__)
+static inline core_tensor *core_x_apply_conv_at(
+    const char *where, core_module *module, const char *path, core_tensor *x,
+    core_sizes stride, core_sizes padding, core_sizes dilation, int64_t groups)
+{
+    core_tensor *weight = NULL;
+    core_module *m = core_x_apply_find_at(where, "core_x_apply_conv", module,
+                                          path, "weight", &weight);
+    core_tensor *bias = core_module_tensor(m, "bias");
+
+    if (!m)
+        return NULL;
+    switch (core_tensor_ndim(weight)) {
+    case 3:
+        return core_x_conv1d_at(where, x, weight, bias, stride, padding,
+                                dilation, groups);
+    case 5:
+        return core_x_conv3d_at(where, x, weight, bias, stride, padding,
+                                dilation, groups);
+    default:
+        return core_x_conv2d_at(where, x, weight, bias, stride, padding,
+                                dilation, groups);
+    }
+}
+
+/* layer_norm over the dimensions of `weight`: (module, path, x, eps=1e-5). */
+#define core_x_apply_layer_norm(...) \
+    CORE_X_CALL(core_x_apply_layer_norm_with_, __VA_ARGS__)
+#define core_x_apply_layer_norm_with_3(...) \
+    core_x_apply_layer_norm_at(CORE_HERE, __VA_ARGS__, 1e-5)
+#define core_x_apply_layer_norm_with_4(...) \
+    core_x_apply_layer_norm_at(CORE_HERE, __VA_ARGS__)
+static inline core_tensor *core_x_apply_layer_norm_at(const char *where,
+                                                      core_module *module,
+                                                      const char *path,
+                                                      core_tensor *x,
+                                                      double eps)
+{
+    core_tensor *weight = NULL;
+    core_module *m = core_x_apply_find_at(where, "core_x_apply_layer_norm",
+                                          module, path, "weight", &weight);
+
+    if (!m)
+        return NULL;
+    return core_x_layer_norm_at(
+        where, x,
+        core_sizes_from(core_tensor_sizes(weight), core_tensor_ndim(weight)),
+        weight, core_module_tensor(m, "bias"), eps);
+}
+
+/* rms_norm over the dimensions of `weight`: (module, path, x, eps=2^-23). */
+#define core_x_apply_rms_norm(...) \
+    CORE_X_CALL(core_x_apply_rms_norm_with_, __VA_ARGS__)
+#define core_x_apply_rms_norm_with_3(...) \
+    core_x_apply_rms_norm_at(CORE_HERE, __VA_ARGS__, 1.1920928955078125e-7)
+#define core_x_apply_rms_norm_with_4(...) \
+    core_x_apply_rms_norm_at(CORE_HERE, __VA_ARGS__)
+static inline core_tensor *core_x_apply_rms_norm_at(const char *where,
+                                                    core_module *module,
+                                                    const char *path,
+                                                    core_tensor *x, double eps)
+{
+    core_tensor *weight = NULL;
+    core_module *m = core_x_apply_find_at(where, "core_x_apply_rms_norm",
+                                          module, path, "weight", &weight);
+
+    if (!m)
+        return NULL;
+    return core_x_rms_norm_at(
+        where, x,
+        core_sizes_from(core_tensor_sizes(weight), core_tensor_ndim(weight)),
+        weight, core_float(eps));
+}
+
+/* group_norm: (module, path, x, groups, eps=1e-5). */
+#define core_x_apply_group_norm(...) \
+    CORE_X_CALL(core_x_apply_group_norm_with_, __VA_ARGS__)
+#define core_x_apply_group_norm_with_4(...) \
+    core_x_apply_group_norm_at(CORE_HERE, __VA_ARGS__, 1e-5)
+#define core_x_apply_group_norm_with_5(...) \
+    core_x_apply_group_norm_at(CORE_HERE, __VA_ARGS__)
+static inline core_tensor *core_x_apply_group_norm_at(
+    const char *where, core_module *module, const char *path, core_tensor *x,
+    int64_t groups, double eps)
+{
+    core_module *m = core_x_apply_find_at(where, "core_x_apply_group_norm",
+                                          module, path, NULL, NULL);
+
+    if (!m)
+        return NULL;
+    return core_x_group_norm_at(where, x, groups,
+                                core_module_tensor(m, "weight"),
+                                core_module_tensor(m, "bias"), eps);
+}
+
+/* batch_norm by running_mean and running_var: (module, path, x, eps=1e-5).  It
+ * is that of inference, also in training. */
+#define core_x_apply_batch_norm(...) \
+    CORE_X_CALL(core_x_apply_batch_norm_with_, __VA_ARGS__)
+#define core_x_apply_batch_norm_with_3(...) \
+    core_x_apply_batch_norm_at(CORE_HERE, __VA_ARGS__, 1e-5)
+#define core_x_apply_batch_norm_with_4(...) \
+    core_x_apply_batch_norm_at(CORE_HERE, __VA_ARGS__)
+static inline core_tensor *core_x_apply_batch_norm_at(const char *where,
+                                                      core_module *module,
+                                                      const char *path,
+                                                      core_tensor *x,
+                                                      double eps)
+{
+    core_tensor *mean = NULL, *variance = NULL;
+    core_module *m;
+
+    (void)core_x_apply_find_at(where, "core_x_apply_batch_norm", module, path,
+                               "running_mean", &mean);
+    m = core_x_apply_find_at(where, "core_x_apply_batch_norm", module, path,
+                             "running_var", &variance);
+    if (!m)
+        return NULL;
+    return core_x_batch_norm_at(where, x, core_module_tensor(m, "weight"),
+                                core_module_tensor(m, "bias"), mean, variance,
+                                false, 0.1, eps);
+}
+
 /* ------------------------------------------------------------- training -- */
 
 static inline void core_x_optimizer_release(void *optimizer)
@@ -597,12 +796,16 @@ static inline void core_x_no_grad_at(const char *where)
 }
 
 /* Prepares a module for inference: it is not in training, and grad mode is off
- * until the innermost scope ends. */
+ * until the innermost scope ends.  Returns the module:
+ *
+ *     m = core_x_inference(core_x_nn_load(make(), "weights.safetensors")); */
 #define core_x_inference(module) core_x_inference_at(CORE_HERE, module)
-static inline void core_x_inference_at(const char *where, core_module *module)
+static inline core_module *core_x_inference_at(const char *where,
+                                               core_module *module)
 {
     core_module_set_training(module, false);
     core_x_no_grad_at(where);
+    return module;
 }
 
 /* Scales the gradients of all parameters of a module down so that their 2-norm
@@ -677,6 +880,36 @@ static inline core_module *core_x_nn_load_at(const char *where,
         status = core_module_load(module, path, NULL, 0, NULL);
     status = core_scope_check_at(where, "core_x_nn_load", status);
     return status == CORE_OK ? module : NULL;
+}
+
+/* Loads a file into a module as core_x_nn_load does, and adds the tensors that
+ * the module lacks as buffers (CORE_MODULE_ADD).  Returns the module, or NULL
+ * after an error. */
+#define core_x_nn_load_all(module, path) \
+    core_x_nn_load_all_at(CORE_HERE, module, path)
+static inline core_module *core_x_nn_load_all_at(const char *where,
+                                                 core_module *module,
+                                                 const char *path)
+{
+    core_status status = core_scope_status();
+
+    if (status == CORE_OK)
+        status = core_module_load(module, path, NULL, CORE_MODULE_ADD, NULL);
+    status = core_scope_check_at(where, "core_x_nn_load_all", status);
+    return status == CORE_OK ? module : NULL;
+}
+
+/* Loads all tensors of a file into a new module, whose buffers they are, for
+ * core_x_apply_linear and its like.  The innermost scope owns the module, which
+ * is not in training. */
+#define core_x_nn_from_file(path) core_x_nn_from_file_at(CORE_HERE, path)
+static inline core_module *core_x_nn_from_file_at(const char *where,
+                                                  const char *path)
+{
+    core_module *module = core_x_nn_container_at(where, NULL, NULL);
+
+    core_module_set_training(module, false);
+    return core_x_nn_load_all_at(where, module, path);
 }
 
 /* Saves tensors to a safetensors file, as core_safetensors_save does:

@@ -82,6 +82,29 @@ core_status core_scope_end_with_at(const char *where, core_scope scope,
  * EXIT_SUCCESS or EXIT_FAILURE. */
 int core_scope_exit(core_scope scope);
 
+/* Defines the main function of a program, whose body follows, in a scope that
+ * core_scope_exit ends:
+ *
+ *     CORE_MAIN(argc, argv)
+ *     {
+ *         core_x_print(core_x_load(argv[1], "x"));
+ *     }
+ *
+ * The body returns nothing: the exit status is that of the scope.  The names are
+ * those of the number of arguments, an int, and of the arguments, char **, which
+ * NULL follows; expressions report that as an error. */
+#define CORE_MAIN(count, arguments)                           \
+    static void core_main_(int, char **);                     \
+    int main(int count_, char **arguments_)                   \
+    {                                                         \
+        core_scope scope_ = core_scope_begin();               \
+                                                              \
+        core_main_(count_, arguments_);                       \
+        return core_scope_exit(scope_);                       \
+    }                                                         \
+    static void core_main_(int count __attribute__((unused)), \
+                           char **arguments __attribute__((unused)))
+
 /* Ends a scope, and keeps a result in the scope around it, which also gets the
  * error, if there is one.  Returns the result, borrowed, or NULL after an
  * error.  INVALID_ARGUMENT if there is no scope around it. */
@@ -316,6 +339,37 @@ static inline core_scalar core_none(void)
 #define core_x_size(tensor, dim) core_x_size_at(CORE_HERE, tensor, dim)
 int64_t core_x_size_at(const char *where, const core_tensor *tensor,
                        int64_t dim);
+
+/* Returns a part of a tensor, by an index as in Python, as a view:
+ *
+ *     core_x_part(x, ":, -1")                   x[:, -1]
+ *     core_x_part(x, "..., 1:, None")           x[..., 1:, None]
+ *     core_x_part(cache, "0, :, *:*", a, b)     cache[0, :, a:b]
+ *
+ * The items, after commas, are an index, which removes its dimension; a slice
+ * start:stop or start:stop:step, of which each may be missing; "None", a new
+ * dimension of size 1; and "...", the dimensions that no item is for.  Negative
+ * numbers count from the end.  Each `*` stands for the next of up to 8 integers
+ * after the index.  To write into a part, use core_x_copy_.
+ *
+ * INVALID_ARGUMENT: the index is malformed, the message says where; or there are
+ * more or fewer integers than `*`.  INDEX: an index is out of range. */
+#define core_x_part(tensor, ...)                                       \
+    core_x_part_at(CORE_HERE, tensor, CORE_PART_TEXT_(__VA_ARGS__, 0), \
+                   CORE_PART_NUMBERS_(__VA_ARGS__))
+core_tensor *core_x_part_at(const char *where, core_tensor *tensor,
+                            const char *index, core_sizes numbers);
+
+#define CORE_PART_TEXT_(text, ...) text
+#define CORE_PART_COUNT_(a, b, c, d, e, f, g, h, i, count, ...) count
+#define CORE_PART_NUMBERS_(...)                                                \
+    CORE_PART_JOIN_(CORE_PART_NUMBERS_, CORE_PART_COUNT_(__VA_ARGS__, 1, 1, 1, \
+                                                         1, 1, 1, 1, 1, 0, 0)) \
+    (__VA_ARGS__)
+#define CORE_PART_JOIN_(name, count) CORE_PART_JOIN2_(name, count)
+#define CORE_PART_JOIN2_(name, count) name##count
+#define CORE_PART_NUMBERS_0(text) CORE_NO_SIZES
+#define CORE_PART_NUMBERS_1(text, ...) CORE_SIZES(__VA_ARGS__)
 
 /* Creates a tensor of the innermost scope with core_tensor_from_data. */
 #define core_x_from_data(data, dtype, sizes, device) \

@@ -572,8 +572,19 @@ START_TEST(attention)
     ck_assert(same);
     inputs[2] = CALL(select, x, 1, 0);
     FAILS(core_module_forward(m, inputs, 3, &y, &count),
-          CORE_ERROR_INVALID_ARGUMENT, "a memory of 3 dimensions");
+          CORE_ERROR_INVALID_ARGUMENT, "the memory has sizes [2, 4]",
+          "it must have 3 dimensions");
     count = 1;
+    inputs[2] = NULL;
+    inputs[0] = CALL(select, x, 0, 0);
+    FAILS(core_module_forward(m, inputs, 1, &y, &count),
+          CORE_ERROR_INVALID_ARGUMENT, "Attention: the input has sizes [3, 4]");
+    count = 1;
+    inputs[0] = NULL;
+    FAILS(core_module_forward(m, inputs, 1, &y, &count),
+          CORE_ERROR_INVALID_ARGUMENT, "of which the first is NULL");
+    count = 1;
+    inputs[0] = x;
     FAILS(core_module_forward(m, inputs, 4, &y, &count),
           CORE_ERROR_INVALID_ARGUMENT, "with 4 inputs");
     count = 1;

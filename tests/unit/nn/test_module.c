@@ -323,7 +323,7 @@ START_TEST(differences_are_told)
     assert_equal(before, core_module_tensor(other, "bias"));
     FAILS(core_module_load(other, "/nowhere/x", NULL, 0, NULL),
           CORE_ERROR_NOT_FOUND, "nowhere");
-    FAILS(core_module_load(other, path, NULL, 8, NULL),
+    FAILS(core_module_load(other, path, NULL, 16, NULL),
           CORE_ERROR_INVALID_ARGUMENT, "unknown bits");
     core_module_release(from);
     core_module_release(to);

@@ -114,7 +114,8 @@ START_TEST(children_are_found_by_a_formatted_path)
     ck_assert_ptr_null(core_x_nn_child(m, "layers.%d", 2));
     ck_assert_ptr_null(core_x_nn_child(m, "layers.0"));
     FAILS(core_scope_end(scope), CORE_ERROR_NOT_FOUND,
-          "a Container has no child \"layers.2\"", "test_network.c");
+          "core_x_nn_child: a Container has no child \"layers.2\"",
+          "test_network.c");
 }
 END_TEST
 

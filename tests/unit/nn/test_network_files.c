@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Networks whose weights are a file's, without modules of their own. */
+
+#include "support/autograd.h"
+#include "support/temporary_files.h"
+
+#include "base/memory.h"
+
+#include <libcore/network.h>
+#include <libcore/random.h>
+
+#include <string.h>
+
+static temporary_path path;
+
+static void set_up(void)
+{
+    temporary_file(path, "network");
+}
+
+static void tear_down(void)
+{
+    drop_all();
+    temporary_remove(path);
+}
+
+static core_tensor *residual(core_module *m, core_tensor *x)
+{
+    return core_x_add(x, core_x_children(m, x, "up", "down"));
+}
+
+/* Layers of all kinds, with weights that are not those of initialization. */
+static core_module *layers(void)
+{
+    core_module *m = core_x_nn_container(NULL, NULL);
+    core_list all;
+
+    core_x_nn_linear(core_x_nn_module(m, "block", residual), "up", 4, 8);
+    core_x_nn_linear(m, "block.down", 8, 4, false);
+    core_x_nn_embedding(m, "words", 5, 4);
+    core_x_nn_conv1d(m, "convs.", 4, 4, {3}, {2}, {1}, .groups = 2);
+    core_x_nn_conv2d(m, "convs.", 2, 4, {3, 1}, .dilation = {2});
+    core_x_nn_conv3d(m, "convs.", 2, 2, {1}, .no_bias = true);
+    core_x_nn_batch_norm(m, "norm.batch", 4);
+    core_x_nn_group_norm(m, "norm.group", 2, 4, 0.01);
+    core_x_nn_layer_norm(m, "norm.layer", 4);
+    core_x_nn_rms_norm(m, "norm.rms", 4, 0.1);
+    core_x_nn_lstm(m, "lstm", 4, 3, 1);
+    all = core_x_parameters(m);
+    core_seed(3);
+    for (size_t i = 0; i < all.count; i++)
+        CORE_CHECK(core_init_truncated_normal(all.items[i], 0, 1, -2, 2));
+    core_x_no_grad();
+    core_x_copy_(core_x_nn_tensor(m, "norm.batch.running_var"),
+                 core_x_arange_start(1, 5, CORE_F32));
+    core_module_set_training(m, false);
+    return m;
+}
+
+/* A module with all tensors of `m`, from a file. */
+static core_module *from_file(const core_module *m)
+{
+    CORE_CHECK(core_module_save(m, path));
+    return core_x_nn_from_file(path);
+}
+
+static void same(core_tensor *a, core_tensor *b)
+{
+    OK(core_scope_status());
+    ck_assert(core_x_item_int(core_x_all(core_x_eq(a, b))));
+}
+
+START_TEST(layers_of_a_file_compute_what_modules_do)
+{
+    core_scope scope = core_scope_begin();
+    core_module *m = layers(), *f = from_file(m);
+    core_tensor *x = core_x_randn(CORE_SIZES(2, 4)), *y;
+    core_tensor *row = core_x_randn(CORE_SIZES(2, 4, 6));
+    core_tensor *image = core_x_randn(CORE_SIZES(1, 2, 5, 3));
+    core_tensor *cube = core_x_randn(CORE_SIZES(1, 2, 2, 3, 3));
+    core_tensor *words = core_x_arange(5);
+
+    ck_assert(!core_module_is_training(f));
+    ck_assert_uint_eq(core_x_parameters(f).count, 0);
+    y = core_x_apply_linear(f, "block.up", x);
+    y = core_x_apply_linear(core_x_nn_child(f, "block"), "down", y);
+    same(core_x_add(x, y), core_x_child(m, "block", x));
+    same(core_x_apply_embedding(f, "words", words),
+         core_x_child(m, "words", words));
+    same(core_x_apply_conv(f, "convs.0", row, CORE_SIZES(2), CORE_SIZES(1),
+                           CORE_NO_SIZES, 2),
+         core_x_child(m, "convs.0", row));
+    same(core_x_apply_conv(f, "convs.1", image, CORE_NO_SIZES, CORE_NO_SIZES,
+                           CORE_SIZES(2)),
+         core_x_child(m, "convs.1", image));
+    same(core_x_apply_conv(f, "convs.2", cube),
+         core_x_child(m, "convs.2", cube));
+    same(core_x_apply_batch_norm(f, "norm.batch", row),
+         core_x_child(m, "norm.batch", row));
+    same(core_x_apply_group_norm(f, "norm.group", row, 2, 0.01),
+         core_x_child(m, "norm.group", row));
+    same(core_x_apply_layer_norm(f, "norm.layer", x),
+         core_x_child(m, "norm.layer", x));
+    same(core_x_apply_rms_norm(f, "norm.rms", x, 0.1),
+         core_x_child(m, "norm.rms", x));
+    OK(core_scope_end(scope));
+}
+END_TEST
+
+START_TEST(layers_and_a_file_are_one_network)
+{
+    core_scope scope = core_scope_begin();
+    core_module *m = layers(), *n = core_x_nn_container(NULL, NULL);
+    core_tensor *x = core_x_randn(CORE_SIZES(2, 5, 4));
+
+    core_x_nn_lstm(n, "lstm", 4, 3, 1);
+    CORE_CHECK(core_module_save(m, path));
+    ck_assert_ptr_eq(core_x_inference(core_x_nn_load_all(n, path)), n);
+    ck_assert(!core_grad_mode());
+    same(core_list_at(core_x_forward(core_x_nn_child(n, "lstm"), x), 0),
+         core_list_at(core_x_forward(core_x_nn_child(m, "lstm"), x), 0));
+    ck_assert_uint_eq(core_x_parameters(n).count, 4);
+    ck_assert_ptr_nonnull(core_module_tensor(n, "block.up.weight"));
+    OK(core_scope_end(scope));
+}
+END_TEST
+
+START_TEST(what_is_added_is_reported)
+{
+    core_module_report report = {.struct_size = sizeof report};
+    core_scope scope = core_scope_begin();
+    core_module *n = core_x_nn_container(NULL, NULL);
+
+    core_x_nn_linear(n, "up", 4, 8);
+    core_x_nn_linear(n, "other", 4, 8);
+    CORE_CHECK(core_module_save(layers(), path));
+    OK(core_scope_status());
+    FAILS(core_module_load(n, path, "block.", CORE_MODULE_ADD, &report),
+          CORE_ERROR_NOT_FOUND, "missing block.other.weight");
+    ck_assert_uint_eq(report.missing, 2);
+    ck_assert_ptr_null(core_module_child(n, "down"));
+    OK(core_module_load(n, path, "block.",
+                        CORE_MODULE_ADD | CORE_MODULE_ALLOW_MISSING, &report));
+    ck_assert_uint_eq(report.loaded, 3);
+    ck_assert_uint_eq(report.unexpected, 0);
+    ck_assert_ptr_nonnull(core_module_tensor(n, "down.weight"));
+    ck_assert_ptr_null(core_module_child(n, "words"));
+    OK(core_module_load(n, path, "block.",
+                        CORE_MODULE_ADD | CORE_MODULE_ALLOW_MISSING, &report));
+    ck_assert_uint_eq(report.loaded, 3);
+    OK(core_scope_end(scope));
+}
+END_TEST
+
+START_TEST(names_that_are_no_paths_are_refused)
+{
+    core_scope scope = core_scope_begin();
+    core_tensor *x = core_x_ones(CORE_SIZES(1));
+
+    core_x_save(path, {"a", x}, {"a.b", x});
+    ck_assert_ptr_null(core_x_nn_from_file(path));
+    FAILS(core_scope_end(scope), CORE_ERROR_INVALID_ARGUMENT,
+          "has a member \"a\" already", "test_network_files.c:");
+    scope = core_scope_begin();
+    core_x_save(path, {"a..b", core_x_ones(CORE_SIZES(1))});
+    ck_assert_ptr_null(core_x_nn_from_file(path));
+    FAILS(core_scope_end(scope), CORE_ERROR_INVALID_ARGUMENT,
+          "is empty or has a dot");
+    scope = core_scope_begin();
+    ck_assert_ptr_null(core_x_nn_from_file("/none"));
+    FAILS(core_scope_end(scope), CORE_ERROR_NOT_FOUND, "/none",
+          "test_network_files.c:");
+    scope = core_scope_begin();
+    ck_assert_ptr_null(core_x_nn_load(core_x_nn_container(NULL, NULL), NULL));
+    FAILS(core_scope_end(scope), CORE_ERROR_INVALID_ARGUMENT, "path is NULL");
+}
+END_TEST
+
+/* Whether the call fails with the text. */
+#define REFUSED(call, ...)                                     \
+    do {                                                       \
+        core_scope refused_ = core_scope_begin();              \
+        core_module *m = from_file(layers());                  \
+        core_tensor *x = core_x_ones(CORE_SIZES(2, 4));        \
+                                                               \
+        OK(core_scope_status());                               \
+        ck_assert(m &&x);                                      \
+        ck_assert_ptr_null(call);                              \
+        ck_assert_ptr_null(core_x_apply_linear(m, "none", x)); \
+        FAILS(core_scope_end(refused_), CORE_ERROR_NOT_FOUND,  \
+              "test_network_files.c:", __VA_ARGS__);           \
+    } while (0)
+
+START_TEST(what_a_file_lacks_is_named)
+{
+    REFUSED(core_x_apply_linear(m, "none", x),
+            "core_x_apply_linear: a Container has no child \"none\"");
+    REFUSED(core_x_apply_linear(m, "block", x),
+            "core_x_apply_linear: \"block\" has no tensor \"weight\"");
+    REFUSED(core_x_apply_conv(m, "block", x),
+            "core_x_apply_conv: \"block\" has no");
+    REFUSED(core_x_apply_embedding(m, "block", x),
+            "core_x_apply_embedding: \"block\" has no");
+    REFUSED(core_x_apply_layer_norm(m, "block", x),
+            "core_x_apply_layer_norm: \"block\" has no");
+    REFUSED(core_x_apply_rms_norm(m, "block", x),
+            "core_x_apply_rms_norm: \"block\" has no");
+    REFUSED(core_x_apply_group_norm(m, "none", x, 2), "no child \"none\"");
+    REFUSED(core_x_apply_batch_norm(m, "none", x), "no child \"none\"");
+    REFUSED(core_x_apply_batch_norm(m, "block.up", x),
+            "batch_norm: \"block.up\" has no tensor \"running_mean\"");
+    REFUSED(core_x_child(m, "none", x), "core_x_child: a Container has no");
+}
+END_TEST
+
+START_TEST(a_module_of_a_file_has_no_function)
+{
+    core_scope scope = core_scope_begin();
+    core_module *m = from_file(layers());
+    core_tensor *x = core_x_ones(CORE_SIZES(2, 4));
+
+    ck_assert_ptr_null(core_x_child(m, "block.up", x));
+    FAILS(core_scope_end(scope), CORE_ERROR_UNSUPPORTED,
+          "this Container only holds other modules");
+}
+END_TEST
+
+static core_status all_of_it(void)
+{
+    core_scope scope = core_scope_begin();
+    core_module *m = core_x_nn_container(NULL, NULL);
+    core_tensor *x = core_x_ones(CORE_SIZES(2, 4));
+
+    core_x_nn_linear(m, "block.up", 4, 8);
+    core_x_inference(core_x_nn_load_all(m, path));
+    x = core_x_apply_linear(m, "block.down", core_x_child(m, "block.up", x));
+    x = core_x_apply_layer_norm(m, "norm.layer", x);
+    x = core_x_part(x, "..., None, *:", 1);
+    return core_scope_end(scope);
+}
+
+START_TEST(nothing_is_lost_without_memory)
+{
+    core_scope scope = core_scope_begin();
+
+    CORE_CHECK(core_module_save(layers(), path));
+    OK(core_scope_end(scope));
+    OK(all_of_it()); /* loads the device's plugin */
+    for (int pass = 0; pass < 2; pass++) {
+        core_status status = CORE_ERROR_OUT_OF_MEMORY;
+        int64_t live = core__alloc_live();
+
+        for (int64_t allowed = 0; status != CORE_OK; allowed++) {
+            core__alloc_fault_set(allowed, false);
+            status = all_of_it();
+            core__alloc_fault_set(-1, false);
+            if (status != CORE_OK && status != CORE_ERROR_OUT_OF_MEMORY)
+                ck_abort_msg("%s", core_error_message());
+            if (pass > 0) /* the first one fills what keeps memory */
+                ck_assert_int_le(core__alloc_live(), live);
+        }
+    }
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        layers_of_a_file_compute_what_modules_do,
+        layers_and_a_file_are_one_network,
+        what_is_added_is_reported,
+        names_that_are_no_paths_are_refused,
+        what_a_file_lacks_is_named,
+        a_module_of_a_file_has_no_function,
+        nothing_is_lost_without_memory,
+    };
+    const test_suite suite = {.name = "nn/network_files",
+                              .setup = set_up,
+                              .teardown = tear_down,
+                              SUITE_TESTS(tests)};
+
+    return suite_run(&suite, 1);
+}
