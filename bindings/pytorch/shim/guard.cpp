@@ -20,7 +20,8 @@ namespace libcore_torch
  * others are positions, from 1, in this table.  Its streams live as long as the
  * process, as torch's do. */
 static std::mutex lock;
-static std::array<std::vector<core_stream *>, 128> tables;
+/* Kept when the process ends, as other threads may still use streams. */
+static auto &tables = *new std::array<std::vector<core_stream *>, 128>;
 static std::array<size_t, 128> next;
 
 enum { POOL = 32 };

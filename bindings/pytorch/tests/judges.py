@@ -18,18 +18,25 @@ TOLERANCES = {torch.float16: (5e-3, 1e-5), torch.bfloat16: (4e-2, 1e-5),
               torch.float64: (1e-10, 1e-10), torch.complex128: (1e-10, 1e-10)}
 
 
+def path_of(name):
+    return os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
+
+
 def lines_of(name):
     """The lines of a file of this folder, without comments."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
-    with open(path) as file:
+    with open(path_of(name)) as file:
         return [line.strip() for line in file
                 if line.strip() and not line.startswith("#")]
 
 
-def check_fallbacks(entry, counts):
-    """The CPU may compute only what fallbacks.txt lists for the entry."""
-    listed = dict(line.split(None, 1) for line in lines_of("fallbacks.txt"))
-    unknown = set(counts) - set(listed.get(entry, "").split())
+def check_fallbacks(entry, counts, device=""):
+    """The CPU may compute only what fallbacks.txt lists for the entry, or the file
+    of the device, if it has one."""
+    unknown = set(counts)
+    for name in ("fallbacks.txt", f"fallbacks-{device}.txt"):
+        if os.path.exists(path_of(name)):
+            listed = dict(line.split(None, 1) for line in lines_of(name))
+            unknown -= set(listed.get(entry, "").split())
     if unknown:
         raise AssertionError(f"{entry}: computed on the CPU, and not in "
                              "fallbacks.txt: " + " ".join(sorted(unknown)))

@@ -150,6 +150,11 @@ class Distributed(unittest.TestCase):
             env=environment("tests/fixtures"))])
         self.assertEqual(result, [2, 2])
 
+    def test_torchrun_without_an_engine_is_an_error(self):
+        with self.assertRaisesRegex(AssertionError,
+                                    'no engine "mpi" can be used'):
+            torchrun("cpu", "-", "abandoned")
+
     @needs_fixture
     def test_calls_after_an_exception_in_a_batch_are_made(self):
         self.assertEqual(torchrun("cpu", "sockets", "abandoned"), [[2, 2]])

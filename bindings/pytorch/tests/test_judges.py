@@ -209,6 +209,15 @@ class Fallbacks(unittest.TestCase):
             with self.assertRaisesRegex(AssertionError, operator):
                 judges.check_fallbacks(entry, {operator: 1})
 
+    def test_a_device_has_a_list_of_its_own(self):
+        counts = {"aten::histc": 2}
+        judges.check_fallbacks("histc", counts, "opencl")
+        judges.check_fallbacks("fft.rfft", {"aten::_fft_r2c": 3}, "opencl")
+        for entry, device in (("histc", "cpu"), ("histc", ""),
+                              ("add", "opencl")):
+            with self.assertRaisesRegex(AssertionError, "aten::histc"):
+                judges.check_fallbacks(entry, counts, device)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -8,7 +8,7 @@ LIBCORE_TORCH_DEVICE names the device, "cpu" by default, and LIBCORE_TORCH_DTYPE
 the dtype, "float32" by default.  The last line counts the entries by outcome:
 passed without the CPU's help, passed with it (fallback), failed, excluded, and
 entries that gave no input.  An operator that is computed on the CPU and is not in
-fallbacks.txt is a failure.  With
+fallbacks.txt, or fallbacks-opencl.txt on opencl, is a failure.  With
 LIBCORE_TORCH_FALLBACKS=1 each entry with a fallback is printed with the operators
 that the CPU computed.
 """
@@ -29,7 +29,8 @@ from torch.testing._internal.common_device_type import (
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.common_utils import TestCase, run_tests
 
-DEVICE = libcore_torch.device(os.environ.get("LIBCORE_TORCH_DEVICE", "cpu"))
+DEVICE_NAME = os.environ.get("LIBCORE_TORCH_DEVICE", "cpu")
+DEVICE = libcore_torch.device(DEVICE_NAME)
 DTYPE = getattr(torch, os.environ.get("LIBCORE_TORCH_DTYPE", "float32"))
 PRINTS_FALLBACKS = os.environ.get("LIBCORE_TORCH_FALLBACKS") == "1"
 SAMPLES = 40
@@ -193,7 +194,8 @@ class OperatorSamples(TestCase):
         fallbacks = libcore_torch.fallbacks()
         if PRINTS_FALLBACKS and fallbacks:
             print(name_of(op), fallbacks)
-        judges.check_fallbacks(name_of(op), fallbacks)
+        judges.check_fallbacks(name_of(op), fallbacks,
+                               DEVICE_NAME.partition(":")[0])
         return "fallback" if fallbacks else "passed"
 
     @ops(op_db, allowed_dtypes=(DTYPE,))

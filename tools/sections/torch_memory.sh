@@ -1,0 +1,57 @@
+# shellcheck shell=sh disable=SC2034,SC2154 # variables of common.sh
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# torch_memory (by name): the shim for PyTorch, and libcore, under the address
+# sanitizer.  LIBCORE_TORCH_PYTHON names a Python, as for the section torch.
+#
+# Neither torch nor Python is instrumented, and both leave memory when they end:
+# of leaks count those whose memory the shim or libcore asked for.  Reports go to
+# files, and a process with a report ends with success, since tests expect errors of
+# processes that they start: the files are what counts.  Python's own allocator
+# would hide from the sanitizer what it points to.  libstdc++ comes along, since the
+# sanitizer needs its function that throws.
+section_torch_memory() {
+    python=${LIBCORE_TORCH_PYTHON-}
+    if [ -z "$python" ]; then
+        skip "torch_memory" "LIBCORE_TORCH_PYTHON does not name a Python with torch"
+        return
+    fi
+    sanitizer_options
+    tree=$work/torch_asan
+    build "torch: address sanitizer" "$tree" --enable-sanitize=address \
+        --with-torch="$python" --without-cuda --without-hip \
+        CFLAGS="$little_optimized" CPU_OPTIMIZATION=-Og \
+        TORCH_CXXFLAGS='-O1 -g1' || return
+    files=$logs/reports
+    rm -rf "$files" && mkdir -p "$files"
+    use_build "$tree"
+    if [ -d "$tree/plugins/opencl/.libs" ]; then
+        LIBCORE_PLUGIN_PATH=$LIBCORE_PLUGIN_PATH:$tree/plugins/opencl/.libs
+    fi
+    ASAN_OPTIONS=$ASAN_OPTIONS:exitcode=0:log_path=$files/report
+    ASAN_OPTIONS=$ASAN_OPTIONS:stack_trace_format='"    #%n %m %F %S"'
+    preload="$(gcc -print-file-name=libasan.so) $(g++ -print-file-name=libstdc++.so.6)"
+    try "torch under the address sanitizer: smoke" env \
+        LD_PRELOAD="$preload" PYTHONMALLOC=malloc \
+        PYTHONPATH="$source/bindings/pytorch" LIBCORE_BUILD="$tree" \
+        LIBCORE_TORCH_SHIM="$tree/bindings/pytorch/libcore_torch" \
+        "$python" "$source/bindings/pytorch/tests/test_smoke.py" -v
+    try "torch: reports of the address sanitizer" no_reports "$files" "$tree/"
+}
+
+# Prints the reports that count, and fails if there is one.
+no_reports() { # folder, beginning of the names of our libraries
+    find "$1" -type f -exec cat {} + | awk -v ours="$2" '
+        /ERROR: AddressSanitizer/ { whole = bad = 1 }
+        whole { print; next }
+        /^(Direct|Indirect) leak of/ { block = $0; caller = shown = 0; next }
+        /^ *#[0-9]+ / {
+            if (shown) print
+            block = block "\n" $0
+            if (caller || $2 ~ /\/lib(asan|stdc\+\+|c)\.so/) next
+            caller = 1
+            if (index($2, ours) == 1) { print block; shown = bad = 1 }
+        }
+        END { exit bad }'
+}
