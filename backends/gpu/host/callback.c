@@ -82,11 +82,10 @@ static int enqueue_gate(gpu_callbacks *q, gpu_stream *stream, uint32_t number)
 {
     void *context = q->device->context;
 
-    return q->gate != NULL
-               ? calls->stream_gate(context, stream->native, q->gate->number,
-                                  number)
-               : calls->stream_call(context, stream->native, wait_for_callback,
-                                    q);
+    return q->gate != NULL ? calls->stream_gate(context, stream->native,
+                                                q->gate->number, number)
+                           : calls->stream_call(context, stream->native,
+                                                wait_for_callback, q);
 }
 
 static void open_gate(gpu_callbacks *q, uint32_t number)
@@ -110,9 +109,9 @@ static int create_event(gpu_device *device, callback *c)
     int code;
 
     c->polled = atomic_fetch_add(&device->sleeping_events, 1) >= SLEEPING_MOST;
-    code = calls->event_create(
-        device->context, c->polled ? GPU_EVENT_PLAIN : GPU_EVENT_SLEEPING,
-        &c->event);
+    code = calls->event_create(device->context,
+                               c->polled ? GPU_EVENT_PLAIN : GPU_EVENT_SLEEPING,
+                               &c->event);
     if (c->polled || code != 0)
         atomic_fetch_sub(&device->sleeping_events, 1);
     return code;
@@ -284,9 +283,9 @@ static core_status take_gate(gpu_device *device, gpu_gate **out)
         code = calls->gate_create(device->context, &gate->number);
         if (code != 0) {
             free(gate);
-            return code == GPU_ABSENT ? CORE_OK
-                                      : gpu_report(device, code,
-                                                   "a gate for host callbacks");
+            return code == GPU_ABSENT
+                       ? CORE_OK
+                       : gpu_report(device, code, "a gate for host callbacks");
         }
     }
     *out = gate;

@@ -66,7 +66,8 @@ static core_status move(gpu_device *device, gpu_stream *stream, void *to,
     if (status != CORE_OK || size == 0 || to == from)
         return status;
     if (direction != GPU_WITHIN)
-        wait_before_pageable(device, stream, direction == GPU_TO_HOST ? to : from);
+        wait_before_pageable(device, stream,
+                             direction == GPU_TO_HOST ? to : from);
     return gpu_report(
         device,
         calls->copy(device->context, stream->native, to, from, size, direction),

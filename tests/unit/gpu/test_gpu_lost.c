@@ -29,9 +29,9 @@ static core_tensor *illegal(void)
     };
     core_tensor *tensor;
 
-    managed.tensor.device.type =
-        strncmp(gpu_name(), "cuda", 4) == 0 ? CORE_DLPACK_CUDA
-                                            : CORE_DLPACK_ROCM;
+    managed.tensor.device.type = strncmp(gpu_name(), "cuda", 4) == 0
+                                     ? CORE_DLPACK_CUDA
+                                     : CORE_DLPACK_ROCM;
     managed.tensor.device.index = (int32_t)core_device_index(gpu);
     OK(core_dlpack_import(&managed, gpu, NULL, &tensor));
     return keep(tensor);
@@ -82,8 +82,7 @@ START_TEST(illegal_address_loses_the_device)
     printf("# %s\n", core_error_message());
     ck_assert_ptr_nonnull(strstr(core_error_message(), "700"));
     ck_assert_int_eq(core_device_status(gpu), CORE_ERROR_DEVICE_LOST);
-    ck_assert_int_eq(core_tensor_read(before, got, 12),
-                     CORE_ERROR_DEVICE_LOST);
+    ck_assert_int_eq(core_tensor_read(before, got, 12), CORE_ERROR_DEVICE_LOST);
     ck_assert_int_eq(core_neg(before, &out), CORE_ERROR_DEVICE_LOST);
     OK(core_device_status(opened("cpu")));
     status = core_device_reset(gpu);
@@ -95,8 +94,7 @@ START_TEST(illegal_address_loses_the_device)
         ck_assert_int_eq(status, CORE_OK);
         check_results();
     }
-    ck_assert_int_eq(core_tensor_read(before, got, 12),
-                     CORE_ERROR_DEVICE_LOST);
+    ck_assert_int_eq(core_tensor_read(before, got, 12), CORE_ERROR_DEVICE_LOST);
 }
 END_TEST
 
@@ -110,8 +108,8 @@ START_TEST(exhausted_memory_is_an_error_and_the_device_goes_on)
     gpu = gpuemu();
     OK(core_device_memory(gpu, &left, &all));
     while (status == CORE_OK && count < 64) {
-        status = core_empty(&(int64_t){(int64_t)(all / 32)}, 1, CORE_I8, gpu, -1,
-                            &large[count]);
+        status = core_empty(&(int64_t){(int64_t)(all / 32)}, 1, CORE_I8, gpu,
+                            -1, &large[count]);
         if (status == CORE_OK)
             count++;
     }
