@@ -44,6 +44,8 @@ static core_status info(void *opaque, uint64_t *out_free, uint64_t *out_total)
                       "querying free memory");
 }
 
+enum { LARGE_COPY = 1 << 20 };
+
 /* A copy of pageable memory waits in the driver for earlier work of the stream.
  * Meanwhile other threads can neither allocate nor create events, and a host
  * callback that does would never let the stream continue.  So the thread waits
@@ -65,7 +67,9 @@ static core_status move(gpu_device *device, gpu_stream *stream, void *to,
 
     if (status != CORE_OK || size == 0 || to == from)
         return status;
-    if (direction != GPU_WITHIN)
+    /* A small copy to the device returns at once. */
+    if (direction == GPU_TO_HOST ||
+        (direction == GPU_TO_DEVICE && size > LARGE_COPY))
         wait_before_pageable(device, stream,
                              direction == GPU_TO_HOST ? to : from);
     return gpu_report(
