@@ -324,6 +324,7 @@ int gpu_emulated_copy(void *device, void *on, void *to, const void *from,
     }
     code = gpu_emulated_submit(device, on, w);
     if (code == 0 && direction == GPU_TO_HOST &&
+        getenv("GPUEMU_PAGEABLE_WAITS") != NULL &&
         !gpu_emulated_is_pinned(device, to))
         wait_for_copy(device, on);
     return code;

@@ -151,8 +151,9 @@ int gpu_emulated_stream_gate(void *device, void *stream, uint32_t *number,
                              uint32_t least);
 /* Whether the driver has allocated or pinned the host memory. */
 bool gpu_emulated_is_pinned(context *device, const void *data);
-/* A copy to pageable memory waits in the driver and keeps other threads from
- * creating and destroying objects, as NVIDIA's driver does. */
+/* With GPUEMU_PAGEABLE_WAITS a copy to pageable memory waits in the driver and
+ * keeps other threads from creating and destroying objects, as NVIDIA's driver
+ * does. */
 void gpu_emulated_wait_for_copies(void);
 /* Ends the process if a stream may still read the gate. */
 void gpu_emulated_gate_freed(context *device, const uint32_t *number);

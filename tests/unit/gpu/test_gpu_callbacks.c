@@ -439,6 +439,7 @@ START_TEST(callback_can_compute_during_a_copy_to_pageable_memory)
     core_stream *stream;
     core_tensor *x;
 
+    setenv("GPUEMU_PAGEABLE_WAITS", "1", 1);
     open_with(1);
     x = filled(3);
     OK(core_stream_current(gpu, &stream));
