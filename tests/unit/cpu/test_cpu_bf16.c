@@ -228,17 +228,18 @@ START_TEST(batched_and_broadcast_products_are_accurate)
                           1};
 
     if (!cpu_open_isa(isas[_i]))
-        return;
+        goto done;
     ck_assert_int_eq(run_call(&bmm), CORE_OK);
     check(a, b, NULL, 0, 1, c, M, N, K, B);
     ck_assert_int_eq(run_call(&repeated), CORE_OK);
     check(r, b, s, 2, 1, c, M, N, K, B);
+    cpu_close();
+done:
     tensor_free(a);
     tensor_free(r);
     tensor_free(b);
     tensor_free(c);
     tensor_free(s);
-    cpu_close();
 }
 END_TEST
 
