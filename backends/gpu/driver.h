@@ -84,7 +84,7 @@ typedef struct gpu_convolution {
 /* The meaning of a code. */
 typedef struct gpu_failure {
     int32_t status;   /* core_status */
-    int32_t lost;     /* the device must be opened again */
+    int32_t lost;     /* the device is lost, until it is reset */
     const char *name; /* "CUDA_ERROR_NO_DEVICE", or NULL */
 } gpu_failure;
 
@@ -156,8 +156,9 @@ typedef struct gpu_driver {
     /* Pins whole pages of the host's own memory, which copies then access
      * directly.  A reset of the device unpins it; the memory stays valid. */
     int (*host_pin)(void *context, void *data, uint64_t size);
-    /* Whether copies to and from this host memory do not make the driver wait,
-     * because it is pinned.  NULL: they never keep other threads out. */
+    /* Whether host memory is pinned.  Copies of other memory wait in the driver,
+     * where they may keep other threads out.  NULL: the host side does not wait
+     * for the stream before such a copy. */
     int (*host_is_pinned)(void *context, const void *data);
     int (*host_unpin)(void *context, void *data);
     int (*copy)(void *context, void *stream, void *to, const void *from,

@@ -14,6 +14,10 @@
  *     GPUEMU_GATES=0        gates are not supported: streams wait in host functions
  *     GPUEMU_LOADS=1        loading, and allocating host memory, wait for all work
  *                           of the device, as a driver may
+ *     GPUEMU_PAGEABLE_WAITS=1 a copy to pageable memory waits in the driver, and
+ *                           no other thread can create or destroy objects then
+ *     GPUEMU_SLEEPING=N     recording a GPU_EVENT_SLEEPING waits while N are
+ *                           recorded and not passed (2^31 - 1)
  *     GPUEMU_SPIN=1         waiting for an event spins, except for events created
  *                           with GPU_EVENT_SLEEPING
  *     GPUEMU_ORDER=N        blocks and threads run in an order that changes from
@@ -287,7 +291,6 @@ static int host_free(void *device, void *data)
         return EMULATED_REFUSED;
     if (data == NULL)
         return 0;
-    gpu_emulated_gate_freed(device, data);
     gpu_emulated_wait_idle(device);
     pthread_mutex_lock(&gpu_emulated_lock);
     gpu_emulated_list_remove((held *)(void *)((char *)data - PINNED_HEAD));

@@ -11,7 +11,8 @@
 
 typedef struct mark {
     int references, done;
-    int64_t at; /* nanoseconds */
+    int sleeping; /* of a GPU_EVENT_SLEEPING */
+    int64_t at;   /* nanoseconds */
 } mark;
 
 typedef struct event {
@@ -32,7 +33,7 @@ static void end_mark(work *w, context *device)
     mark *m = w->u.object;
     struct timespec time;
 
-    (void)device;
+    device->sleeping -= m->sleeping;
     clock_gettime(CLOCK_MONOTONIC, &time);
     m->at = time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
     m->done = 1;
@@ -112,9 +113,11 @@ int gpu_emulated_event_destroy(void *device, void *opaque)
 
 int gpu_emulated_event_record(void *device, void *opaque, void *on)
 {
+    context *c = device;
     event *e = opaque;
     mark *m = calloc(1, sizeof *m);
     work *w = gpu_emulated_work(run_mark, 0);
+    const char *most = getenv("GPUEMU_SLEEPING");
 
     if (m == NULL || w == NULL) {
         free(m);
@@ -124,7 +127,11 @@ int gpu_emulated_event_record(void *device, void *opaque, void *on)
     m->references = 2; /* the event's and the work's */
     w->u.object = m;
     w->end = end_mark;
+    m->sleeping = e->kind == GPU_EVENT_SLEEPING;
     pthread_mutex_lock(&gpu_emulated_lock);
+    while (m->sleeping && most != NULL && c->sleeping >= atoi(most) && !c->lost)
+        pthread_cond_wait(&gpu_emulated_changed, &gpu_emulated_lock);
+    c->sleeping += m->sleeping;
     release(e->newest);
     e->newest = m;
     pthread_mutex_unlock(&gpu_emulated_lock);

@@ -288,6 +288,7 @@ static int run_copy(work *w, context *device)
     return 0;
 }
 
+/* Held while a copy to pageable memory waits in the driver. */
 static pthread_mutex_t driver = PTHREAD_MUTEX_INITIALIZER;
 
 void gpu_emulated_wait_for_copies(void)
@@ -381,52 +382,10 @@ int gpu_emulated_stream_call(void *device, void *on, void (*function)(void *),
     return gpu_emulated_submit(device, on, w);
 }
 
-/* The gates that streams have yet to read. */
-static struct {
-    const uint32_t *number;
-    int readers;
-} gates[64];
-
-/* Called under the lock. */
-static void count_reader(const uint32_t *number, int by)
-{
-    size_t i = 0, n = sizeof gates / sizeof *gates;
-
-    while (i < n && gates[i].number != number)
-        i++;
-    for (size_t k = 0; i == n && k < n; k++)
-        if (gates[k].readers == 0)
-            i = k;
-    if (i < n) {
-        gates[i].number = number;
-        gates[i].readers += by;
-    }
-}
-
-static void end_gate(work *w, context *device)
-{
-    (void)device;
-    count_reader(w->u.gate.number, -1);
-}
-
-void gpu_emulated_gate_freed(context *device, const uint32_t *number)
-{
-    lock();
-    for (size_t i = 0; i < sizeof gates / sizeof *gates; i++)
-        if (gates[i].number == number && gates[i].readers > 0 &&
-            !device->lost) {
-            fputs("gpuemu: the memory of a gate is freed while a stream may "
-                  "still read it\n",
-                  stderr);
-            abort();
-        }
-    unlock();
-}
-
 /* Polls, since the host does not signal that it has written the number. */
 static int run_gate(work *w, context *device)
 {
-    const struct timespec moment = {0, 20000}, late = {0, 1000000};
+    const struct timespec moment = {0, 20000};
     int lost = 0;
 
     while (!lost &&
@@ -437,7 +396,6 @@ static int run_gate(work *w, context *device)
         lost = device->lost;
         unlock();
     }
-    nanosleep(&late, NULL); /* a device may read it late */
     return 0;
 }
 
@@ -449,10 +407,6 @@ int gpu_emulated_stream_gate(void *device, void *on, uint32_t *number,
     if (w != NULL) {
         w->u.gate.number = number;
         w->u.gate.least = least;
-        w->end = end_gate;
-        lock();
-        count_reader(number, 1);
-        unlock();
     }
     return gpu_emulated_submit(device, on, w);
 }

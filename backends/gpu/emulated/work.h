@@ -37,6 +37,7 @@ typedef struct context {
     int lost;   /* the code that lost it */
     uint64_t used;
     uint64_t pending;            /* unfinished work of all streams */
+    int sleeping;                /* recorded GPU_EVENT_SLEEPING, not passed */
     gpu_activity_callback trace; /* NULL: not tracing */
     void *trace_user;
 } context;
@@ -152,11 +153,8 @@ int gpu_emulated_stream_gate(void *device, void *stream, uint32_t *number,
 /* Whether the driver has allocated or pinned the host memory. */
 bool gpu_emulated_is_pinned(context *device, const void *data);
 /* With GPUEMU_PAGEABLE_WAITS a copy to pageable memory waits in the driver and
- * keeps other threads from creating and destroying objects, as NVIDIA's driver
- * does. */
+ * keeps other threads from creating and destroying objects, as a real one may. */
 void gpu_emulated_wait_for_copies(void);
-/* Ends the process if a stream may still read the gate. */
-void gpu_emulated_gate_freed(context *device, const uint32_t *number);
 int gpu_emulated_event_create(void *device, int kind, void **out_event);
 int gpu_emulated_event_destroy(void *device, void *event);
 int gpu_emulated_event_record(void *device, void *event, void *stream);

@@ -92,7 +92,8 @@ static core_status start(core_call *call, const char *stem, core_dtype dtype,
                       sizeof *p);
 }
 
-/* Whether an operand is absent, or its lines can be copied and written 16 bytes at a time. */
+/* Whether an operand is absent, or its lines can be copied and written 16 bytes
+ * at a time. */
 static bool in_units(const gpu_heads *x)
 {
     return x->data == NULL || ((uintptr_t)x->data % 16 == 0 && x->item == 1 &&

@@ -11,10 +11,11 @@
  * function that only waits.  Memory that a callback frees is freed later
  * (deferred_free.c).
  *
- * A stream may read the gate for a while after the host has opened it, even
- * after the stream was destroyed, and freeing pinned memory does not always wait
- * for that.  So gates are kept for other streams until the device is closed, and
- * their numbers only grow: a late reader finds the gate open. */
+ * A driver waits for all work of the device when it frees a gate's memory, and may
+ * keep other threads out meanwhile.  So gates are kept for other streams until the
+ * device is closed.  A stream may read its gate some time after the host has
+ * opened it, even when it has been destroyed: numbers only grow, so that it still
+ * finds the gate open. */
 
 #include <gpu/host/interfaces.h>
 #include <gpu/host/thread.h>
@@ -100,8 +101,8 @@ static void open_gate(gpu_callbacks *q, uint32_t number)
 
 /* -------------------------------------------------------------- events -- */
 
-/* A stream of NVIDIA's driver holds about 56 events that make a thread sleep;
- * recording another one waits (docs/gpu-results.md).  Streams may share a queue. */
+/* A driver's queue, which streams may share, holds few events that make a thread
+ * sleep; recording another one waits (docs/gpu-results.md). */
 enum { SLEEPING_MOST = 16 };
 
 static int create_event(gpu_device *device, callback *c)
@@ -114,21 +115,6 @@ static int create_event(gpu_device *device, callback *c)
                                &c->event);
     if (c->polled || code != 0)
         atomic_fetch_sub(&device->sleeping_events, 1);
-    return code;
-}
-
-static int wait_for_event(gpu_device *device, const callback *c)
-{
-    struct timespec pause = {0, 10000};
-    int code;
-
-    if (!c->polled)
-        return gpu_wait_event(device, c->event);
-    while ((code = calls->event_query(device->context, c->event)) == GPU_BUSY) {
-        nanosleep(&pause, NULL);
-        if (pause.tv_nsec < 1000000)
-            pause.tv_nsec *= 2;
-    }
     return code;
 }
 
@@ -160,6 +146,20 @@ static int is_abandoned(gpu_callbacks *q)
     return abandoned;
 }
 
+static int wait_for_event(gpu_callbacks *q, const callback *c)
+{
+    void *context = q->device->context;
+    struct timespec pause = {0, 10000};
+
+    while (c->polled && !is_abandoned(q) &&
+           calls->event_query(context, c->event) == GPU_BUSY) {
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < 1000000)
+            pause.tv_nsec *= 2;
+    }
+    return is_abandoned(q) ? GPU_ABSENT : gpu_wait_event(q->device, c->event);
+}
+
 /* Under the lock, because a reset destroys the events after it has taken the
  * lock to abandon the queue. */
 static void destroy_event(gpu_callbacks *q, const callback *c)
@@ -177,10 +177,10 @@ static void run_callback(gpu_callbacks *q, callback *c)
     gpu_device *device = q->device;
     int code = atomic_load(&device->lost);
 
-    if (is_abandoned(q))
-        code = GPU_ABSENT;
     if (code == 0)
-        code = wait_for_event(device, c);
+        code = wait_for_event(q, c);
+    else if (is_abandoned(q))
+        code = GPU_ABSENT;
     running = true;
     if (code == 0) {
         c->function(c->context);

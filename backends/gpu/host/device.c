@@ -174,8 +174,8 @@ core_status gpu_device_reset(void *opaque)
     code = calls->device_reset(device->context);
     status = gpu_report(NULL, code,
                         failure_of(code).lost
-                            ? "resetting the device, which after such an error "
-                              "needs a new process"
+                            ? "resetting the device, which works again only "
+                              "in a new process"
                             : "resetting the device");
     if (status == CORE_OK)
         atomic_store(&device->lost, 0);
@@ -270,7 +270,7 @@ core_status gpu_report(gpu_device *device, int code, const char *what)
     }
     snprintf(text, sizeof text, "%s: %s (%d)%s", what,
              failure.name != NULL ? failure.name : "the driver's error", code,
-             failure.lost ? "; the device must be opened again" : "");
+             failure.lost ? "; the device is lost" : "");
     info.code = failure.status;
     info.severity =
         failure.lost ? CORE_SEVERITY_DEVICE_LOST : CORE_SEVERITY_RECOVERABLE;

@@ -44,12 +44,13 @@ static core_status info(void *opaque, uint64_t *out_free, uint64_t *out_total)
                       "querying free memory");
 }
 
+/* To a device: on an H100 a copy of 1 MB did not wait, and one of 64 MB did. */
 enum { LARGE_COPY = 1 << 20 };
 
 /* A copy of pageable memory waits in the driver for earlier work of the stream.
  * Meanwhile other threads can neither allocate nor create events, and a host
  * callback that does would never let the stream continue.  So the thread waits
- * here first, where it keeps nobody out; an error is reported by the copy. */
+ * here first, which does not block other threads; the copy reports an error. */
 static void wait_before_pageable(gpu_device *device, const gpu_stream *stream,
                                  const void *host)
 {
@@ -67,7 +68,6 @@ static core_status move(gpu_device *device, gpu_stream *stream, void *to,
 
     if (status != CORE_OK || size == 0 || to == from)
         return status;
-    /* A small copy to the device returns at once. */
     if (direction == GPU_TO_HOST ||
         (direction == GPU_TO_DEVICE && size > LARGE_COPY))
         wait_before_pageable(device, stream,

@@ -456,6 +456,7 @@ START_TEST(many_callbacks_can_be_pending)
     enum { PENDING = 200 };
     core_stream *stream;
 
+    setenv("GPUEMU_SLEEPING", "56", 1);
     open_with(1);
     stream = new_stream();
     OK(core_stream_callback(stream, wait_for_state, (void *)1, NULL));
