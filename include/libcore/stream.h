@@ -268,9 +268,9 @@ core_status core_device_status(core_device *device);
  * the reset return DEVICE_LOST and are released as usual; new ones work.
  * Pinned host memory from before keeps its content, but is no longer pinned.
  * No other thread may use the device during the call.  UNSUPPORTED if the
- * plugin does not provide core.device_reset.  DEVICE_LOST if the driver cannot:
- * after an error in a kernel, such as an illegal address, NVIDIA's driver works
- * again only in a new process. */
+ * plugin does not provide core.device_reset.  DEVICE_LOST if the driver cannot
+ * reset the device: after an error in a kernel, such as an illegal address,
+ * NVIDIA's driver works again only in a new process. */
 core_status core_device_reset(core_device *device);
 
 /* Gets a table that a plugin provides beyond libcore's own interfaces, for
