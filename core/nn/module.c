@@ -235,8 +235,10 @@ static core_status add_on_the_way(core_module *parent, const char *name,
     status = sequence
                  ? core_nn_sequential(NULL, 0, out_child)
                  : core_module_create("Container", NULL, NULL, NULL, out_child);
-    if (status == CORE_OK)
+    if (status == CORE_OK) {
+        core_module_set_training(*out_child, core_module_is_training(parent));
         status = core_module_take_child(parent, copy, CORE_OK, out_child);
+    }
     core__free(copy);
     return status;
 }

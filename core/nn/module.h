@@ -45,7 +45,8 @@ core__member *core__module_member(const core_module *module, const char *name,
                                   size_t size);
 
 /* Moves along the path to the parent of its last name.  Modules on the way that
- * are missing are added, as sequences or as modules that hold others. */
+ * are missing are added, as sequences or as modules without a function; they are
+ * in training if their parent is. */
 core_status core__module_walk(core_module **parent, const char **path,
                               bool sequences);
 

@@ -247,7 +247,11 @@ static bool is_wanted(const loading *l, const char *name)
     return false;
 }
 
-static core_status find_unexpected(loading *l)
+/* Visits each tensor of the file with the prefix whose name the module lacks. */
+static core_status visit_unexpected(loading *l, core_module *module,
+                                    core_status (*visit)(loading *l,
+                                                         core_module *module,
+                                                         const char *name))
 {
     size_t skip = strlen(l->prefix);
 
@@ -255,14 +259,19 @@ static core_status find_unexpected(loading *l)
         core_safetensors_entry entry = {.struct_size = sizeof entry};
 
         CORE_TRY(core_safetensors_describe(l->file, i, &entry));
-        if (strncmp(entry.name, l->prefix, skip) != 0 ||
-            is_wanted(l, entry.name + skip))
-            continue;
-        l->report.unexpected++;
-        if (!(l->flags & CORE_MODULE_ADD))
-            CORE_TRY(note(l, "unexpected", entry.name,
-                          CORE_MODULE_ALLOW_UNEXPECTED));
+        if (strncmp(entry.name, l->prefix, skip) == 0 &&
+            !is_wanted(l, entry.name + skip))
+            CORE_TRY(visit(l, module, entry.name));
     }
+    return CORE_OK;
+}
+
+static core_status note_unexpected(loading *l, core_module *module,
+                                   const char *name)
+{
+    (void)module;
+    CORE_TRY(note(l, "unexpected", name, CORE_MODULE_ALLOW_UNEXPECTED));
+    l->report.unexpected++;
     return CORE_OK;
 }
 
@@ -278,7 +287,8 @@ static core_status check_file(loading *l)
         CORE_TRY(note(l, "missing", l->name, CORE_MODULE_ALLOW_MISSING));
         l->report.missing++;
     }
-    CORE_TRY(find_unexpected(l));
+    if (!(l->flags & CORE_MODULE_ADD))
+        CORE_TRY(visit_unexpected(l, NULL, note_unexpected));
     if (l->refused > l->shown)
         snprintf(more, sizeof more, "%s%u more", l->shown ? " and " : "",
                  l->refused - l->shown);
@@ -321,8 +331,7 @@ static core_status read_one(loading *l, core_tensor *tensor)
 }
 
 /* Adds a tensor of the file, whose name the module lacks, as a buffer. */
-static core_status add_one(const loading *l, core_module *module,
-                           const char *name)
+static core_status add_one(loading *l, core_module *module, const char *name)
 {
     const char *path = name + strlen(l->prefix);
     core_tensor *tensor = NULL;
@@ -333,25 +342,8 @@ static core_status add_one(const loading *l, core_module *module,
     if (status == CORE_OK)
         status = core_module_add_buffer(module, path, tensor);
     core__tensor_release(tensor);
+    l->report.loaded += status == CORE_OK;
     return status;
-}
-
-static core_status add_all(loading *l, core_module *module)
-{
-    size_t skip = strlen(l->prefix);
-
-    for (size_t i = 0; i < core_safetensors_count(l->file); i++) {
-        core_safetensors_entry entry = {.struct_size = sizeof entry};
-
-        CORE_TRY(core_safetensors_describe(l->file, i, &entry));
-        if (strncmp(entry.name, l->prefix, skip) != 0 ||
-            is_wanted(l, entry.name + skip))
-            continue;
-        CORE_TRY(add_one(l, module, entry.name));
-        l->report.unexpected--;
-        l->report.loaded++;
-    }
-    return CORE_OK;
 }
 
 static core_status load_all(loading *l, core_module *module)
@@ -364,7 +356,8 @@ static core_status load_all(loading *l, core_module *module)
         CORE_TRY(read_one(l, l->list.tensors[i]));
         l->report.loaded++;
     }
-    return l->flags & CORE_MODULE_ADD ? add_all(l, module) : CORE_OK;
+    return l->flags & CORE_MODULE_ADD ? visit_unexpected(l, module, add_one)
+                                      : CORE_OK;
 }
 
 /* A report without the field `names` is that of an earlier version. */

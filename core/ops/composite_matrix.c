@@ -223,13 +223,19 @@ static core_tensor *distances(core__scope *scope, core_tensor *d, double p)
 
 /* |a - b|^2 = |a|^2 + |b|^2 - 2 a b as one product, of a row with |a|^2 and 1 at
  * its end and one with 1 and |b|^2, as ATen computes it: no difference is kept.
- * Where it rounds to 0 or below, the distance is 0, and has no gradient. */
+ * Where it rounds to 0 or below, the distance is 0, and has no gradient.  16-bit
+ * rows are computed in f32: the squares leave the range of f16, and a difference
+ * of them rounded to 16 bits has none of the digits of a distance. */
 static core_tensor *distances_by_product(core__scope *scope, core_tensor *a,
                                          core_tensor *b)
 {
     const int64_t last = -1;
+    core_dtype dtype = core__dtype_promote(a->dtype, b->dtype);
+    core_dtype wide = dtype == CORE_F64 ? CORE_F64 : CORE_F32;
     core_tensor *size, *left[3], *right[3], *y, *none;
 
+    a = core__x_cast(scope, a, wide);
+    b = core__x_cast(scope, b, wide);
     size = core__x_sum_dim(scope, core__x_mul(scope, a, a), &last, 1, true);
     left[0] = core__x_mul_scalar(scope, a, -2);
     left[1] = size;
@@ -243,7 +249,8 @@ static core_tensor *distances_by_product(core__scope *scope, core_tensor *a,
         core__x_adjoint(scope, CORE__DO(scope, core_cat, right, 3, -1)));
     none = CORE__DO(scope, core_le_scalar, y, core_int(0));
     y = CORE__DO(scope, core_masked_fill, y, none, core_int(1));
-    return core__x_zero_where(scope, CORE__DO(scope, core_sqrt, y), none);
+    y = core__x_zero_where(scope, CORE__DO(scope, core_sqrt, y), none);
+    return core__x_cast(scope, y, dtype);
 }
 
 static core_status check_compute_mode(const core_call *call, int64_t mode)
@@ -255,12 +262,25 @@ static core_status check_compute_mode(const core_call *call, int64_t mode)
                           (long long)mode);
 }
 
-/* _cdist_forward(x1 [..., p, m], x2 [..., r, m], p, compute_mode) ->
- * [..., p, r].  Mode 0 computes by a product if one has more than 25 rows, 1
- * always, 2 never; only p 2 has one. */
-CORE__COMPOSITE(cdist_forward)
+/* Mode 0 computes by a product if a or b has more than 25 rows, mode 1 always,
+ * mode 2 never.  Only p = 2 has a product. */
+static bool uses_product(const core_tensor *a, const core_tensor *b, double p,
+                         int64_t mode)
 {
     enum { ROWS = 25 };
+
+    if (p != 2 || a->sizes[a->ndim - 1] == 0 ||
+        !core__dtype_is_floating(a->dtype) ||
+        !core__dtype_is_floating(b->dtype))
+        return false;
+    return mode == 1 || (mode == 0 && (a->sizes[a->ndim - 2] > ROWS ||
+                                       b->sizes[b->ndim - 2] > ROWS));
+}
+
+/* _cdist_forward(x1 [..., p, m], x2 [..., r, m], p, compute_mode) ->
+ * [..., p, r] */
+CORE__COMPOSITE(cdist_forward)
+{
     core_tensor *a = args[0].u.tensor;
     core_tensor *b = args[1].u.tensor;
     double p = core__double_of(&args[2]);
@@ -277,9 +297,7 @@ CORE__COMPOSITE(cdist_forward)
             call->op, "x1", a, "x2", b,
             "both must have at least 2 dimensions, the last "
             "ones of the same size");
-    if (p == 2 && a->sizes[a->ndim - 1] > 0 &&
-        (mode == 1 || (mode == 0 && (a->sizes[a->ndim - 2] > ROWS ||
-                                     b->sizes[b->ndim - 2] > ROWS))))
+    if (uses_product(a, b, p, mode))
         return core__scope_result(scope, distances_by_product(scope, a, b),
                                   &results[0]);
     d = core__x_sub(scope, core__x_unsqueeze(scope, a, -2),

@@ -5,33 +5,49 @@
 
 #include "scope/scope.h"
 
+#include "dispatch/inference.h"
 #include "tensor/tensor.h"
 
 #include <libcore/expressions.h>
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* An index that is being read. */
 typedef struct reader {
     const char *where, *text, *at;
-    const int64_t *numbers;
-    size_t count, used;
-    core_tensor *part;
+    const int64_t *numbers; /* for the next `*` and those after it */
+    core_tensor *tensor, *part;
     int64_t dim; /* of the part, which the next item belongs to */
     bool rest;   /* after "..." */
 } reader;
 
+static const char *const an_item =
+    "expected a number, \"*\", a slice such as \"1:\", \"None\" or \"...\"";
+
 /* Reports an error of the scope; returns false. */
-static bool refuse(const reader *r, const char *wanted)
+static bool refuse(const reader *r, const char *problem)
 {
     (void)core_scope_check_at(
         r->where, "core_x_part",
         core__error(CORE_ERROR_INVALID_ARGUMENT,
                     "core_x_part: \"%s\" at character %zu: %s", r->text,
-                    (size_t)(r->at - r->text) + 1, wanted));
+                    (size_t)(r->at - r->text) + 1, problem));
     return false;
+}
+
+/* The index has more items than the tensor has dimensions. */
+static bool refuse_item(const reader *r)
+{
+    char problem[192], sizes[128];
+
+    snprintf(problem, sizeof problem,
+             "the tensor, of sizes %s, has no more dimensions",
+             core__sizes_text(r->tensor->ndim, r->tensor->sizes, sizes,
+                              sizeof sizes));
+    return refuse(r, problem);
 }
 
 static void skip_blanks(reader *r)
@@ -51,7 +67,7 @@ static bool accept(reader *r, const char *text)
     return true;
 }
 
-/* Reads a number, or `*` for the next one of the program, if there is one. */
+/* Reads a number, or `*` for the next one of the program, or nothing. */
 static bool read_number(reader *r, core_scalar *out)
 {
     char *end;
@@ -59,10 +75,8 @@ static bool read_number(reader *r, core_scalar *out)
 
     skip_blanks(r);
     *out = core_none();
-    if (*r->at == '*' && r->used == r->count)
-        return refuse(r, "there is no number for this *");
     if (accept(r, "*")) {
-        *out = core_int(r->numbers[r->used++]);
+        *out = core_int(*r->numbers++);
         return true;
     }
     value = strtoll(r->at, &end, 10);
@@ -86,8 +100,7 @@ static bool read_dimension(reader *r)
         return false;
     if (!accept(r, ":")) {
         if (start.tag == CORE_VALUE_NONE)
-            return refuse(r, "it must be a number, \"*\", a slice such as "
-                             "\"1:\", \"None\" or \"...\"");
+            return refuse(r, an_item);
         r->part = core_x_select_at(r->where, r->part, r->dim, start.u.i);
         return true;
     }
@@ -127,13 +140,15 @@ static bool read_item(reader *r)
     if (accept(r, "None")) {
         r->part = core_x_unsqueeze_at(r->where, r->part, r->dim++);
     } else if (*r->at == '.') {
-        if (r->rest || !accept(r, "..."))
-            return refuse(r, "there is one \"...\" at most");
+        if (r->rest)
+            return refuse(r, "only one \"...\" is allowed");
+        if (!accept(r, "..."))
+            return refuse(r, an_item);
         r->rest = true;
         ndim -= dimensions_of(r->at + strspn(r->at, ","));
         r->dim = ndim > r->dim ? ndim : r->dim;
     } else if (r->dim >= ndim) {
-        return refuse(r, "the tensor has no more dimensions");
+        return refuse_item(r);
     } else if (!read_dimension(r)) {
         return false;
     }
@@ -147,10 +162,25 @@ static bool read_items(reader *r)
             return false;
     } while (accept(r, ","));
     if (*r->at)
-        return refuse(r, "a comma must follow");
-    if (r->used != r->count)
-        return refuse(r, "there are more numbers than *");
+        return refuse(r, "expected a comma");
     return true;
+}
+
+static core_status check_arguments(const core_tensor *tensor, const char *index,
+                                   size_t count)
+{
+    size_t stars = 0;
+
+    if (!tensor || !index)
+        return core__error_null("core_x_part", tensor ? "index" : "tensor");
+    for (const char *at = index; (at = strchr(at, '*')); at++)
+        stars++;
+    if (stars == count)
+        return CORE_OK;
+    return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                       "core_x_part: \"%s\" needs %zu integers, one for each "
+                       "\"*\"; the call passes %zu",
+                       index, stars, count);
 }
 
 core_tensor *core_x_part_at(const char *where, core_tensor *tensor,
@@ -160,15 +190,15 @@ core_tensor *core_x_part_at(const char *where, core_tensor *tensor,
                 .text = index,
                 .at = index,
                 .numbers = numbers.items,
-                .count = numbers.count,
+                .tensor = tensor,
                 .part = tensor};
+    core_status status = core_scope_status();
 
-    if (core_scope_status() != CORE_OK)
+    if (status != CORE_OK)
         return NULL;
-    if (!tensor || !index) {
-        (void)core_scope_check_at(
-            where, "core_x_part",
-            core__error_null("core_x_part", tensor ? "index" : "tensor"));
+    status = check_arguments(tensor, index, numbers.count);
+    if (status != CORE_OK) {
+        (void)core_scope_check_at(where, "core_x_part", status);
         return NULL;
     }
     return read_items(&r) ? r.part : NULL;

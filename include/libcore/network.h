@@ -4,8 +4,8 @@
 /* network.h: networks, their optimizers and files in the style of
  * expressions.h: calls that return what they create into a scope.
  *
- * A network whose weights are in a file needs no modules of its own.  All sizes
- * are the file's, and its names are paths:
+ * A program for a network whose weights are in a file creates no layers.  All
+ * sizes are those of the file, and its names are paths:
  *
  *     CORE_MAIN(argc, argv)
  *     {
@@ -476,16 +476,17 @@ static inline core_tensor *core_x_interpolate_at(const char *where,
 
 /* --------------------------------------------- layers of a file's weights -- */
 
-/* These compute a layer of the tensors `weight`, `bias` and so on of the child
- * at a path of a module, which has them from a file (core_x_nn_from_file) or is
- * a layer:
+/* Each of these computes a layer with the tensors `weight`, `bias` and so on of
+ * the child at a path.  The module is that of a file (core_x_nn_from_file) or has
+ * such a layer:
  *
  *     m = core_x_nn_from_file("weights.safetensors");
  *     x = core_x_relu(core_x_apply_linear(m, "fc1", x));
  *
  * The sizes are those of the tensors.  `bias` may be missing, and in group_norm
- * and batch_norm `weight`, too.  NOT_FOUND: there is no such child, or it lacks
- * a tensor. */
+ * and batch_norm also `weight`.  The innermost scope owns the result; NULL after
+ * an error of the scope.  NOT_FOUND: no child has this path, or the child has no
+ * tensor of a name that the layer needs. */
 
 /* linear(weight, bias). */
 #define core_x_apply_linear(module, path, x) \
@@ -631,8 +632,8 @@ static inline core_tensor *core_x_apply_group_norm_at(
                                 core_module_tensor(m, "bias"), eps);
 }
 
-/* batch_norm by running_mean and running_var: (module, path, x, eps=1e-5).  It
- * is that of inference, also in training. */
+/* batch_norm with running_mean and running_var: (module, path, x, eps=1e-5).  It
+ * is that of inference even if the module is in training. */
 #define core_x_apply_batch_norm(...) \
     CORE_X_CALL(core_x_apply_batch_norm_with_, __VA_ARGS__)
 #define core_x_apply_batch_norm_with_3(...) \
@@ -899,9 +900,9 @@ static inline core_module *core_x_nn_load_all_at(const char *where,
     return status == CORE_OK ? module : NULL;
 }
 
-/* Loads all tensors of a file into a new module, whose buffers they are, for
- * core_x_apply_linear and its like.  The innermost scope owns the module, which
- * is not in training. */
+/* Loads all tensors of a file as the buffers of a new module, for
+ * core_x_apply_linear and similar calls.  The innermost scope owns the module,
+ * which is not in training.  Returns NULL after an error. */
 #define core_x_nn_from_file(path) core_x_nn_from_file_at(CORE_HERE, path)
 static inline core_module *core_x_nn_from_file_at(const char *where,
                                                   const char *path)

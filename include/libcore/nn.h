@@ -170,10 +170,12 @@ core_module *core_x_nn_child_at(const char *where, core_module *module,
 core_tensor *core_x_nn_tensor_at(const char *where, core_module *module,
                                  const char *path);
 
-/* Returns the descendant of a module at a path, borrowed, and a tensor of it in
- * *out_tensor, for the calls of network.h: function is the one in messages.
- * tensor: its name; NULL: none is wanted.  NULL after an error of the scope;
- * NOT_FOUND: there is no such module, or it lacks the tensor. */
+/* Finds the descendant of a module at a path, and one of its tensors, for the
+ * calls of network.h.  Returns the descendant, borrowed, or NULL after an error
+ * of the scope.  function: the call that messages name.  tensor: the name of the
+ * tensor; may be NULL.  out_tensor: gets the tensor, borrowed, or NULL; may be
+ * NULL.  NOT_FOUND: no module has this path, or that module has no tensor of
+ * this name. */
 core_module *core_x_apply_find_at(const char *where, const char *function,
                                   core_module *module, const char *path,
                                   const char *tensor, core_tensor **out_tensor);
@@ -314,7 +316,7 @@ enum {
     CORE_MODULE_ALLOW_MISSING = 1u << 0,    /* do not fail if missing */
     CORE_MODULE_ALLOW_UNEXPECTED = 1u << 1, /* do not fail if unexpected */
     CORE_MODULE_NAMES = 1u << 2,            /* report the names */
-    CORE_MODULE_ADD = 1u << 3 /* add what the module lacks as buffers */
+    CORE_MODULE_ADD = 1u << 3 /* add unexpected tensors as buffers */
 };
 
 /* Loads parameters and buffers from a safetensors file, or from the index of a
@@ -322,19 +324,20 @@ enum {
  * as "transformer."; NULL: nothing does.  Tensors of the file without the
  * prefix are ignored.  Elements are converted between floating dtypes to the
  * dtype of the parameter or buffer.  flags: CORE_MODULE_ALLOW_…,
- * CORE_MODULE_NAMES and CORE_MODULE_ADD.  out_report: filled on failure, too; the caller sets
- * struct_size; may be NULL without CORE_MODULE_NAMES.
+ * CORE_MODULE_NAMES and CORE_MODULE_ADD.  out_report: filled on failure, too;
+ * the caller sets struct_size; may be NULL without CORE_MODULE_NAMES.
  *
  * NOT_FOUND: tensors are missing or unexpected; the message names the first.
  * SHAPE: a tensor has other sizes in the file.  DTYPE: it cannot be converted.
  * These are checked before anything is changed; an error while the elements are
  * read leaves some tensors loaded.
  *
- * With CORE_MODULE_ADD no name is unexpected: those that the module lacks are
- * added as buffers on the default device, in the dtype of the file, and modules
- * on the way that are missing as modules without a function.  With a module
- * without members, all weights of a file can be had by their paths.
- * INVALID_ARGUMENT: a name cannot be a path. */
+ * With CORE_MODULE_ADD no name is unexpected.  Each tensor of the file whose name
+ * the module lacks is added as a buffer, on the default device and in the dtype
+ * of the file.  Modules that are missing on its path are added without a
+ * function.  An empty module thus gets all tensors of the file.  `loaded` counts
+ * those that were added, too.  INVALID_ARGUMENT: a name is not a path, such as
+ * "a..b", or is also that of a module; the tensors before it stay added. */
 core_status core_module_load(core_module *module, const char *path,
                              const char *prefix, uint32_t flags,
                              core_module_report *out_report);

@@ -90,9 +90,10 @@ int core_scope_exit(core_scope scope);
  *         core_x_print(core_x_load(argv[1], "x"));
  *     }
  *
- * The body returns nothing: the exit status is that of the scope.  The names are
- * those of the number of arguments, an int, and of the arguments, char **, which
- * NULL follows; expressions report that as an error. */
+ * The body returns nothing: the exit status is that of the scope.  count and
+ * arguments name the parameters of main: an int, and a char ** that ends with
+ * NULL.  An argument that was not given can thus be NULL, which expressions
+ * report as an error. */
 #define CORE_MAIN(count, arguments)                           \
     static void core_main_(int, char **);                     \
     int main(int count_, char **arguments_)                   \
@@ -340,7 +341,8 @@ static inline core_scalar core_none(void)
 int64_t core_x_size_at(const char *where, const core_tensor *tensor,
                        int64_t dim);
 
-/* Returns a part of a tensor, by an index as in Python, as a view:
+/* Returns a part of a tensor, by an index as in Python.  It is a view, or the
+ * tensor itself if the index selects all of it.  The innermost scope owns it:
  *
  *     core_x_part(x, ":, -1")                   x[:, -1]
  *     core_x_part(x, "..., 1:, None")           x[..., 1:, None]
@@ -352,8 +354,9 @@ int64_t core_x_size_at(const char *where, const core_tensor *tensor,
  * numbers count from the end.  Each `*` stands for the next of up to 8 integers
  * after the index.  To write into a part, use core_x_copy_.
  *
- * INVALID_ARGUMENT: the index is malformed, the message says where; or there are
- * more or fewer integers than `*`.  INDEX: an index is out of range. */
+ * NULL after an error of the scope.  INVALID_ARGUMENT: the index is malformed,
+ * and the message says where, or the number of integers is not that of `*`.
+ * INDEX: a number is out of range. */
 #define core_x_part(tensor, ...)                                       \
     core_x_part_at(CORE_HERE, tensor, CORE_PART_TEXT_(__VA_ARGS__, 0), \
                    CORE_PART_NUMBERS_(__VA_ARGS__))

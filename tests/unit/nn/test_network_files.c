@@ -83,6 +83,7 @@ START_TEST(layers_of_a_file_compute_what_modules_do)
     core_tensor *words = core_x_arange(5);
 
     ck_assert(!core_module_is_training(f));
+    ck_assert(!core_module_is_training(core_x_nn_child(f, "block.up")));
     ck_assert_uint_eq(core_x_parameters(f).count, 0);
     y = core_x_apply_linear(f, "block.up", x);
     y = core_x_apply_linear(core_x_nn_child(f, "block"), "down", y);
@@ -141,6 +142,13 @@ START_TEST(what_is_added_is_reported)
           CORE_ERROR_NOT_FOUND, "missing block.other.weight");
     ck_assert_uint_eq(report.missing, 2);
     ck_assert_ptr_null(core_module_child(n, "down"));
+    FAILS(core_module_load(n, path, "block.",
+                           CORE_MODULE_ADD | CORE_MODULE_NAMES, &report),
+          CORE_ERROR_NOT_FOUND, "2 names are missing and 0 unexpected");
+    ck_assert_uint_eq(report.unexpected, 0);
+    ck_assert_str_eq(report.names[0], "block.other.weight");
+    ck_assert_str_eq(report.names[1], "block.other.bias");
+    core_module_report_free(&report);
     OK(core_module_load(n, path, "block.",
                         CORE_MODULE_ADD | CORE_MODULE_ALLOW_MISSING, &report));
     ck_assert_uint_eq(report.loaded, 3);

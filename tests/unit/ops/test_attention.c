@@ -225,7 +225,6 @@ START_TEST(dropout_draws_the_same_mask_as_the_dropout_operator)
 }
 END_TEST
 
-/* Compares how far the generator advances, with and without dropout. */
 /* f16 and bf16 have kernels for tensor cores, which compute 64 or 128 queries
  * and 32 or 64 keys at a time; those of the emulated device, too. */
 START_TEST(attention_by_tensor_cores_matches_matmul_and_softmax)
@@ -250,6 +249,7 @@ START_TEST(attention_by_tensor_cores_matches_matmul_and_softmax)
 }
 END_TEST
 
+/* Compares how far the generator advances, with and without dropout. */
 START_TEST(fused_attention_advances_generator_like_dropout)
 {
     heads h = {CORE_F32, 1, 1, 9, 11, 4, 4, .5, false, 0, false, 0};

@@ -71,6 +71,48 @@ START_TEST(equal_rows_have_no_distance_and_no_gradient)
 }
 END_TEST
 
+/* In 16 bits, the squares of rows near 300 are infinite or have no digit of the
+ * distances; the differences of such rows are exact. */
+START_TEST(rows_of_16_bits_are_not_squared_in_16_bits)
+{
+    static const core_dtype dtypes[] = {CORE_F16, CORE_BF16};
+    core_scope scope = core_scope_begin();
+    core_tensor *a = core_x_reshape(core_x_arange(90), CORE_SIZES(30, 3));
+    core_tensor *b = core_x_part(a, "::9");
+
+    for (int i = 0; i < 2; i++) {
+        core_tensor *x =
+            core_x_to(core_x_mul(core_x_add(a, 100), 4), dtypes[i]);
+        core_tensor *y =
+            core_x_to(core_x_mul(core_x_add(b, 100), 4), dtypes[i]);
+        core_tensor *d = core_x_cdist(x, y);
+
+        ck_assert_int_eq(core_tensor_dtype(d), dtypes[i]);
+        ck_assert(core_x_item_int(
+            core_x_all(core_x_isclose(d, core_x_cdist(x, y, 2, NEVER), 0.02))));
+    }
+    OK(core_scope_end(scope));
+}
+END_TEST
+
+START_TEST(dtypes_promote_and_integers_are_refused)
+{
+    core_scope scope = core_scope_begin();
+    core_tensor *a = core_x_randn(CORE_SIZES(30, 3));
+    core_tensor *b = core_x_randn(CORE_SIZES(30, 3), NULL, CORE_F64);
+    core_tensor *d = core_x_cdist(a, b);
+
+    OK(core_scope_status());
+    ck_assert_int_eq(core_tensor_dtype(d), CORE_F64);
+    ck_assert(core_x_item_int(
+        core_x_all(core_x_isclose(d, core_x_cdist(a, b, 2, NEVER)))));
+    OK(core_scope_status());
+    a = core_x_reshape(core_x_arange(90), CORE_SIZES(30, 3));
+    core_x_cdist(a, a);
+    FAILS(core_scope_end(scope), CORE_ERROR_DTYPE, "i64");
+}
+END_TEST
+
 START_TEST(sizes_may_be_0)
 {
     core_scope scope = core_scope_begin();
@@ -119,5 +161,7 @@ START_TEST(the_operator_itself_has_modes)
 END_TEST
 
 SUITE("ops/distances", a_product_has_the_distances_of_differences,
-      equal_rows_have_no_distance_and_no_gradient, sizes_may_be_0,
+      equal_rows_have_no_distance_and_no_gradient,
+      rows_of_16_bits_are_not_squared_in_16_bits,
+      dtypes_promote_and_integers_are_refused, sizes_may_be_0,
       many_rows_need_no_differences, the_operator_itself_has_modes)

@@ -95,20 +95,27 @@ START_TEST(a_malformed_index_is_refused)
 {
     const core_status wrong = CORE_ERROR_INVALID_ARGUMENT;
 
-    REFUSED(wrong, core_x_part(x, ""), "\"\" at character 1: it must be a");
+    REFUSED(wrong, core_x_part(x, ""), "\"\" at character 1: expected a");
     REFUSED(wrong, core_x_part(x, "0, a"), "\"0, a\" at character 4");
-    REFUSED(wrong, core_x_part(x, "0,, 1"), "at character 3: it must be a");
-    REFUSED(wrong, core_x_part(x, "0 1"), "at character 3: a comma must");
-    REFUSED(wrong, core_x_part(x, "1:2:3:4"), "at character 6: a comma");
-    REFUSED(wrong, core_x_part(x, "0, 0, 0, 0"), "has no more dimensions");
+    REFUSED(wrong, core_x_part(x, "0,, 1"),
+            "at character 3: expected a number");
+    REFUSED(wrong, core_x_part(x, "0 1"), "at character 3: expected a comma");
+    REFUSED(wrong, core_x_part(x, "1:2:3:4"),
+            "at character 6: expected a comma");
+    REFUSED(wrong, core_x_part(x, "0, 0, 0, 0"),
+            "at character 10: the tensor, of sizes [2, 3, 4], has no more");
     REFUSED(wrong, core_x_part(x, "..., 0, 0, 0, 0"), "no more dimensions");
-    REFUSED(wrong, core_x_part(x, "..., ..."), "one \"...\" at most");
-    REFUSED(wrong, core_x_part(x, "0, .."), "one \"...\" at most");
+    REFUSED(wrong, core_x_part(x, "..., ..."), "only one \"...\" is allowed");
+    REFUSED(wrong, core_x_part(x, "0, .."),
+            "at character 4: expected a number");
     REFUSED(wrong, core_x_part(x, "::-1"), "step of a slice must be positive");
     REFUSED(wrong, core_x_part(x, "::0"), "step of a slice must be positive");
-    REFUSED(wrong, core_x_part(x, "*"), "there is no number for this *");
-    REFUSED(wrong, core_x_part(x, "*:*", 1), "there is no number for this *");
-    REFUSED(wrong, core_x_part(x, ":", 1), "there are more numbers than *");
+    REFUSED(wrong, core_x_part(x, "*"),
+            "\"*\" needs 1 integers, one for each \"*\"; the call passes 0");
+    REFUSED(wrong, core_x_part(x, "*:*", 1),
+            "\"*:*\" needs 2 integers, one for each \"*\"; the call passes 1");
+    REFUSED(wrong, core_x_part(x, ":", 1),
+            "\":\" needs 0 integers, one for each \"*\"; the call passes 1");
     REFUSED(wrong, core_x_part(x, "99999999999999999999"), "out of range");
     REFUSED(wrong, core_x_part(x, NULL), "index is NULL");
     REFUSED(wrong, core_x_part(NULL, "0"), "tensor is NULL");
