@@ -16,8 +16,8 @@ enum { CORE__LAUNCHERS = 4, CORE__LAUNCHED_MOST = 1 << 20 };
  * are: of Open MPI's mpirun, of MPICH's, of srun, of torchrun and others. */
 extern const char *const core__launcher_variables[CORE__LAUNCHERS][2];
 
-/* The first pair of variables that are both numbers, of at most
- * CORE__LAUNCHED_MOST; false: there is none. */
+/* Reads the first pair of variables that are both numbers, of at most
+ * CORE__LAUNCHED_MOST.  False: there is none, and what is stored is undefined. */
 bool core__launcher_place(uint32_t *out_rank, uint32_t *out_size);
 
 #endif

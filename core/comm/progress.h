@@ -8,8 +8,8 @@
  * Ranks that met in a file share its memory, and those that met over TCP keep
  * their connections to rank 0, with a thread on each rank that only answers
  * questions.  A collective stores its number, and sends nothing.  The parts of
- * such a communicator use the same memory or connections, and have numbers of
- * their own under a key. */
+ * such a communicator use the same memory or connections, and have their own
+ * numbers under a key. */
 
 #ifndef CORE_COMM_PROGRESS_H
 #define CORE_COMM_PROGRESS_H

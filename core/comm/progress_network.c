@@ -248,22 +248,38 @@ static core__progress *start(int *connections, uint32_t rank, uint32_t size,
 
 /* --------------------------------------------------------------- answers -- */
 
-/* With the lock held: asks, and waits for the answer, longer than rank 0 waits
- * for the other ranks.  One thread at a time asks. */
-static bool await_answer(network *net, uint64_t key, bool (*ask)(network *net),
-                         uint64_t *out)
+/* When an answer is late: rank 0 waits as long, less a second, for those of the
+ * other ranks. */
+static struct timespec answer_deadline(const network *net)
 {
     int64_t until =
         core__store_now_ns() + atomic_load(&net->base.wait_ns) + SECOND;
-    struct timespec end = {.tv_sec = until / SECOND, .tv_nsec = until % SECOND};
-    uint32_t answers;
-    bool found;
+
+    return (struct timespec){.tv_sec = until / SECOND,
+                             .tv_nsec = until % SECOND};
+}
+
+/* With the lock held: waits until no other thread of this rank asks; false: one
+ * asks for longer than an answer takes. */
+static bool await_turn(network *net)
+{
+    struct timespec end = answer_deadline(net);
     int late = 0;
 
     while (net->asking && !net->gone && !late)
         late = pthread_cond_timedwait(&net->change, &net->lock, &end);
-    if (net->asking)
-        return false;
+    return !net->asking;
+}
+
+/* With the lock held and after await_turn: asks, and waits for the answer. */
+static bool await_answer(network *net, uint64_t key, bool (*ask)(network *net),
+                         uint64_t *out)
+{
+    struct timespec end = answer_deadline(net);
+    uint32_t answers;
+    bool found;
+    int late = 0;
+
     net->asking = true;
     net->asked = key;
     answers = net->answers;
@@ -440,7 +456,7 @@ static bool ask_all(core__progress_store *store, uint64_t key,
     bool found;
 
     pthread_mutex_lock(&net->lock);
-    found = await_answer(net, key, wake_to_ask, out_reached);
+    found = await_turn(net) && await_answer(net, key, wake_to_ask, out_reached);
     pthread_mutex_unlock(&net->lock);
     return found;
 }
@@ -524,19 +540,22 @@ static bool send_ask(network *net)
     return true;
 }
 
-/* If rank 0 has ended, or does not answer, nothing is known of the others. */
+/* If rank 0 has ended, or does not answer, nothing is known of the others; and
+ * nothing of rank 0 if it was not asked. */
 static bool ask_rank_0(core__progress_store *store, uint64_t key,
                        uint64_t *out_reached)
 {
     network *net = (network *)store;
-    bool found;
+    bool turn, found;
 
     pthread_mutex_lock(&net->lock);
-    found = await_answer(net, key, send_ask, out_reached);
+    turn = await_turn(net);
+    found = turn && await_answer(net, key, send_ask, out_reached);
     for (uint32_t r = 0; !found && r < store->size; r++)
         out_reached[r] = r > 0       ? CORE__PROGRESS_UNKNOWN
                          : net->gone ? find(net->known, key)
-                                     : CORE__PROGRESS_SILENT;
+                         : turn      ? CORE__PROGRESS_SILENT
+                                     : CORE__PROGRESS_UNKNOWN;
     pthread_mutex_unlock(&net->lock);
     return true;
 }

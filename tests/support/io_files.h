@@ -12,7 +12,6 @@
 
 #include <libcore/device.h>
 
-#include <dirent.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -35,14 +34,7 @@ static inline void tear_down(void)
 
 static inline int files_in_folder(void)
 {
-    DIR *list = opendir(folder);
-    int count = 0;
-
-    ck_assert_ptr_nonnull(list);
-    while (readdir(list))
-        count++;
-    closedir(list);
-    return count - 2;
+    return count_entries(folder);
 }
 
 static inline void write_bytes(const void *data, size_t size)

@@ -14,6 +14,7 @@
 #include "suite.h"
 #include "temporary_files.h"
 
+#include <libcore/capture.h>
 #include <libcore/comm.h>
 #include <libcore/ops.h>
 #include <libcore/plugins.h>
@@ -135,6 +136,45 @@ static inline void on_ranks_that_end(uint32_t size, uint32_t ends,
 static inline void on_ranks(uint32_t size, void (*function)(core_comm *comm))
 {
     on_ranks_that_end(size, 0, function);
+}
+
+/* -------------------------------------------------------------- errors -- */
+
+/* The status of a collective, at once or when it is waited for. */
+static inline core_status rank_wait(core_comm *comm, core_status status)
+{
+    return status == CORE_OK ? core_comm_synchronize(comm) : status;
+}
+
+/* A collective fails, and its communicator stays failed. */
+static inline void rank_expect_failure(core_comm *comm, core_status status,
+                                       core_status expected)
+{
+    status = rank_wait(comm, status);
+    ck_assert_msg(status == expected, "%s: %s", core_status_name(status),
+                  core_error_message());
+    ck_assert_int_eq(core_barrier(comm), expected);
+    ck_assert_int_eq(core_comm_error(comm), expected);
+}
+
+typedef core_status (*rank_call)(core_comm *comm, core_tensor *x);
+
+/* Makes a call on a stream that is captured, which is refused. */
+static inline void rank_refuse_in_capture(core_comm *comm, rank_call call,
+                                          core_tensor *x)
+{
+    core_stream *stream;
+    core_stream_guard guard;
+    core_graph *graph = NULL;
+
+    OK(core_stream_create(core_comm_device(comm), &stream));
+    OK(core_stream_guard_enter(stream, &guard));
+    OK(core_capture_begin(stream, NULL));
+    ck_assert_int_eq(call(comm, x), CORE_ERROR_UNSUPPORTED);
+    MESSAGE("a collective");
+    ck_assert_int_ne(core_capture_end(stream, &graph), CORE_OK);
+    core_stream_guard_leave(&guard);
+    core_stream_release(stream);
 }
 
 /* ------------------------------------------------------------- tensors -- */

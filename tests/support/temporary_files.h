@@ -8,6 +8,7 @@
 #define TESTS_SUPPORT_TEMPORARY_FILES_H
 
 #include <check.h>
+#include <dirent.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +40,19 @@ static inline void temporary_file(temporary_path out, const char *name)
     file = mkstemp(out);
     ck_assert_int_ge(file, 0);
     ck_assert_int_eq(close(file), 0);
+}
+
+/* The number of files and folders in a folder. */
+static inline int count_entries(const char *path)
+{
+    DIR *folder = opendir(path);
+    int count = 0;
+
+    ck_assert_ptr_nonnull(folder);
+    while (readdir(folder))
+        count++;
+    closedir(folder);
+    return count - 2; /* "." and ".." */
 }
 
 /* Removes a file, or a folder with its contents. */

@@ -239,7 +239,8 @@ static int begin(launched *all)
         return EXIT_SUCCESS;
     fprintf(stderr,
             "core-conformance: rank %u: %s: %s\ncore-conformance: an engine "
-            "whose ranks meet in a store is tested without a launcher\n",
+            "whose ranks meet in a store is tested without a launcher, or with "
+            "one that sets MASTER_ADDR and MASTER_PORT\n",
             self->number, own.test.reports[self->number].call,
             own.test.reports[self->number].detail);
     return atomic_load(&own.test.reports[self->number].verdict) == RANK_UNUSABLE

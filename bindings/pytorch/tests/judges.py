@@ -33,13 +33,15 @@ def check_fallbacks(entry, counts, device=""):
     """The CPU may compute only what fallbacks.txt lists for the entry, or the file
     of the device, if it has one."""
     unknown = set(counts)
-    for name in ("fallbacks.txt", f"fallbacks-{device}.txt"):
-        if os.path.exists(path_of(name)):
-            listed = dict(line.split(None, 1) for line in lines_of(name))
-            unknown -= set(listed.get(entry, "").split())
+    files = [name for name in ("fallbacks.txt", f"fallbacks-{device}.txt")
+             if os.path.exists(path_of(name))]
+    for name in files:
+        listed = dict(line.split(None, 1) for line in lines_of(name))
+        unknown -= set(listed.get(entry, "").split())
     if unknown:
         raise AssertionError(f"{entry}: computed on the CPU, and not in "
-                             "fallbacks.txt: " + " ".join(sorted(unknown)))
+                             f"{' or '.join(files)}: "
+                             + " ".join(sorted(unknown)))
 
 
 # ------------------------------------------------------------------ numbers --

@@ -209,7 +209,7 @@ class Fallbacks(unittest.TestCase):
             with self.assertRaisesRegex(AssertionError, operator):
                 judges.check_fallbacks(entry, {operator: 1})
 
-    def test_a_device_has_a_list_of_its_own(self):
+    def test_a_device_has_its_own_list(self):
         counts = {"aten::histc": 2}
         judges.check_fallbacks("histc", counts, "opencl")
         judges.check_fallbacks("fft.rfft", {"aten::_fft_r2c": 3}, "opencl")

@@ -23,26 +23,32 @@ static core_tensor *gradient_of(core_comm *comm, core_tensor *input,
     return gradient;
 }
 
+/* Releases the result. */
+static void expect_gradient(core_comm *comm, core_tensor *input,
+                            core_tensor *result, const float *values,
+                            int64_t count)
+{
+    core_tensor *gradient = gradient_of(comm, input, result);
+
+    rank_expect(gradient, values, count);
+    core_tensor_release(gradient);
+}
+
 static void differentiate(core_comm *comm)
 {
-    core_tensor *x = rank_numbers(comm, 3), *y, *g;
+    core_tensor *x = rank_numbers(comm, 3), *y;
 
     OK(core_tensor_set_requires_grad(x, true));
     OK(core_all_reduce(comm, x, CORE_REDUCE_SUM, &y));
-    rank_expect(g = gradient_of(comm, x, y), (float[]){6, 6, 6}, 3);
-    core_tensor_release(g);
+    expect_gradient(comm, x, y, (float[]){6, 6, 6}, 3);
     OK(core_all_reduce(comm, x, CORE_REDUCE_AVG, &y));
-    rank_expect(g = gradient_of(comm, x, y), (float[]){2, 2, 2}, 3);
-    core_tensor_release(g);
+    expect_gradient(comm, x, y, (float[]){2, 2, 2}, 3);
     OK(core_all_gather(comm, x, &y));
-    rank_expect(g = gradient_of(comm, x, y), (float[]){6, 6, 6}, 3);
-    core_tensor_release(g);
+    expect_gradient(comm, x, y, (float[]){6, 6, 6}, 3);
     OK(core_reduce_scatter(comm, x, CORE_REDUCE_SUM, &y));
-    rank_expect(g = gradient_of(comm, x, y), (float[]){1, 2, 3}, 3);
-    core_tensor_release(g);
+    expect_gradient(comm, x, y, (float[]){1, 2, 3}, 3);
     OK(core_all_to_all(comm, x, &y));
-    rank_expect(g = gradient_of(comm, x, y), (float[]){1, 2, 3}, 3);
-    core_tensor_release(g);
+    expect_gradient(comm, x, y, (float[]){1, 2, 3}, 3);
     ck_assert_int_eq(core_all_reduce(comm, x, CORE_REDUCE_MAX, &y),
                      CORE_ERROR_AUTOGRAD);
     ck_assert_int_eq(core_all_reduce_(comm, x, CORE_REDUCE_SUM),
@@ -73,15 +79,13 @@ static void differentiate_twice(core_comm *comm)
 
 static void differentiate_roots(core_comm *comm)
 {
-    core_tensor *x = rank_numbers(comm, 3), *y, *g;
+    core_tensor *x = rank_numbers(comm, 3), *y;
 
     OK(core_tensor_set_requires_grad(x, true));
     OK(core_reduce(comm, x, CORE_REDUCE_SUM, 1, &y));
-    rank_expect(g = gradient_of(comm, x, y), (float[]){2, 2, 2}, 3);
-    core_tensor_release(g);
+    expect_gradient(comm, x, y, (float[]){2, 2, 2}, 3);
     OK(core_reduce(comm, x, CORE_REDUCE_AVG, 2, &y));
-    rank_expect(g = gradient_of(comm, x, y), (float[]){1, 1, 1}, 3);
-    core_tensor_release(g);
+    expect_gradient(comm, x, y, (float[]){1, 1, 1}, 3);
     core_tensor_release(x);
 }
 

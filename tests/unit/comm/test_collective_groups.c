@@ -11,7 +11,6 @@
 #include "comm/comm.h"
 
 #include <libcore/autograd.h>
-#include <libcore/capture.h>
 
 /* ------------------------------------------------------ their results -- */
 
@@ -83,9 +82,7 @@ static void differ_in_a_group(core_comm *comm, int how)
             OK(core_barrier(comm));
         status = core_comm_group_end(comm);
     }
-    if (status == CORE_OK)
-        status = core_comm_synchronize(comm);
-    ck_assert_int_eq(status, CORE_ERROR_INVALID_ARGUMENT);
+    ck_assert_int_eq(rank_wait(comm, status), CORE_ERROR_INVALID_ARGUMENT);
     if (how == 0)
         MESSAGE("rank 0 broadcast of 2 f32 from rank 0 (collective 2), rank 1 "
                 "broadcast of 3 f32 from rank 0 (collective 2)");
@@ -135,11 +132,6 @@ END_TEST
 
 /* --------------------------------------------------- groups that fail -- */
 
-static core_status wait_after(core_comm *comm, core_status status)
-{
-    return status == CORE_OK ? core_comm_synchronize(comm) : status;
-}
-
 static void begin_two_sums(core_comm *comm, core_tensor *x)
 {
     OK(core_comm_group_begin(comm));
@@ -168,7 +160,7 @@ static void copy_of_a_call_fails(core_comm *comm)
         ck_assert_int_eq(core_barrier(comm), status);
         MESSAGE("injected failure");
     } else {
-        ck_assert_int_eq(wait_after(comm, core_comm_group_end(comm)),
+        ck_assert_int_eq(rank_wait(comm, core_comm_group_end(comm)),
                          CORE_ERROR_IO);
         MESSAGE("ended");
     }
@@ -183,29 +175,25 @@ START_TEST(call_of_a_group_that_fails_on_a_rank_is_an_error_on_all)
 }
 END_TEST
 
+static core_status end_group(core_comm *comm, core_tensor *x)
+{
+    (void)x;
+    return core_comm_group_end(comm);
+}
+
 /* Rank 1 ends its group on a stream that is captured, which is refused before
  * the calls are compared, and then makes another call. */
 static void group_ends_in_a_capture(core_comm *comm)
 {
     core_tensor *x = rank_numbers(comm, 2);
-    core_stream *stream;
-    core_stream_guard guard;
-    core_graph *graph = NULL;
 
     begin_two_sums(comm, x);
     if (core_comm_rank(comm) == 1) {
-        OK(core_stream_create(core_comm_device(comm), &stream));
-        OK(core_stream_guard_enter(stream, &guard));
-        OK(core_capture_begin(stream, NULL));
-        ck_assert_int_eq(core_comm_group_end(comm), CORE_ERROR_UNSUPPORTED);
-        MESSAGE("a collective");
-        ck_assert_int_ne(core_capture_end(stream, &graph), CORE_OK);
-        core_stream_guard_leave(&guard);
-        core_stream_release(stream);
-        ck_assert_int_eq(wait_after(comm, core_barrier(comm)),
+        rank_refuse_in_capture(comm, end_group, x);
+        ck_assert_int_eq(rank_wait(comm, core_barrier(comm)),
                          CORE_ERROR_INVALID_ARGUMENT);
     } else {
-        ck_assert_int_eq(wait_after(comm, core_comm_group_end(comm)),
+        ck_assert_int_eq(rank_wait(comm, core_comm_group_end(comm)),
                          CORE_ERROR_INVALID_ARGUMENT);
     }
     MESSAGE("rank 0 a group of 2 collectives (collective 1), rank 1 barrier "

@@ -11,7 +11,6 @@
 #include "comm/collective.h"
 
 #include <libcore/autograd.h>
-#include <libcore/capture.h>
 #include <libcore/compile.h>
 #include <libcore/lazy.h>
 #include <libcore/transform.h>
@@ -19,21 +18,6 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sys/socket.h>
-
-static const char *const devices[] = {"cpu", "sim"};
-
-/* A collective fails, at once or when it is waited for. */
-static void expect_failure(core_comm *comm, core_status status,
-                           core_status expected)
-{
-    if (status == CORE_OK)
-        status = core_comm_synchronize(comm);
-    ck_assert_msg(status == expected, "%s: %s", core_status_name(status),
-                  core_error_message());
-    /* It stays failed. */
-    ck_assert_int_eq(core_barrier(comm), expected);
-    ck_assert_int_eq(core_comm_error(comm), expected);
-}
 
 /* ------------------------------------------------------- ranks that end -- */
 
@@ -45,8 +29,8 @@ static void last_rank_dies(core_comm *comm)
     OK(core_comm_synchronize(comm));
     if (core_comm_rank(comm) == 2)
         raise(SIGKILL);
-    expect_failure(comm, core_all_reduce_(comm, x, CORE_REDUCE_SUM),
-                   CORE_ERROR_IO);
+    rank_expect_failure(comm, core_all_reduce_(comm, x, CORE_REDUCE_SUM),
+                        CORE_ERROR_IO);
     MESSAGE("all_reduce(sum) of 2 f32 (collective 2)");
     MESSAGE("2 ended");
     core_tensor_release(x);
@@ -58,21 +42,21 @@ static void last_rank_leaves(core_comm *comm)
     OK(core_comm_synchronize(comm));
     if (core_comm_rank(comm) == 2)
         return;
-    expect_failure(comm, core_barrier(comm), CORE_ERROR_IO);
+    rank_expect_failure(comm, core_barrier(comm), CORE_ERROR_IO);
     MESSAGE("barrier (collective 2)");
     MESSAGE("2 ended");
 }
 
 START_TEST(killed_rank_is_an_error_on_the_others)
 {
-    rank_device = devices[_i];
+    rank_device = rank_devices[_i];
     on_ranks_that_end(3, 1 << 2, last_rank_dies);
 }
 END_TEST
 
 START_TEST(rank_that_leaves_early_is_an_error_on_the_others)
 {
-    rank_device = devices[_i];
+    rank_device = rank_devices[_i];
     on_ranks(3, last_rank_leaves);
 }
 END_TEST
@@ -86,7 +70,7 @@ static void last_rank_stops(core_comm *comm)
         usleep(1500 * 1000);
         _exit(RANK_IS_WELL);
     }
-    expect_failure(comm, core_broadcast(comm, x, 1), CORE_ERROR_CANCELLED);
+    rank_expect_failure(comm, core_broadcast(comm, x, 1), CORE_ERROR_CANCELLED);
     MESSAGE("broadcast of 2 f32 from rank 1 (collective 1)");
     MESSAGE("the timeout passed while waiting for rank");
     MESSAGE("2");
@@ -95,7 +79,7 @@ static void last_rank_stops(core_comm *comm)
 
 START_TEST(rank_that_does_not_arrive_is_an_error_after_the_timeout)
 {
-    rank_device = devices[_i];
+    rank_device = rank_devices[_i];
     rank_timeout = 0.5;
     on_ranks(3, last_rank_stops);
 }
@@ -107,8 +91,8 @@ static void sizes_differ(core_comm *comm)
 {
     core_tensor *x = rank_numbers(comm, core_comm_rank(comm) == 1 ? 3 : 2);
 
-    expect_failure(comm, core_all_reduce_(comm, x, CORE_REDUCE_SUM),
-                   CORE_ERROR_INVALID_ARGUMENT);
+    rank_expect_failure(comm, core_all_reduce_(comm, x, CORE_REDUCE_SUM),
+                        CORE_ERROR_INVALID_ARGUMENT);
     MESSAGE("rank 0 all_reduce(sum) of 2 f32 (collective 1), rank 1 "
             "all_reduce(sum) of 3 f32 (collective 1)");
     core_tensor_release(x);
@@ -120,8 +104,8 @@ static void dtypes_differ(core_comm *comm)
     core_dtype dtype = core_comm_rank(comm) == 2 ? CORE_F64 : CORE_F32;
 
     OK(core_to_copy(x, dtype, NULL, false, -1, &y));
-    expect_failure(comm, core_broadcast(comm, y, 0),
-                   CORE_ERROR_INVALID_ARGUMENT);
+    rank_expect_failure(comm, core_broadcast(comm, y, 0),
+                        CORE_ERROR_INVALID_ARGUMENT);
     MESSAGE("rank 0 broadcast of 2 f32 from rank 0 (collective 1), rank 2 "
             "broadcast of 2 f64 from rank 0 (collective 1)");
     core_tensor_release(x);
@@ -133,11 +117,11 @@ static void orders_differ(core_comm *comm)
     core_tensor *x = rank_numbers(comm, 2);
 
     OK(core_barrier(comm));
-    expect_failure(comm,
-                   core_comm_rank(comm) == 1
-                       ? core_barrier(comm)
-                       : core_all_reduce_(comm, x, CORE_REDUCE_MIN),
-                   CORE_ERROR_INVALID_ARGUMENT);
+    rank_expect_failure(comm,
+                        core_comm_rank(comm) == 1
+                            ? core_barrier(comm)
+                            : core_all_reduce_(comm, x, CORE_REDUCE_MIN),
+                        CORE_ERROR_INVALID_ARGUMENT);
     MESSAGE("rank 0 all_reduce(min) of 2 f32 (collective 2), rank 1 barrier "
             "(collective 2)");
     core_tensor_release(x);
@@ -147,8 +131,9 @@ static void roots_differ(core_comm *comm)
 {
     core_tensor *x = rank_numbers(comm, 1);
 
-    expect_failure(comm, core_broadcast(comm, x, core_comm_rank(comm) == 2),
-                   CORE_ERROR_INVALID_ARGUMENT);
+    rank_expect_failure(comm,
+                        core_broadcast(comm, x, core_comm_rank(comm) == 2),
+                        CORE_ERROR_INVALID_ARGUMENT);
     MESSAGE("from rank 0 (collective 1), rank 2 broadcast of 1 f32 from rank "
             "1");
     core_tensor_release(x);
@@ -158,7 +143,7 @@ static void reduce_roots_differ(core_comm *comm)
 {
     core_tensor *x = rank_numbers(comm, 1), *y;
 
-    expect_failure(
+    rank_expect_failure(
         comm,
         core_reduce(comm, x, CORE_REDUCE_SUM, core_comm_rank(comm) == 2, &y),
         CORE_ERROR_INVALID_ARGUMENT);
@@ -174,8 +159,8 @@ static void rows_differ(core_comm *comm)
 
     if (core_comm_rank(comm) == 1)
         receive[0] = 2;
-    expect_failure(comm, core_all_to_all_rows(comm, x, send, receive, &y),
-                   CORE_ERROR_INVALID_ARGUMENT);
+    rank_expect_failure(comm, core_all_to_all_rows(comm, x, send, receive, &y),
+                        CORE_ERROR_INVALID_ARGUMENT);
     MESSAGE("all_to_all_rows of rows of 1 f32 (collective 1): rank 0 sends 1 "
             "rows to rank 1, which expects 2");
     core_tensor_release(x);
@@ -190,8 +175,8 @@ static void pair_differs(core_comm *comm)
         core_send(comm, x, 1);
         core_comm_synchronize(comm);
     } else {
-        expect_failure(comm, core_recv(comm, y, 0),
-                       CORE_ERROR_INVALID_ARGUMENT);
+        rank_expect_failure(comm, core_recv(comm, y, 0),
+                            CORE_ERROR_INVALID_ARGUMENT);
         MESSAGE("rank 0 send of 2 f32, rank 1 recv of 3 f32");
     }
     core_tensor_release(x);
@@ -200,7 +185,7 @@ static void pair_differs(core_comm *comm)
 
 START_TEST(different_calls_are_an_error_on_every_rank)
 {
-    rank_device = devices[_i];
+    rank_device = rank_devices[_i];
     on_ranks(3, sizes_differ);
     on_ranks(3, dtypes_differ);
     on_ranks(3, orders_differ);
@@ -222,7 +207,7 @@ static void first_rank_aborts(core_comm *comm)
         ck_assert_int_eq(core_barrier(comm), CORE_ERROR_CANCELLED);
         MESSAGE("rank 0 aborted the communicator after collective 1");
     } else {
-        expect_failure(comm, core_barrier(comm), CORE_ERROR_IO);
+        rank_expect_failure(comm, core_barrier(comm), CORE_ERROR_IO);
         MESSAGE("ended");
     }
     ck_assert_int_eq(core_comm_shrink(comm, &comm), CORE_ERROR_UNSUPPORTED);
@@ -383,7 +368,7 @@ static void refuse(core_comm *comm)
 
 START_TEST(wrong_arguments_are_refused_and_nothing_fails)
 {
-    rank_device = devices[_i];
+    rank_device = rank_devices[_i];
     on_ranks(3, refuse);
 }
 END_TEST
@@ -428,27 +413,21 @@ static void use_pending(core_comm *comm)
 
 START_TEST(tensors_without_content_are_refused)
 {
-    rank_device = devices[_i];
+    rank_device = rank_devices[_i];
     on_ranks(2, use_pending);
 }
 END_TEST
 
+static core_status reduce(core_comm *comm, core_tensor *x)
+{
+    return core_all_reduce_(comm, x, CORE_REDUCE_SUM);
+}
+
 static void capture(core_comm *comm)
 {
     core_tensor *x = rank_numbers(comm, 2);
-    core_stream *stream;
-    core_stream_guard guard;
-    core_graph *graph = NULL;
 
-    OK(core_stream_create(core_comm_device(comm), &stream));
-    OK(core_stream_guard_enter(stream, &guard));
-    OK(core_capture_begin(stream, NULL));
-    ck_assert_int_eq(core_all_reduce_(comm, x, CORE_REDUCE_SUM),
-                     CORE_ERROR_UNSUPPORTED);
-    MESSAGE("a collective");
-    ck_assert_int_ne(core_capture_end(stream, &graph), CORE_OK);
-    core_stream_guard_leave(&guard);
-    core_stream_release(stream);
+    rank_refuse_in_capture(comm, reduce, x);
     core_tensor_release(x);
 }
 
@@ -536,7 +515,7 @@ static void release_at_once(core_comm *comm)
 
 START_TEST(release_waits_for_pending_collectives)
 {
-    rank_device = devices[_i];
+    rank_device = rank_devices[_i];
     on_ranks(2, release_at_once);
 }
 END_TEST

@@ -61,10 +61,16 @@ static net connect_ranks(bool silent)
     return made;
 }
 
+static void end_rank(net *made, uint32_t rank)
+{
+    core__progress_end(made->ranks[rank], true);
+    made->ranks[rank] = NULL;
+}
+
 static void end_ranks(net *made)
 {
     for (uint32_t r = 0; r < SIZE; r++)
-        core__progress_end(made->ranks[r], true);
+        end_rank(made, r);
     if (made->silent >= 0)
         close(made->silent);
 }
@@ -94,13 +100,11 @@ START_TEST(rank_that_has_left_is_named_by_its_last_collective)
 
     core__progress_reach(made.ranks[0], 3);
     core__progress_reach(made.ranks[2], 2);
-    core__progress_end(made.ranks[2], true);
-    made.ranks[2] = NULL;
+    end_rank(&made, 2);
     ck_assert_str_eq(message_of(made.ranks[0], 3),
                      "late; rank 1 has reached collective 0; rank 2 has "
                      "reached collective 2");
-    core__progress_end(made.ranks[0], true);
-    made.ranks[0] = NULL;
+    end_rank(&made, 0);
     /* Only rank 0 knew of the others. */
     while (strstr(message_of(made.ranks[1], 4), "rank 2"))
         usleep(1000);
@@ -145,6 +149,32 @@ START_TEST(rank_0_that_is_stopped_is_named)
         usleep(1000);
     ck_assert_str_eq(core_error_message(), "late; rank 0 has ended");
     core__progress_end(client, true);
+}
+END_TEST
+
+static void *ask_once(void *progress)
+{
+    ck_assert_str_eq(message_of(progress, 1),
+                     "late; rank 0 has reached collective 0; rank 2 has not "
+                     "answered within 2.5 s");
+    return NULL;
+}
+
+/* The second one asks when the first one has its answer, which is as late as that
+ * of rank 2 may be. */
+START_TEST(threads_that_ask_in_turn_name_the_stopped_rank)
+{
+    net made = connect_ranks(true);
+    pthread_t threads[2];
+
+    atomic_store(&made.ranks[0]->store->wait_ns, 2000000000);
+    atomic_store(&made.ranks[1]->store->wait_ns, 2500000000);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(
+            pthread_create(&threads[i], NULL, ask_once, made.ranks[1]), 0);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    end_ranks(&made);
 }
 END_TEST
 
@@ -243,10 +273,8 @@ START_TEST(parts_outlive_the_whole)
     part_of(made.ranks, 1, part);
     core__progress_reach(part[0], 3);
     core__progress_reach(part[1], 4);
-    for (uint32_t r = 0; r < SIZE; r++) {
-        core__progress_end(made.ranks[r], true);
-        made.ranks[r] = NULL;
-    }
+    for (uint32_t r = 0; r < SIZE; r++)
+        end_rank(&made, r);
     ck_assert_str_eq(message_of(part[1], 4),
                      "late; rank 0 has reached collective 3");
     core__progress_end(part[0], true);
@@ -265,8 +293,7 @@ START_TEST(rank_0_that_has_left_a_part_is_named)
     part_of(made.ranks, 1, part);
     core__progress_reach(part[1], 3);
     core__progress_end(part[1], true);
-    core__progress_end(made.ranks[0], true);
-    made.ranks[0] = NULL;
+    end_rank(&made, 0);
     ck_assert_str_eq(message_of(part[0], 4),
                      "late; rank 1 has reached collective 3");
     core__progress_end(part[0], true);
@@ -690,6 +717,7 @@ int main(void)
         rank_that_has_left_is_named_by_its_last_collective,
         rank_that_has_ended_or_is_stopped_is_named,
         rank_0_that_is_stopped_is_named,
+        threads_that_ask_in_turn_name_the_stopped_rank,
         ranks_of_parts_are_named,
         parts_outlive_the_whole,
         rank_0_that_has_left_a_part_is_named,

@@ -14,8 +14,6 @@
 
 enum { LAYERS = 4, WIDTH = 8, PAIR = 2 * 4 * WIDTH * WIDTH };
 
-static const char *const devices[] = {"cpu", "sim"};
-
 /* ---------------------------------------------------------------- model -- */
 
 /* Weights of a chain of linear layers, and what a test has made. */
@@ -515,7 +513,7 @@ static void train(core_comm *comm)
 
 START_TEST(gradients_are_the_average_over_all_ranks)
 {
-    rank_device = devices[_i];
+    rank_device = rank_devices[_i];
     on_ranks(3, average);
     on_ranks(1, average);
 }
@@ -523,7 +521,7 @@ END_TEST
 
 START_TEST(gradients_accumulate_without_communication)
 {
-    rank_device = devices[_i];
+    rank_device = rank_devices[_i];
     on_ranks(2, accumulate);
     on_ranks(2, replace_grads);
 }
@@ -531,7 +529,7 @@ END_TEST
 
 START_TEST(unused_parameters_may_differ_by_rank)
 {
-    rank_device = devices[_i];
+    rank_device = rank_devices[_i];
     on_ranks(3, leave_out);
     on_ranks(3, without_loss);
     on_ranks(2, leave_out_for_long);
@@ -540,7 +538,7 @@ END_TEST
 
 START_TEST(buckets_get_the_order_of_the_first_step)
 {
-    rank_device = devices[_i];
+    rank_device = rank_devices[_i];
     on_ranks(2, reorder);
 }
 END_TEST
@@ -580,21 +578,21 @@ END_TEST
 
 START_TEST(buckets_of_f32_accumulate_gradients_of_halves)
 {
-    rank_device = devices[_i];
+    rank_device = rank_devices[_i];
     on_ranks(2, halves);
 }
 END_TEST
 
 START_TEST(buffers_are_those_of_rank_0)
 {
-    rank_device = devices[_i];
+    rank_device = rank_devices[_i];
     on_ranks(2, copy_buffers);
 }
 END_TEST
 
 START_TEST(training_keeps_weights_equal)
 {
-    rank_device = devices[_i];
+    rank_device = rank_devices[_i];
     on_ranks(3, train);
 }
 END_TEST

@@ -16,8 +16,6 @@
 
 enum { COUNT = 2 };
 
-static const char *const devices[] = {"cpu", "sim"};
-
 /* The loss is the product of all parameters, each a bucket. */
 typedef struct model {
     core_tensor *parameters[COUNT];
@@ -156,7 +154,7 @@ static void last_rank_skips(core_comm *comm)
 
 START_TEST(rank_that_ends_is_an_error_on_the_others)
 {
-    rank_device = devices[_i];
+    rank_device = rank_devices[_i];
     on_ranks_that_end(3, 1 << 2, last_rank_dies);
     on_ranks(3, last_rank_leaves);
 }
@@ -164,7 +162,7 @@ END_TEST
 
 START_TEST(rank_that_does_not_average_is_an_error_after_the_timeout)
 {
-    rank_device = devices[_i];
+    rank_device = rank_devices[_i];
     rank_timeout = 4;
     on_ranks(2, last_rank_skips);
 }
@@ -361,7 +359,7 @@ static void failed_copy_is_repeated(core_comm *comm)
 
 START_TEST(backward_without_averages_can_be_repeated_after_an_error)
 {
-    rank_device = devices[_i];
+    rank_device = rank_devices[_i];
     on_ranks(2, failed_sum_is_repeated);
     on_ranks(2, failed_copy_is_repeated);
 }
@@ -369,7 +367,7 @@ END_TEST
 
 START_TEST(backward_that_fails_is_an_error_on_all_ranks)
 {
-    rank_device = devices[_i];
+    rank_device = rank_devices[_i];
     on_ranks(2, first_rank_fails);
     on_ranks(3, first_rank_fails_early);
     on_ranks(3, last_rank_cancels);
@@ -400,7 +398,7 @@ static void arguments_may_be_corrected(core_comm *comm)
 
 START_TEST(wrong_arguments_of_a_backward_fail_nothing)
 {
-    rank_device = devices[_i];
+    rank_device = rank_devices[_i];
     on_ranks(2, arguments_may_be_corrected);
 }
 END_TEST
@@ -505,14 +503,14 @@ static void refuse(core_comm *comm)
 
 START_TEST(models_that_differ_are_an_error_on_every_rank)
 {
-    rank_device = devices[_i];
+    rank_device = rank_devices[_i];
     on_ranks(3, models_differ);
 }
 END_TEST
 
 START_TEST(wrong_arguments_of_creation_are_refused)
 {
-    rank_device = devices[_i];
+    rank_device = rank_devices[_i];
     on_ranks(2, refuse);
 }
 END_TEST
@@ -615,7 +613,7 @@ static void two_threads(core_comm *comm)
 
 START_TEST(backward_inside_a_backward_is_refused)
 {
-    rank_device = devices[_i];
+    rank_device = rank_devices[_i];
     on_ranks(2, nest);
 }
 END_TEST
@@ -628,7 +626,7 @@ END_TEST
 
 START_TEST(abort_ends_the_step)
 {
-    rank_device = devices[_i];
+    rank_device = rank_devices[_i];
     on_ranks(2, abort_from_a_thread);
 }
 END_TEST
@@ -655,7 +653,7 @@ static void use_lazily(core_comm *comm)
 
 START_TEST(reducer_works_in_a_lazy_region)
 {
-    rank_device = devices[_i];
+    rank_device = rank_devices[_i];
     on_ranks(2, use_lazily);
 }
 END_TEST

@@ -16,8 +16,6 @@
 
 enum { COUNT = 5, UNUSED = 2 };
 
-static const char *const devices[] = {"cpu", "sim"};
-
 /* Some are divided between ranks, and some ranks have none of the last. */
 static const int64_t sizes[COUNT][2] = {{5, 1}, {3, 7}, {4, 1}, {1, 1}, {9, 5}};
 
@@ -196,7 +194,7 @@ static void train(core_comm *comm)
 
 START_TEST(sharded_steps_compute_what_whole_ones_do)
 {
-    rank_device = devices[_i];
+    rank_device = rank_devices[_i];
     for (uint32_t ranks = 1; ranks <= 4; ranks += _i + 1)
         on_ranks(ranks, train);
 }
@@ -273,7 +271,7 @@ static void use_grads(core_comm *comm)
 
 START_TEST(grads_are_summed_before_they_are_averaged)
 {
-    rank_device = devices[_i];
+    rank_device = rank_devices[_i];
     on_ranks(3, use_grads);
 }
 END_TEST
@@ -827,7 +825,7 @@ static void one_rank_fails_to_load(core_comm *comm)
 
 START_TEST(error_of_one_rank_is_one_of_all)
 {
-    rank_device = devices[_i];
+    rank_device = rank_devices[_i];
     on_ranks(2, one_rank_fails_to_clip);
     on_ranks(2, one_rank_fails_to_gather);
     temporary_folder(folder, "libcore-shard");
@@ -839,7 +837,7 @@ END_TEST
 
 START_TEST(wrong_parameters_and_missing_ranks_are_errors)
 {
-    rank_device = devices[_i];
+    rank_device = rank_devices[_i];
     on_ranks(2, refuse);
     on_ranks(3, last_rank_leaves);
 }

@@ -61,8 +61,7 @@ static core_status create(core_comm **out_comm)
 static void expect_failure(core_comm *comm, core_status status,
                            core_status expected)
 {
-    if (status == CORE_OK)
-        status = core_comm_synchronize(comm);
+    status = rank_wait(comm, status);
     ck_assert_msg(status == expected, "%s: %s", core_status_name(status),
                   core_error_message());
     ck_assert_int_eq(core_comm_error(comm), expected);
