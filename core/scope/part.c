@@ -73,7 +73,6 @@ static bool read_number(reader *r, core_scalar *out)
     char *end;
     long long value;
 
-    skip_blanks(r);
     *out = core_none();
     if (accept(r, "*")) {
         *out = core_int(*r->numbers++);
@@ -125,8 +124,8 @@ static int64_t dimensions_of(const char *at)
 {
     int64_t count = 0;
 
-    for (; at && *at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-        at += strspn(at, " ");
+    for (; at && *at; at = strchr(at, ',')) {
+        at += strspn(at, ", ");
         count += strncmp(at, "None", 4) != 0 && strncmp(at, "...", 3) != 0;
     }
     return count;
@@ -136,7 +135,6 @@ static bool read_item(reader *r)
 {
     int64_t ndim = core_tensor_ndim(r->part);
 
-    skip_blanks(r);
     if (accept(r, "None")) {
         r->part = core_x_unsqueeze_at(r->where, r->part, r->dim++);
     } else if (*r->at == '.') {
