@@ -110,7 +110,7 @@ if [ -f "$emulated/core_gpuemu.so" ]; then
     ok missing_device_has_a_reason says 'GPUEMU_DEVICES is 0' \
         env GPUEMU_DEVICES=0 "$LIBCORE_BUILD/core-info"
     ok lost_device_stays_lost \
-        says 'device must be opened again' \
+        says 'the device is lost' \
         env GPUEMU_LOSE_AFTER=5 "$LIBCORE_BUILD/core-conformance" \
         --golden "$golden/public" --device gpuemu --filter add.Tensor
 else
