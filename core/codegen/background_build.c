@@ -7,13 +7,13 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/settings.h"
+#include "base/thread_start.h"
 #include "codegen/background_build.h"
 #include "codegen/saved_kernel.h"
 
 #include <libcore/device.h>
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -165,7 +165,6 @@ static void end_at_exit(void)
 static bool start(void)
 {
     static bool registered;
-    sigset_t all, old;
 
     if (runs || ending)
         return true;
@@ -176,10 +175,7 @@ static bool start(void)
     if (!registered)
         atexit(end_at_exit);
     registered = true;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    runs = joinable = pthread_create(&thread, NULL, work, NULL) == 0;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    runs = joinable = core__thread_start(&thread, work, NULL) == 0;
     return runs;
 }
 

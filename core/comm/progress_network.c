@@ -8,13 +8,13 @@
 #include "comm/progress.h"
 
 #include "base/memory.h"
+#include "base/thread_start.h"
 #include "comm/comm.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -127,25 +127,18 @@ static bool allocate(network *net)
     return net->base.rank != 0 || pipe2(net->wake, O_CLOEXEC) == 0;
 }
 
-/* Signals are the program's. */
-static bool start_thread(network *net, void *(*run)(void *))
+/* Sends or receives within a second. */
+static bool transfer(int connection, void *data, size_t size, bool send)
 {
-    sigset_t all, before;
-    int failed;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    failed = pthread_create(&net->thread, NULL, run, net);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return !failed;
+    return core__store_transfer(connection, data, size, send,
+                                core__store_now_ns() + SECOND);
 }
 
 static bool send_kind(int connection, uint64_t kind, uint64_t number)
 {
     message out = {kind, number};
 
-    return core__store_transfer(connection, &out, sizeof out, true,
-                                core__store_now_ns() + SECOND);
+    return transfer(connection, &out, sizeof out, true);
 }
 
 /* This rank's, in a reply or at the end. */
@@ -165,15 +158,13 @@ static bool send_counters(network *net, int connection, uint64_t kind)
         count++;
     }
     return send_kind(connection, kind, count) &&
-           core__store_transfer(connection, copy, count * sizeof *copy, true,
-                                core__store_now_ns() + SECOND);
+           transfer(connection, copy, count * sizeof *copy, true);
 }
 
 static bool receive_counters(int connection, uint64_t count, counters *out)
 {
     if (count > CORE__PROGRESS_COUNTERS ||
-        !core__store_transfer(connection, out->all, count * sizeof *out->all,
-                              false, core__store_now_ns() + SECOND))
+        !transfer(connection, out->all, count * sizeof *out->all, false))
         return false;
     out->count = (uint32_t)count;
     return true;
@@ -238,7 +229,7 @@ static core__progress *start(int *connections, uint32_t rank, uint32_t size,
     keep_alive(net);
     init_locks(net);
     made = allocate(net) ? core__progress_begin(&net->base) : NULL;
-    if (made && start_thread(net, run))
+    if (made && core__thread_start(&net->thread, run, net) == 0)
         return made;
     core__free(made);
     decline_all(connections, count_connections(net));
@@ -339,8 +330,7 @@ static void receive(network *net, uint32_t r)
     int connection = net->connections[r];
     message in;
 
-    if (!core__store_transfer(connection, &in, sizeof in, false,
-                              core__store_now_ns() + SECOND)) {
+    if (!transfer(connection, &in, sizeof in, false)) {
         lose(net, r, true);
     } else if (in.kind == ASK) {
         begin_round(net, r, in.number);
@@ -382,8 +372,7 @@ static void finish_round(network *net)
         if (r == 0)
             put_answer(net, net->keys[r]);
         else if (send_kind(net->connections[r], NUMBERS, net->keys[r]))
-            core__store_transfer(net->connections[r], net->numbers, size, true,
-                                 core__store_now_ns() + SECOND);
+            transfer(net->connections[r], net->numbers, size, true);
     }
     memset(net->asks, 0, 2 * (size_t)net->base.size);
     net->deadline = 0;
@@ -484,8 +473,7 @@ static bool read_numbers(network *net, uint64_t key)
 {
     size_t size = net->base.size * sizeof *net->numbers;
 
-    if (!core__store_transfer(net->connections[0], net->numbers, size, false,
-                              core__store_now_ns() + SECOND))
+    if (!transfer(net->connections[0], net->numbers, size, false))
         return false;
     put_answer(net, key);
     return true;
@@ -524,8 +512,7 @@ static void *listen_to(void *context)
     while (open) {
         poll(&ready, 1, -1);
         open =
-            core__store_transfer(net->connections[0], &in, sizeof in, false,
-                                 core__store_now_ns() + SECOND) &&
+            transfer(net->connections[0], &in, sizeof in, false) &&
             in.kind != LEAVE &&
             (in.kind == NUMBERS ? read_numbers(net, in.number) : answer(net));
     }

@@ -9,8 +9,8 @@
 #include "base/memory.h"
 #include "base/observe.h"
 #include "base/thread.h"
+#include "base/thread_start.h"
 
-#include <signal.h>
 #include <string.h>
 #include <time.h>
 
@@ -90,7 +90,6 @@ static void destroy(core_reducer *reducer)
 core_status core__reducer_thread_start(core_reducer *reducer)
 {
     core__reducer_thread *thread = core__alloc_zero(sizeof *thread);
-    sigset_t all, before;
     int failed;
 
     if (!thread)
@@ -98,11 +97,7 @@ core_status core__reducer_thread_start(core_reducer *reducer)
     pthread_mutex_init(&thread->lock, NULL);
     pthread_cond_init(&thread->change, NULL);
     reducer->thread = thread;
-    /* Signals are the program's. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    failed = pthread_create(&thread->id, NULL, run, reducer);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    failed = core__thread_start(&thread->id, run, reducer);
     if (failed) {
         destroy(reducer);
         return core__error(CORE_ERROR_OUT_OF_MEMORY,

@@ -6,11 +6,11 @@
 #include "data/loader.h"
 
 #include "base/error.h"
+#include "base/thread_start.h"
 
 #include <libcore/autograd.h>
 #include <libcore/stream.h>
 
-#include <signal.h>
 #include <string.h>
 
 /* Takes the number of a batch to read.  False: the thread ends. */
@@ -74,18 +74,14 @@ static void *work(void *argument)
 
 core_status core__data_start(core_data_loader *loader)
 {
-    sigset_t all, old;
     int failure = 0;
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
     while (failure == 0 && loader->nthreads < loader->options.threads) {
-        failure = pthread_create(&loader->threads[loader->nthreads], NULL, work,
-                                 loader);
+        failure = core__thread_start(&loader->threads[loader->nthreads], work,
+                                     loader);
         if (failure == 0)
             loader->nthreads++;
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     /* With fewer threads the batches are the same. */
     if (loader->nthreads == 0)
         return core__error(CORE_ERROR_OUT_OF_MEMORY,

@@ -221,32 +221,36 @@ static core_tensor *distances(core__scope *scope, core_tensor *d, double p)
                     false, CORE_DTYPE_NONE);
 }
 
-/* |a - b|^2 = |a|^2 + |b|^2 - 2 a b as one product, of a row with |a|^2 and 1 at
- * its end and one with 1 and |b|^2, as ATen computes it: no difference is kept.
- * Where it rounds to 0 or below, the distance is 0, and has no gradient.  16-bit
- * rows are computed in f32: the squares leave the range of f16, and a difference
- * of them rounded to 16 bits has none of the digits of a distance. */
+/* Rows of -2 x, |x|^2 and 1 for the left operand; of x, 1 and |x|^2 for the
+ * right one. */
+static core_tensor *with_squares(core__scope *scope, core_tensor *x, bool left)
+{
+    const int64_t last = -1;
+    core_tensor *parts[3];
+
+    parts[left ? 1 : 2] =
+        core__x_sum_dim(scope, core__x_mul(scope, x, x), &last, 1, true);
+    parts[left ? 2 : 1] = CORE__DO(scope, core_ones_like, parts[left ? 1 : 2],
+                                   CORE_DTYPE_NONE, NULL, -1);
+    parts[0] = left ? core__x_mul_scalar(scope, x, -2) : x;
+    return CORE__DO(scope, core_cat, parts, 3, -1);
+}
+
+/* |a - b|^2 = |a|^2 + |b|^2 - 2 a b as one product, as ATen computes it: no
+ * difference is kept.  Where it rounds to 0 or below, the distance is 0, and has
+ * no gradient.  16-bit rows are computed in f32: the squares leave the range of
+ * f16, and a difference of them rounded to 16 bits has none of the digits of a
+ * distance. */
 static core_tensor *distances_by_product(core__scope *scope, core_tensor *a,
                                          core_tensor *b)
 {
-    const int64_t last = -1;
     core_dtype dtype = core__dtype_promote(a->dtype, b->dtype);
     core_dtype wide = dtype == CORE_F64 ? CORE_F64 : CORE_F32;
-    core_tensor *size, *left[3], *right[3], *y, *none;
+    core_tensor *y, *none;
 
-    a = core__x_cast(scope, a, wide);
-    b = core__x_cast(scope, b, wide);
-    size = core__x_sum_dim(scope, core__x_mul(scope, a, a), &last, 1, true);
-    left[0] = core__x_mul_scalar(scope, a, -2);
-    left[1] = size;
-    left[2] = CORE__DO(scope, core_ones_like, size, CORE_DTYPE_NONE, NULL, -1);
-    size = core__x_sum_dim(scope, core__x_mul(scope, b, b), &last, 1, true);
-    right[0] = b;
-    right[1] = CORE__DO(scope, core_ones_like, size, CORE_DTYPE_NONE, NULL, -1);
-    right[2] = size;
-    y = core__x_matmul(
-        scope, CORE__DO(scope, core_cat, left, 3, -1),
-        core__x_adjoint(scope, CORE__DO(scope, core_cat, right, 3, -1)));
+    a = with_squares(scope, core__x_cast(scope, a, wide), true);
+    b = with_squares(scope, core__x_cast(scope, b, wide), false);
+    y = core__x_matmul(scope, a, core__x_adjoint(scope, b));
     none = CORE__DO(scope, core_le_scalar, y, core_int(0));
     y = CORE__DO(scope, core_masked_fill, y, none, core_int(1));
     y = core__x_zero_where(scope, CORE__DO(scope, core_sqrt, y), none);

@@ -11,12 +11,11 @@
 #include "base/memory.h"
 #include "base/observe.h"
 #include "base/thread.h"
+#include "base/thread_start.h"
 #include "device/stream.h"
 #include "quant/checkpoint_scales.h"
 
 #include <libcore/memory.h>
-
-#include <signal.h>
 
 /* ---------------------------------------------------------------- streams -- */
 
@@ -252,15 +251,9 @@ static core_status run_on_fresh_stack(core__task *task, const core__edge *roots,
                         .grads = grads,
                         .count = count,
                         .from = core__thread_self()};
-    sigset_t all, old;
     pthread_t thread;
-    int failed;
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    failed = pthread_create(&thread, NULL, run_in_thread, &call);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (failed)
+    if (core__thread_start(&thread, run_in_thread, &call) != 0)
         return core__error(CORE_ERROR_AUTOGRAD,
                            "backward passes are nested %u deep, and no thread "
                            "could be created for another one",

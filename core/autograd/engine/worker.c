@@ -7,9 +7,8 @@
 
 #include "base/fork.h"
 #include "base/memory.h"
+#include "base/thread_start.h"
 #include "quant/checkpoint_scales.h"
-
-#include <signal.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static core__executor *workers; /* protected by the lock */
@@ -248,19 +247,12 @@ void core__executor_end(core__executor *executor)
     core__free(executor->queue);
 }
 
-/* Signals are left to the program's threads. */
 static bool thread_make(core__executor *executor)
 {
-    sigset_t all, old;
-    int failed;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
     executor->forks = core__executor_fork_count();
-    failed = pthread_create(&executor->thread, NULL, work_on, executor);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    executor->alive = !failed;
-    return !failed;
+    executor->alive =
+        core__thread_start(&executor->thread, work_on, executor) == 0;
+    return executor->alive;
 }
 
 static core_status worker_make(core_device *device, core__executor **out_worker)
