@@ -49,7 +49,9 @@ in_other_ways() {
     # GPU allows blocks.
     ok recorded_cases_pass_in_another_order_with_few_blocks_and_a_blas_library \
         recorded GPUEMU_ORDER=1 GPUEMU_BLOCKS=3 GPUEMU_BLAS=1
-    for program in ops/test_attention optim/test_optim_fused; do
+    # Attention takes a quarter of a minute.
+    for program in ${LIBCORE_TEST_LONG:+ops/test_attention} \
+        optim/test_optim_fused; do
         ok "$(basename $program)_passes_with_few_blocks" env GPUEMU_BLOCKS=3 \
             "$LIBCORE_BUILD/tests/unit/$program"
     done

@@ -11,9 +11,14 @@
 
 #define gpu gpuemu()
 
-/* One element, repeated: more than 2^31, as a line and as a matrix. */
+/* One element, repeated: more than 2^31, as a line and as a matrix.  Takes half a
+ * minute. */
 START_TEST(reductions_count_beyond_31_bits)
 {
+    if (getenv("LIBCORE_TEST_LONG") == NULL) {
+        suite_skip("only with LIBCORE_TEST_LONG");
+        return;
+    }
     const int64_t n = (INT64_C(1) << 31) + 3, rows = 2,
                   columns = (1 << 30) + 64;
     core_tensor *one = CALL(ones, (int64_t[]){1, 1}, 2, CORE_F32, gpu), *x;
