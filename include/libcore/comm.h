@@ -85,7 +85,8 @@ typedef struct core_comm_options {
     /* This process and the number of processes.  size 0: both are those of the
      * engine's launcher, or else of the environment: OMPI_COMM_WORLD_RANK and
      * _SIZE, PMI_RANK and _SIZE, SLURM_PROCID and SLURM_NTASKS, or RANK and
-     * WORLD_SIZE. */
+     * WORLD_SIZE; the last two come first if torchrun has set
+     * TORCHELASTIC_RUN_ID. */
     uint32_t rank;
     uint32_t size;
     double timeout; /* of each call, in seconds, at most 1e6; 0: 300 */

@@ -105,10 +105,16 @@ START_TEST(ranks_find_each_other_over_tcp)
 }
 END_TEST
 
+/* Also of torchrun in a job of Slurm, whose task is the torchrun. */
 START_TEST(rank_and_store_come_from_the_environment)
 {
     char port[16];
 
+    if (_i == 1) {
+        setenv("SLURM_PROCID", "0", 1);
+        setenv("SLURM_NTASKS", "1", 1);
+        setenv("TORCHELASTIC_RUN_ID", "none", 1);
+    }
     snprintf(port, sizeof port, "%d", 20000 + (int)getpid() % 20000);
     with_store(port, true);
 }
@@ -358,7 +364,6 @@ int main(void)
     const TTest *const tests[] = {
         creation_says_what_is_wrong,
         ranks_find_each_other_over_tcp,
-        rank_and_store_come_from_the_environment,
         file_of_another_run_is_refused_and_kept,
         host_that_does_not_answer_is_an_error_after_the_timeout,
         two_processes_with_one_rank_are_an_error,
@@ -366,6 +371,7 @@ int main(void)
         rank_that_does_not_come_is_named,
     };
     const suite_loop loops[] = {
+        {rank_and_store_come_from_the_environment, 0, 2},
         {another_version_of_a_plugin_is_refused_by_every_rank, 0, 4},
     };
     const test_suite suites[] = {
