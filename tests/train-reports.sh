@@ -165,12 +165,13 @@ agrees() {
 # and what is no operator.  Of 100 and 100 us, 40 and 50 are hidden.
 hides() {
     hidden="${PYTHON:-python3} $LIBCORE_SOURCE/tools/hidden-communication"
-    : >"$work/spans"
+    comma=
     while read -r kind called thread ts dur; do
         printf '%s{"ph": "X", "name": "%s", "cat": "%s", "pid": 1, "tid": %s,' \
-            "$(test -s "$work/spans" && echo ,)" "$called" "$kind" "$thread"
+            "$comma" "$called" "$kind" "$thread"
         printf ' "ts": %s, "dur": %s}\n' "$ts" "$dur"
-    done >>"$work/spans" <<'END'
+        comma=,
+    done >"$work/spans" <<'END'
 operator mul 1 20 10
 range all_reduce 2 200 100
 operator add 1 10 20
