@@ -2,11 +2,15 @@
  * Copyright The libcore authors */
 
 /* How ranks meet: in a file, over TCP or by the environment; and what every rank
- * gets if it is wrong, or if one runs another version. */
+ * gets if it is wrong, if one runs another version, or if files are few. */
 
 #include "support/ranks.h"
 
+#include "base/thread.h"
+#include "comm/comm.h"
+
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 static void expect_create(core_comm_options options, core_status expected,
@@ -359,6 +363,117 @@ START_TEST(rank_that_does_not_come_is_named)
 }
 END_TEST
 
+/* --------------------------------------------------- few open files -- */
+
+enum { FEW = 6, ID = CORE_COLLECTIVES_ID_SIZE };
+
+/* What these ranks run. */
+static const char same[CORE__COMM_ABOUT] = {'a', [CORE__COMM_ABOUT - 1] = 1};
+
+/* A rank gets the id, and then knows nothing of the others: rank 0, which has
+ * kept no connection, has not ended. */
+static void fetch_from_rank_0(const char *store, uint32_t rank)
+{
+    core__progress *progress;
+    char id[ID];
+
+    alarm(RANK_WATCHDOG_SECONDS);
+    OK(core__store_share_id(store, rank, FEW, 20000000000, same, id,
+                            &progress));
+    ck_assert_int_eq(id[0], 'y');
+    core__error(CORE_ERROR_CANCELLED, "late");
+    core__progress_name_missing(progress, 5);
+    ck_assert_str_eq(core_error_message(), "late");
+    core__progress_end(progress, true);
+    _exit(RANK_IS_WELL);
+}
+
+/* Rank 0 can open a listener and two connections in the lower half of its
+ * limit; the upper half is free, or not. */
+static void serve_with_few_files(bool half_is_free)
+{
+    const char *store = free_tcp_store();
+    int next = dup(0), state;
+    core__progress *progress;
+    struct rlimit before, limit;
+    pid_t children[FEW];
+    char id[ID] = "y";
+
+    close(next);
+    for (uint32_t r = 1; r < FEW; r++) {
+        children[r] = fork();
+        if (children[r] == 0)
+            fetch_from_rank_0(store, r);
+    }
+    getrlimit(RLIMIT_NOFILE, &before);
+    limit = before;
+    limit.rlim_cur = 2 * ((rlim_t)next + 3);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    for (int i = next + 3; i < (int)limit.rlim_cur && !half_is_free; i++)
+        ck_assert_int_eq(dup2(0, i), i);
+    OK(core__store_share_id(store, 0, FEW, 20000000000, same, id, &progress));
+    ck_assert_ptr_null(progress);
+    ck_assert_int_eq(dup(0), next);
+    setrlimit(RLIMIT_NOFILE, &before); /* the sanitizers open files, too */
+    for (uint32_t r = 1; r < FEW; r++) {
+        ck_assert_int_eq(waitpid(children[r], &state, 0), children[r]);
+        ck_assert_int_eq(WEXITSTATUS(state), RANK_IS_WELL);
+    }
+}
+
+START_TEST(rank_0_keeps_no_connections_if_files_are_few)
+{
+    serve_with_few_files(_i == 1);
+}
+END_TEST
+
+START_TEST(rank_that_can_open_no_connection_says_so)
+{
+    const char *store = free_tcp_store();
+    core__progress *progress;
+    struct rlimit before, limit;
+    core_status status;
+    char id[ID];
+
+    getrlimit(RLIMIT_NOFILE, &before);
+    limit = before;
+    limit.rlim_cur = (rlim_t)dup(0) + 1;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    status =
+        core__store_share_id(store, 1, FEW, 1000000000, same, id, &progress);
+    setrlimit(RLIMIT_NOFILE, &before); /* the sanitizers open files, too */
+    ck_assert_int_eq(status, CORE_ERROR_IO);
+    MESSAGE("rank 1 cannot connect: Too many open files");
+}
+END_TEST
+
+START_TEST(files_that_are_used_up_are_the_error)
+{
+    const char *store = free_tcp_store();
+    core__progress *progress;
+    struct rlimit before, limit;
+    char id[ID] = "y";
+    core_status status;
+    pid_t child = fork();
+
+    if (child == 0)
+        fetch_from_rank_0(store, 1);
+    getrlimit(RLIMIT_NOFILE, &before);
+    limit = before;
+    limit.rlim_cur = (rlim_t)dup(0) + 2; /* for the listener */
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    /* Until then the child connects. */
+    status =
+        core__store_share_id(store, 0, FEW, 5000000000, same, id, &progress);
+    setrlimit(RLIMIT_NOFILE, &before); /* the sanitizers open files, too */
+    ck_assert_int_eq(status, CORE_ERROR_CANCELLED);
+    MESSAGE("the timeout passed before all ranks had connected: Too many open "
+            "files");
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -369,8 +484,11 @@ int main(void)
         two_processes_with_one_rank_are_an_error,
         another_number_of_ranks_is_an_error_on_every_rank,
         rank_that_does_not_come_is_named,
+        files_that_are_used_up_are_the_error,
+        rank_that_can_open_no_connection_says_so,
     };
     const suite_loop loops[] = {
+        {rank_0_keeps_no_connections_if_files_are_few, 0, 2},
         {rank_and_store_come_from_the_environment, 0, 2},
         {another_version_of_a_plugin_is_refused_by_every_rank, 0, 4},
     };

@@ -17,7 +17,6 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -611,113 +610,6 @@ START_TEST(timeout_names_the_missing_rank_of_a_part)
 }
 END_TEST
 
-/* --------------------------------------------------- few open files -- */
-
-enum { FEW = 6, ID = CORE_COLLECTIVES_ID_SIZE };
-
-/* A rank gets the id, and then knows nothing of the others: rank 0, which has
- * kept no connection, has not ended. */
-static void fetch_from_rank_0(const char *store, uint32_t rank)
-{
-    core__progress *progress;
-    char id[ID];
-
-    alarm(RANK_WATCHDOG_SECONDS);
-    OK(core__store_share_id(store, rank, FEW, 20000000000, about, id,
-                            &progress));
-    ck_assert_int_eq(id[0], 'y');
-    if (progress)
-        ck_assert_str_eq(message_of(progress, 5), "late");
-    core__progress_end(progress, true);
-    _exit(RANK_IS_WELL);
-}
-
-/* Rank 0 can open a listener and two connections in the lower half of its
- * limit; the upper half is free, or not. */
-static void serve_with_few_files(bool half_is_free)
-{
-    const char *store = tcp_store();
-    int next = dup(0), state;
-    core__progress *progress;
-    struct rlimit before, limit;
-    pid_t children[FEW];
-    char id[ID] = "y";
-
-    close(next);
-    for (uint32_t r = 1; r < FEW; r++) {
-        children[r] = fork();
-        if (children[r] == 0)
-            fetch_from_rank_0(store, r);
-    }
-    getrlimit(RLIMIT_NOFILE, &before);
-    limit = before;
-    limit.rlim_cur = 2 * ((rlim_t)next + 3);
-    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    for (int i = next + 3; i < (int)limit.rlim_cur && !half_is_free; i++)
-        ck_assert_int_eq(dup2(0, i), i);
-    OK(core__store_share_id(store, 0, FEW, 20000000000, about, id, &progress));
-    ck_assert_ptr_null(progress);
-    ck_assert_int_eq(dup(0), next);
-    setrlimit(RLIMIT_NOFILE, &before); /* the sanitizers open files, too */
-    for (uint32_t r = 1; r < FEW; r++) {
-        ck_assert_int_eq(waitpid(children[r], &state, 0), children[r]);
-        ck_assert_int_eq(WEXITSTATUS(state), RANK_IS_WELL);
-    }
-}
-
-START_TEST(rank_0_keeps_no_connections_if_files_are_few)
-{
-    serve_with_few_files(_i == 1);
-}
-END_TEST
-
-START_TEST(rank_that_can_open_no_connection_says_so)
-{
-    const char *store = tcp_store();
-    core__progress *progress;
-    struct rlimit before, limit;
-    core_status status;
-    char id[ID];
-
-    getrlimit(RLIMIT_NOFILE, &before);
-    limit = before;
-    limit.rlim_cur = (rlim_t)dup(0) + 1;
-    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    status =
-        core__store_share_id(store, 1, FEW, 1000000000, about, id, &progress);
-    setrlimit(RLIMIT_NOFILE, &before); /* the sanitizers open files, too */
-    ck_assert_int_eq(status, CORE_ERROR_IO);
-    MESSAGE("rank 1 cannot connect: Too many open files");
-}
-END_TEST
-
-START_TEST(files_that_are_used_up_are_the_error)
-{
-    const char *store = tcp_store();
-    core__progress *progress;
-    struct rlimit before, limit;
-    char id[ID] = "y";
-    core_status status;
-    pid_t child = fork();
-
-    if (child == 0)
-        fetch_from_rank_0(store, 1);
-    getrlimit(RLIMIT_NOFILE, &before);
-    limit = before;
-    limit.rlim_cur = (rlim_t)dup(0) + 2; /* for the listener */
-    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    /* Until then the child connects. */
-    status =
-        core__store_share_id(store, 0, FEW, 5000000000, about, id, &progress);
-    setrlimit(RLIMIT_NOFILE, &before); /* the sanitizers open files, too */
-    ck_assert_int_eq(status, CORE_ERROR_CANCELLED);
-    MESSAGE("the timeout passed before all ranks had connected: Too many open "
-            "files");
-    kill(child, SIGKILL);
-    waitpid(child, NULL, 0);
-}
-END_TEST
-
 int main(void)
 {
     const TTest *const tests[] = {
@@ -736,13 +628,10 @@ int main(void)
         file_of_another_machine_or_size_is_not_shared,
         child_of_a_fork_ends_it,
         file_that_can_only_be_read_is_an_error,
-        files_that_are_used_up_are_the_error,
-        rank_that_can_open_no_connection_says_so,
     };
     const suite_loop loops[] = {
         {timeout_names_the_missing_rank, 0, 2},
         {timeout_names_the_missing_rank_of_a_part, 0, 4},
-        {rank_0_keeps_no_connections_if_files_are_few, 0, 2},
     };
     const test_suite suites[] = {
         {"comm/comm_progress", SUITE_TESTS(tests), SUITE_LOOPS(loops)},
