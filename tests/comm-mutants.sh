@@ -47,7 +47,7 @@ is_skipped() { # REGISTERED TEST TEXT
 
 passes_all() {
     mkdir "$work/ranks" || return
-    TMPDIR=$work/ranks conforms "$@" && grep '^1..25$' "$work/out" &&
+    TMPDIR=$work/ranks conforms "$@" && grep '^1..26$' "$work/out" &&
         ! grep '^not ok' "$work/out" && ! grep '^# rank' "$work/out" &&
         rmdir "$work/ranks"
 }
@@ -73,6 +73,24 @@ streams_pass() {
     conforms --device sim --timeout 20 --filter \
         'collectives/all_reduce,*streams,*late-ranks,*barrier,*ends-a-coll*' &&
         grep '^# 5 passed, 0 failed' "$work/out"
+}
+
+# An engine that moves the memory of its plugin's device, and has run_group.
+with_device() { # TEST ARGUMENT...
+    conforms --filter "collectives/$1" --device sockets --timeout 10 \
+        --plugin "$LIBCORE_BUILD/tests/fixtures/.libs/core_sockets_device.so"
+}
+
+groups_pass() {
+    with_device 'groups,*reduce,*split' &&
+        grep '^# 4 passed, 0 failed' "$work/out"
+}
+
+# The group fails: an element is wrong, or a call waits for one that is not made.
+group_is_detected() { # MUTANT
+    ! SOCKETS_MUTANT=$1 with_device groups &&
+        grep '^# .*a group of all_gather.*of f32: ' "$work/out" &&
+        grep '1 failed' "$work/out"
 }
 
 # Waits at most a minute until a file has a name of that pattern.
@@ -152,6 +170,7 @@ refuses() { # TEXT ARGUMENT...
 
 ok 'without a fault, all tests pass, and no file is left' passes_all --timeout 20
 ok "and on a device that has streams" streams_pass
+ok 'and in groups that the engine runs at once' groups_pass
 ok 'and reductions of 16 ranks' sixteen_pass
 ok 'a signal ends all ranks' ends_on_a_signal
 ok 'a signal that is ignored ends nothing' ignores_a_signal
@@ -174,6 +193,9 @@ closes-first several-communicators all_gather of 12 f32: .*ended
 cuts-large many-elements all_reduce of 300007 f32: element 262144
 exits barrier barrier: the process ended, with status 0
 END
+for mutant in drops-call reverses-calls leaves-group; do
+    ok "$mutant" group_is_detected "$mutant"
+done
 # The processes are waited for.
 ok 'ignores-abort' is_detected ignores-abort abort-ends-own-call \
     'barrier that no other rank calls: core_comm_abort in another thread did not' \

@@ -12,7 +12,8 @@
  * root, or absent
  * (from the creation of a second communicator); or `unchecked`, which is stop in
  * a barrier whose calls are not compared.  The others then print the error that
- * they get.  `fork`: a child of each rank ends by exit.  Exits with 0 if a rank
+ * they get.  `versions`: the last rank's plugin is another version, which all ranks
+ * print.  `fork`: a child of each rank ends by exit.  Exits with 0 if a rank
  * passes; SIGALRM ends it if it hangs for COMM_WATCHDOG seconds (60). */
 
 #include <libcore/core.h>
@@ -434,6 +435,16 @@ static int absent(core_comm_options options)
     return 0;
 }
 
+/* The plugin of one rank has another version. */
+static int versions(core_comm_options options)
+{
+    core_status status = core_comm_create(device, &options, &comm);
+
+    CHECK(status == CORE_ERROR_INCOMPATIBLE, "there was no error");
+    printf("error: %s\n", core_error_message());
+    return 0;
+}
+
 /* A child that ends does not end what its parent uses. */
 static void fork_child(void)
 {
@@ -524,6 +535,8 @@ static int run(char **arguments, const char *store)
     if (!waits_for_the_timeout(arguments[3]))
         options.timeout = WATCHDOG_SECONDS / 2;
     find_device(arguments[2]);
+    if (strcmp(arguments[3], "versions") == 0)
+        return versions(options);
     OK(core_comm_create(device, &options, &comm));
     rank = core_comm_rank(comm);
     size = core_comm_size(comm);

@@ -86,7 +86,7 @@ conforms() { # MPI ARGUMENT...
 
 # MPICH's ranks wait without a pause: of them, a few tests.  No file is left.
 conforms_on_all_ranks() { # MPI
-    filter='*' count=19
+    filter='*' count=20
     [ "$1" = openmpi ] || filter='collectives/all_reduce,*split' count=2
     mkdir "$work/ranks" &&
         TMPDIR=$work/ranks conforms "$1" --filter "$filter" &&
@@ -112,6 +112,24 @@ refuses_what_it_cannot_test() { # MPI
         ! conforms "$1" --plugin \
             "$LIBCORE_BUILD/tests/fixtures/.libs/core_sockets.so" &&
         grep 'meet in a store is tested without a launcher' "$work/out"
+}
+
+# The last rank's plugin has another version in its note, after the vendor's name, of
+# 64 bytes.  All ranks say which; a timeout would be another error.
+names_versions() { # MPI
+    mkdir -p "$work/other" &&
+        LC_ALL=C sed 's/\(libcore\x00\{57\}\)0\.1\x00/\19.5\x00/' \
+            <"$LIBCORE_BUILD/plugins/mpi/.libs/core_$1.so" \
+            >"$work/other/core_$1.so" &&
+        "$LIBCORE_BUILD/core-info" --seal "$work/other/core_$1.so" || return
+    # shellcheck disable=SC2016 # of that shell
+    start "$1" sh -c '
+        [ "${PMI_RANK-$OMPI_COMM_WORLD_RANK}" != 2 ] ||
+            LIBCORE_PLUGIN_PATH=$LIBCORE_BUILD/.libs:$0
+        exec "$@"' "$work/other" "$ranks" mpi cpu versions >"$work/out" 2>&1 &&
+        cat "$work/out" &&
+        [ "$(grep -c "^error: core_comm_create: rank 0 has .*, mpi of $1 0.1, rank 2 has .* $1 9.5;" \
+            "$work/out")" = 3 ]
 }
 
 for mpi in sockets openmpi mpich; do
@@ -151,6 +169,8 @@ for mpi in sockets openmpi mpich; do
         fault "$mpi" unchecked 'collective 2.*rank 2'
     ok "$mpi: a child of fork can exit" launch "$mpi" cpu fork
     ok "$mpi: a killed rank ends the job" ends "$mpi"
+    [ "$mpi" = sockets ] || ok "$mpi: another version of the plugin is named" \
+        names_versions "$mpi"
     [ "$mpi" = sockets ] || ok "$mpi: creation ends by its timeout" \
         fault "$mpi" absent 'before all ranks created the communicator'
 done

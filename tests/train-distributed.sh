@@ -257,6 +257,54 @@ resumes_shards() {
         "checkpoint checkpoint.4-$run.0 checkpoint.4-$run.1 checkpoint.4-$run.2" ]
 }
 
+# The trace of rank 0 has the collectives of 4 steps and what is computed meanwhile.
+traces() {
+    # shellcheck disable=SC2046
+    launch 2 $(arguments gpt) --steps 14 --profile "$work/profile" || return
+    if ! command -v "${PYTHON:-python3}"; then
+        grep -c '"name": "all_reduce".*"cat": "range"' "$work/profile/trace.json"
+        return
+    fi
+    "${PYTHON:-python3}" "$LIBCORE_SOURCE/tools/hidden-communication" \
+        "$work/profile/trace.json" | grep '^[1-9][0-9]* collectives'
+}
+
+# The processes of ends_on: the launcher and the ranks.
+# shellcheck disable=SC2009 # pgrep does not print the arguments alone
+started() { ps -eo pid=,args= | grep -F -e "--save $work/stopped" | grep -v grep; }
+
+# A signal to mpirun ends all ranks; no process and no temporary file is left, and what
+# was saved after an epoch can be resumed.
+ends_on() { # SIGNAL
+    rm -rf "$work/ended" "$work/stopped"
+    mkdir "$work/ended" || return
+    # shellcheck disable=SC2046
+    TMPDIR=$work/ended OMPI_MCA_btl_vader_backing_directory=$work/ended \
+        env --default-signal=INT timeout --foreground -s KILL 300 \
+        "mpirun.$mpi" $([ "$mpi" = mpich ] || echo --oversubscribe) -n 2 \
+        "$train" --distributed mpi --threads 1 $(arguments gpt) \
+        --steps 1000000 --epochs 1000000 --save "$work/stopped" \
+        >"$work/out" 2>"$work/err" </dev/null &
+    launcher=$! tries=0
+    until [ -e "$work/stopped" ] && [ "$(started | wc -l)" -ge 4 ]; do
+        sleep 0.05
+        tries=$((tries + 1))
+        [ $tries -lt 2400 ] && kill -0 $launcher || return
+    done
+    kill -"$1" $launcher # of timeout, which passes it on
+    wait $launcher && return 1
+    tries=0
+    while started; do
+        sleep 0.05
+        tries=$((tries + 1))
+        [ $tries -lt 400 ] || return
+    done
+    ls -R "$work/ended"
+    rmdir "$work/ended" &&
+        launch 2 --text "$work/text" --sample 0 --resume "$work/stopped" \
+            --steps 1000000 --epochs 1
+}
+
 refuses() { # PATTERN ARGUMENT...
     pattern=$1
     shift
@@ -307,6 +355,8 @@ for mpi in openmpi mpich; do
     ok "$mpi: cnn" trains cnn 2 cpu
     ok "$mpi: gpt on 3 ranks" trains gpt 3 cpu
     ok "$mpi: mlp on sim" trains mlp 2 sim
+    ok "$mpi: SIGTERM to mpirun ends all ranks" ends_on TERM
+    ok "$mpi: SIGINT to mpirun ends all ranks" ends_on INT
     ok "$mpi: another number of ranks resumes" resumes mlp
     ok "$mpi: gpt with parts of the gradients" trains gpt 2 cpu --shard=gradients
     ok "$mpi: another number of ranks resumes such parts" resumes_shards
@@ -321,6 +371,7 @@ for mpi in openmpi mpich; do
         ok "$mpi: dropout with parts and with pieces" drops_out
         ok "$mpi: ranks cannot read different checkpoints" refuses_a_mixture
         ok "$mpi: a damaged tensor is named" names_the_tensor
+        ok "$mpi: a trace shows what is hidden" traces
     fi
     if [ -n "$opencl" ]; then
         ok "$mpi: mlp on $opencl" trains mlp 2 "$opencl"

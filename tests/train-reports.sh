@@ -161,6 +161,39 @@ agrees() {
                      accuracy - right / 100 < 1e-9) }' "$work/rows"
 }
 
+# Two threads: operators, nested or that touch, one in the collective's own thread,
+# and what is no operator.  Of 100 and 100 us, 40 and 50 are hidden.
+hides() {
+    hidden="${PYTHON:-python3} $LIBCORE_SOURCE/tools/hidden-communication"
+    comma=
+    while read -r kind called thread ts dur; do
+        printf '%s{"ph": "X", "name": "%s", "cat": "%s", "pid": 1, "tid": %s,' \
+            "$comma" "$called" "$kind" "$thread"
+        printf ' "ts": %s, "dur": %s}\n' "$ts" "$dur"
+        comma=,
+    done >"$work/spans" <<'END'
+operator mul 1 20 10
+range all_reduce 2 200 100
+operator add 1 10 20
+range all_reduce 2 0 100
+operator relu 1 30 10
+operator div 2 70 20
+backward linear 1 0 300
+wait event 1 90 30
+operator sum 1 50 10
+operator mm 1 150 100
+range step 1 0 300
+END
+    echo "{\"traceEvents\": [{\"ph\": \"M\"}, $(cat "$work/spans")]}" >"$work/trace"
+    echo '{"traceEvents": []}' >"$work/empty"
+    $hidden "$work/trace" --least 45 &&
+        $hidden "$work/trace" --least 45.1 && return 1
+    $hidden "$work/trace" | grep -F "2 collectives, 0.000 s, of which 0.000 s \
+(45.0 %)" || return
+    $hidden "$work/empty" 2>"$work/err"
+    [ $? = 2 ] && grep 'has no collectives of a thread' "$work/err"
+}
+
 ok 'a profile has four reports' profiles cpu
 ok 'the trace is valid JSON' parses
 ok 'the profile of a device with streams has four reports' profiles sim
@@ -180,4 +213,10 @@ ok 'an unwritable plot is refused before training' \
     refuses 'cannot write' --plot "$work/none/plot.svg"
 ok 'the confusion matrix counts every image' confuses
 ok 'the confusion matrix agrees with the accuracy' agrees
+if command -v "${PYTHON:-python3}" >/dev/null; then
+    ok 'the hidden share of communication is that of a trace' hides
+else
+    number=$((number + 1))
+    echo "ok $number - the hidden share of communication # SKIP no python3"
+fi
 echo "1..$number"

@@ -29,9 +29,16 @@ static bool read_number(const char *name, uint32_t *out)
 
 bool core__launcher_place(uint32_t *out_rank, uint32_t *out_size)
 {
-    for (int i = 0; i < CORE__LAUNCHERS; i++)
-        if (read_number(core__launcher_variables[i][0], out_rank) &&
-            read_number(core__launcher_variables[i][1], out_size))
+    /* srun and mpirun start one torchrun on each machine, whose processes inherit
+     * its variables. */
+    int first = secure_getenv("TORCHELASTIC_RUN_ID") ? CORE__LAUNCHERS - 1 : 0;
+
+    for (int i = 0; i < CORE__LAUNCHERS; i++) {
+        const char *const *names =
+            core__launcher_variables[(first + i) % CORE__LAUNCHERS];
+
+        if (read_number(names[0], out_rank) && read_number(names[1], out_size))
             return true;
+    }
     return false;
 }

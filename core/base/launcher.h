@@ -17,7 +17,8 @@ enum { CORE__LAUNCHERS = 4, CORE__LAUNCHED_MOST = 1 << 20 };
 extern const char *const core__launcher_variables[CORE__LAUNCHERS][2];
 
 /* Reads the first pair of variables that are both numbers, of at most
- * CORE__LAUNCHED_MOST.  False: there is none, and what is stored is undefined. */
+ * CORE__LAUNCHED_MOST; in a process of torchrun, which sets TORCHELASTIC_RUN_ID, the
+ * last pair comes first.  False: there is none, and what is stored is undefined. */
 bool core__launcher_place(uint32_t *out_rank, uint32_t *out_size);
 
 #endif

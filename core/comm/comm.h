@@ -11,6 +11,7 @@
 #include "tensor/tensor.h"
 
 #include <libcore/comm.h>
+#include <libcore/plugins.h>
 
 #include <pthread.h>
 
@@ -19,7 +20,8 @@
 typedef struct core__comm_engine {
     struct core__comm_engine *next;
     core_plugin *plugin;
-    core_collectives_interface table; /* complete, zero-filled copy */
+    const core_plugin_information *about; /* its plugin; stays */
+    core_collectives_interface table;     /* complete, zero-filled copy */
     void *user;
     char name[32];
     _Atomic uint32_t comms; /* communicators that use it */
@@ -91,8 +93,9 @@ static inline bool core__comm_is_on_device(const core_comm *comm)
 void core__comm_abandon(void *memory);
 
 /* For the loader. */
-core_status core__comm_engine_add(core_plugin *plugin, const void *table,
-                                  void *user);
+core_status core__comm_engine_add(core_plugin *plugin,
+                                  const core_plugin_information *about,
+                                  const void *table, void *user);
 void core__comm_engines_remove(const core_plugin *plugin);
 bool core__comm_engine_is_in_use(const core_plugin *plugin);
 
@@ -107,10 +110,21 @@ int64_t core__store_now_ns(void); /* the clock of deadlines */
 core_status core__comm_engine_find(const char *name,
                                    core__comm_engine **out_engine);
 
-/* Passes the id of rank 0 to the others; store: as in core_comm_options.
- * *out_progress: the caller's; NULL if there is none. */
+/* What a rank runs: a text with the versions of its libcore and plugin, padded with
+ * NULs, and a last byte of 1.  Every version of libcore begins what ranks send and
+ * store with texts of this size. */
+enum { CORE__COMM_ABOUT = 128 };
+
+/* INCOMPATIBLE: a rank runs something else than rank 0. */
+core_status core__store_compare(uint32_t rank, const char *first,
+                                const char *about);
+
+/* Waits for all ranks, compares what they run, and passes the id of rank 0 to the
+ * others; store: as in core_comm_options.  *out_progress: the caller's; NULL if
+ * there is none. */
 core_status core__store_share_id(const char *store, uint32_t rank,
-                                 uint32_t size, int64_t timeout_ns, void *id,
+                                 uint32_t size, int64_t timeout_ns,
+                                 const char *about, void *id,
                                  core__progress **out_progress);
 /* After all ranks have the id: removes what rank 0 stored. */
 void core__store_end(const char *store, uint32_t rank);

@@ -202,25 +202,63 @@ static core_status create_impl(core_comm *comm, const void *id)
                          &comm->impl);
 }
 
+static void describe_rank(const core_comm *comm, char *out)
+{
+    const core__comm_engine *engine = comm->engine;
+    bool on_device = core__comm_is_on_device(comm);
+
+    memset(out, 0, CORE__COMM_ABOUT);
+    snprintf(out, CORE__COMM_ABOUT - 1,
+             "libcore %s (ABI %d.%d), %s of %s %s%s%s", core_version(),
+             CORE_ABI_MAJOR, CORE_ABI_MINOR, engine->name, engine->about->name,
+             engine->about->version, on_device ? " on " : "",
+             on_device ? comm->device->backend->type : "");
+    out[CORE__COMM_ABOUT - 1] = 1;
+}
+
+/* Of ranks that a launcher has connected. */
+static core_status compare_ranks(core_comm *comm, const char *about)
+{
+    size_t size = (size_t)comm->size * CORE__COMM_ABOUT;
+    char *all = core__alloc(size);
+    core_status status;
+
+    if (!all)
+        return core__error_memory(size);
+    status = comm->engine->table.exchange(comm->impl, about, CORE__COMM_ABOUT,
+                                          all, comm->timeout_ns);
+    if (status != CORE_OK)
+        core__comm_fail(comm);
+    for (uint32_t r = 1; r < comm->size && status == CORE_OK; r++)
+        status =
+            core__store_compare(r, all, all + (size_t)r * CORE__COMM_ABOUT);
+    core__free(all);
+    return status;
+}
+
 static core_status connect_ranks(core_comm *comm,
                                  const core_comm_options *options)
 {
     const core_collectives_interface *table = &comm->engine->table;
     uint8_t id[CORE_COLLECTIVES_ID_SIZE] = {0};
     const char *store = NULL;
-    char text[512];
+    char text[512], about[CORE__COMM_ABOUT];
     bool shared;
     core_status status = CORE_OK;
 
-    if (!table->unique_id)
-        return create_impl(comm, NULL);
+    describe_rank(comm, about);
+    if (!table->unique_id) {
+        CORE_TRY(create_impl(comm, NULL));
+        return compare_ranks(comm, about);
+    }
     if (comm->size > 1)
         CORE_TRY(find_store(options, text, sizeof text, &store));
     if (comm->rank == 0)
         CORE_TRY(table->unique_id(comm->engine->user, id));
     if (comm->size > 1)
-        status = core__store_share_id(store, comm->rank, comm->size,
-                                      comm->timeout_ns, id, &comm->progress);
+        status =
+            core__store_share_id(store, comm->rank, comm->size,
+                                 comm->timeout_ns, about, id, &comm->progress);
     shared = comm->size > 1 && status == CORE_OK;
     if (status == CORE_OK)
         status = create_impl(comm, id);

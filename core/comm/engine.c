@@ -71,8 +71,9 @@ static core_status check_first(const core_plugin *plugin, core_string name)
     return CORE_OK;
 }
 
-core_status core__comm_engine_add(core_plugin *plugin, const void *table,
-                                  void *user)
+core_status core__comm_engine_add(core_plugin *plugin,
+                                  const core_plugin_information *about,
+                                  const void *table, void *user)
 {
     const core_collectives_interface *given = table;
     core__comm_engine *engine, **last = &engines;
@@ -84,6 +85,7 @@ core_status core__comm_engine_add(core_plugin *plugin, const void *table,
     if (!engine)
         return core__error_memory(sizeof *engine);
     engine->plugin = plugin;
+    engine->about = about;
     memcpy(&engine->table, given,
            size < sizeof engine->table ? size : sizeof engine->table);
     memcpy(engine->name, given->engine.data, given->engine.size);

@@ -4,7 +4,7 @@
 /* The counters of communicators, the memory of a file that ranks on one machine
  * share, and the ranks that an error names. */
 
-#include "comm/progress.h"
+#include "comm/comm.h"
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -138,13 +138,9 @@ void core__progress_end(core__progress *progress, bool own)
 
 /* ---------------------------------------------------------------- files -- */
 
-/* The file has the id of the communicator, the machine, and the counters of each
- * rank. */
-enum {
-    MACHINE = CORE__PROGRESS_FILE_HEAD,
-    HEAD = CORE_COLLECTIVES_ID_SIZE + MACHINE,
-    NAMED = 8
-};
+/* The file has the id of the communicator, what each rank runs, the machine, and the
+ * counters of each rank. */
+enum { MACHINE = CORE__PROGRESS_FILE_HEAD, NAMED = 8 };
 
 typedef struct shared_file {
     core__progress_store base;
@@ -165,10 +161,16 @@ static bool this_machine(char *out)
     return size > 0;
 }
 
+size_t core__progress_file_machine(uint32_t size)
+{
+    return CORE_COLLECTIVES_ID_SIZE + (size_t)size * CORE__COMM_ABOUT;
+}
+
 size_t core__progress_file_size(uint32_t size)
 {
-    return HEAD + (size_t)size * CORE__PROGRESS_COUNTERS *
-                      sizeof(core__progress_counter);
+    return core__progress_file_machine(size) + MACHINE +
+           (size_t)size * CORE__PROGRESS_COUNTERS *
+               sizeof(core__progress_counter);
 }
 
 void core__progress_file_begin(void *text)
@@ -213,7 +215,8 @@ static void *map(int file, uint32_t size)
     memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (memory == MAP_FAILED)
         return NULL;
-    if (memcmp(memory + CORE_COLLECTIVES_ID_SIZE, machine, MACHINE) == 0)
+    if (memcmp(memory + core__progress_file_machine(size), machine, MACHINE) ==
+        0)
         return memory;
     munmap(memory, bytes);
     return NULL;
@@ -231,7 +234,10 @@ core__progress *core__progress_of_file(int file, uint32_t rank, uint32_t size)
         return NULL;
     }
     shared->memory = memory;
-    shared->counters = (core__progress_counter *)(void *)(memory + HEAD);
+    shared->counters =
+        (core__progress_counter *)(void *)(memory +
+                                           core__progress_file_machine(size) +
+                                           MACHINE);
     shared->base = (core__progress_store){
         .way = &file_way,
         .rank = rank,

@@ -74,10 +74,11 @@ typedef struct core__progress {
 /* The functions that create one return NULL if that is not possible, which is no
  * error: messages then name no ranks. */
 
-/* The size of the file of a store of which ranks share the memory, after the id;
- * rank 0 writes what core__progress_file_begin stores at `text`, followed by
- * zeros. */
+/* The size of the file of a store of which ranks share the memory, and where the name
+ * of the machine begins, which core__progress_file_begin stores at `text`; zeros
+ * follow. */
 enum { CORE__PROGRESS_FILE_HEAD = 40 };
+size_t core__progress_file_machine(uint32_t size);
 size_t core__progress_file_size(uint32_t size);
 void core__progress_file_begin(void *text);
 /* file: is left open, and may be closed. */

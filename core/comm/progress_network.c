@@ -5,6 +5,11 @@
  * the others have reached.  A thread of rank 0 then asks all of them, and a thread
  * of each of them answers; the ranks' other threads may be waiting for ever. */
 
+#if defined(__GNUC__) && !defined(__clang__)
+/* What runs only while ranks meet, or after an error, is small rather than fast. */
+#pragma GCC optimize("Os")
+#endif
+
 #include "comm/progress.h"
 
 #include "base/memory.h"

@@ -1,13 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Stores: how the id of a communicator gets from rank 0 to the others.
+/* Stores: how the id of a communicator gets from rank 0 to the others, and how all
+ * ranks learn that one of them runs another version.
  *
  * A file is written under another name and renamed, so that it is either
- * missing or complete.  Over TCP, rank 0 waits for a connection of each other
- * rank; both sides send what they are first, so that another program on the
- * port is detected.  The file's memory and the connections then serve
- * progress.h. */
+ * missing or complete.  Each rank writes what it runs into it, and reads what the
+ * others run.  Over TCP, rank 0 waits for a connection of each other rank, which
+ * says what it runs, and then answers all of them; both sides send what they are
+ * first, so that another program on the port is detected.  The file's memory and the
+ * connections then serve progress.h. */
+
+#if defined(__GNUC__) && !defined(__clang__)
+/* What runs only while ranks meet, or after an error, is small rather than fast. */
+#pragma GCC optimize("Os")
+#endif
 
 #include "comm/comm.h"
 
@@ -26,16 +33,30 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ID = CORE_COLLECTIVES_ID_SIZE, PAUSE_MS = 10, HOST_SIZE = 256 };
+enum {
+    ID = CORE_COLLECTIVES_ID_SIZE,
+    ABOUT = CORE__COMM_ABOUT,
+    PAUSE_MS = 10,
+    HOST_SIZE = 256
+};
 
 static const char magic[8] = "libcore";
 
-/* What a rank sends when it connects. */
+/* What a rank sends when it connects, and what rank 0 answers; the same in every
+ * version of libcore. */
 typedef struct hello {
     char magic[8];
     uint32_t rank;
     uint32_t size;
+    char about[ABOUT];
 } hello;
+
+typedef struct reply {
+    char magic[8];
+    char id[ID];
+    core_status status; /* CORE_OK, or of the error in `text` */
+    char text[500];
+} reply;
 
 int64_t core__store_now_ns(void)
 {
@@ -72,29 +93,83 @@ static core_status failed(const char *store, const char *what)
                        what, strerror(errno));
 }
 
+core_status core__store_compare(uint32_t rank, const char *first,
+                                const char *about)
+{
+    if (memcmp(first, about, ABOUT) == 0)
+        return CORE_OK;
+    return core__error(
+        CORE_ERROR_INCOMPATIBLE,
+        "core_comm_create: rank 0 has %.126s, rank %u has %.126s; "
+        "all ranks need the same",
+        first, rank, about);
+}
+
 /* ---------------------------------------------------------------- file -- */
 
 /* The id, and what ranks on this machine share.  Zeros are stored, too: without
  * space on the disk, a rank would end when it writes to its memory. */
 static bool write_file(int file, uint32_t size, const void *id)
 {
-    char head[ID + CORE__PROGRESS_FILE_HEAD];
+    char head[CORE__PROGRESS_FILE_HEAD];
     int error;
 
-    memcpy(head, id, ID);
-    core__progress_file_begin(head + ID);
-    if (write(file, head, sizeof head) != sizeof head)
+    core__progress_file_begin(head);
+    if (pwrite(file, id, ID, 0) != ID ||
+        pwrite(file, head, sizeof head,
+               (off_t)core__progress_file_machine(size)) != sizeof head)
         return false;
     error = posix_fallocate(file, 0, (off_t)core__progress_file_size(size));
     errno = error;
     return error == 0;
 }
 
-static core_status file_publish(const char *store, const char *path,
-                                uint32_t size, const void *id,
-                                core__progress **out_progress)
+/* A rank while it meets the others. */
+typedef struct meeting {
+    const char *store;
+    uint32_t rank, size;
+    int64_t deadline;
+    const char *about;
+} meeting;
+
+/* Says what this rank runs, and waits for what the others run.  The last byte of a
+ * text is written after the others.  Closing a descriptor sends what was written to a
+ * file in a network. */
+static core_status file_meet(const meeting *m, int file)
 {
-    core__progress *progress;
+    off_t at = ID + (off_t)m->rank * ABOUT;
+    core_status status = CORE_OK;
+    char texts[2][ABOUT];
+
+    if (pwrite(file, m->about, ABOUT - 1, at) != ABOUT - 1 ||
+        pwrite(file, m->about + ABOUT - 1, 1, at + ABOUT - 1) != 1 ||
+        close(dup(file)) != 0)
+        return failed(m->store, "the file cannot be written");
+    for (uint32_t r = 0; r < m->size; r++) {
+        char *about = texts[r > 0];
+
+        while (pread(file, about, ABOUT, ID + (off_t)r * ABOUT) != ABOUT ||
+               !about[ABOUT - 1]) {
+            if (core__store_now_ns() > m->deadline) {
+                if (status != CORE_OK)
+                    return status;
+                late(m->store, "all ranks had written to the file");
+                core__error_suffix("; rank %u has not", r);
+                return CORE_ERROR_CANCELLED;
+            }
+            pause_short();
+        }
+        if (status == CORE_OK)
+            status = core__store_compare(r, texts[0], about);
+    }
+    return status;
+}
+
+static core_status file_publish(const meeting *m, const char *path,
+                                const void *id, core__progress **out_progress)
+{
+    const char *store = m->store;
+    core_status status = CORE_OK;
     char temporary[4096];
     bool written;
     int file;
@@ -114,51 +189,46 @@ static core_status file_publish(const char *store, const char *path,
     file = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (file < 0)
         return failed(store, "the file cannot be created");
-    written = write_file(file, size, id);
-    progress = written ? core__progress_of_file(file, 0, size) : NULL;
-    if (close(file) != 0 || !written || rename(temporary, path) != 0) {
-        core_status status = failed(store, "the file cannot be written");
-
+    written = write_file(file, m->size, id);
+    if (close(dup(file)) != 0 || !written || rename(temporary, path) != 0) {
+        status = failed(store, "the file cannot be written");
         unlink(temporary);
-        core__progress_end(progress, true);
-        return status;
+    } else {
+        status = file_meet(m, file);
+        if (status == CORE_OK)
+            *out_progress = core__progress_of_file(file, 0, m->size);
+        else
+            unlink(path);
     }
-    *out_progress = progress;
-    return CORE_OK;
+    close(file);
+    return status;
 }
 
-/* One that may only be read has the id, and no memory to share. */
-static int open_shared(const char *path)
+static core_status file_fetch(const meeting *m, const char *path, void *id,
+                              core__progress **out_progress)
 {
-    int file = open(path, O_RDWR | O_CLOEXEC);
-
-    return file >= 0 || errno == ENOENT ? file
-                                        : open(path, O_RDONLY | O_CLOEXEC);
-}
-
-static core_status file_fetch(const char *store, const char *path,
-                              uint32_t rank, uint32_t size, int64_t deadline,
-                              void *id, core__progress **out_progress)
-{
+    core_status status;
     int file;
 
-    while ((file = open_shared(path)) < 0) {
+    while ((file = open(path, O_RDWR | O_CLOEXEC)) < 0) {
         if (errno != ENOENT)
-            return failed(store, "the file cannot be opened");
-        if (core__store_now_ns() > deadline)
-            return late(store, "rank 0 wrote the file");
+            return failed(m->store, "the file cannot be opened and written");
+        if (core__store_now_ns() > m->deadline)
+            return late(m->store, "rank 0 wrote the file");
         pause_short();
     }
-    if (read(file, id, ID) != ID) {
-        close(file);
-        return core__error(CORE_ERROR_CORRUPT,
-                           "core_comm_create: the store \"%s\": the file does "
-                           "not contain %d bytes",
-                           store, ID);
-    }
-    *out_progress = core__progress_of_file(file, rank, size);
+    if (read(file, id, ID) != ID)
+        status =
+            core__error(CORE_ERROR_CORRUPT,
+                        "core_comm_create: the store \"%s\": the file does "
+                        "not contain %d bytes",
+                        m->store, ID);
+    else
+        status = file_meet(m, file);
+    if (status == CORE_OK)
+        *out_progress = core__progress_of_file(file, m->rank, m->size);
     close(file);
-    return CORE_OK;
+    return status;
 }
 
 /* ----------------------------------------------------------------- TCP -- */
@@ -224,20 +294,18 @@ static bool receive_hello(int peer, hello *from)
 
 /* Rank 0 while it serves the others. */
 typedef struct server {
-    const char *store;
+    const meeting *meeting;
     int listener;
-    uint32_t size;
-    int64_t deadline;
-    char id[ID];
+    reply reply;
     int *peers;   /* kept connections, by rank; otherwise -1 */
-    bool *served; /* by rank: it has the id */
+    bool *served; /* by rank: it has connected */
     bool keeps;   /* false: there are too few files for it */
     bool too_few; /* ... also for those of the ranks that wait */
 } server;
 
 static core_status check_hello(const server *s, const hello *from)
 {
-    uint32_t size = s->size;
+    uint32_t size = s->meeting->size;
 
     if (from->size != size)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
@@ -248,18 +316,33 @@ static core_status check_hello(const server *s, const hello *from)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_comm_create: two processes are rank %u of %u",
                            from->rank, size);
-    return CORE_OK;
+    return core__store_compare(from->rank, s->meeting->about, from->about);
+}
+
+/* One that cannot be reached notices it by the engine. */
+static void answer(server *s, int peer)
+{
+    core__store_transfer(peer, &s->reply, sizeof s->reply, true,
+                         s->meeting->deadline);
+    if (!s->keeps)
+        core__progress_decline(peer);
+}
+
+static void answer_all(server *s)
+{
+    for (uint32_t r = 0; r < s->meeting->size; r++)
+        if (s->peers[r] >= 0) {
+            answer(s, s->peers[r]);
+            if (!s->keeps)
+                s->peers[r] = -1;
+        }
 }
 
 /* Progress is worth less than what the program may want to open. */
 static void keep_none(server *s)
 {
-    for (uint32_t r = 0; r < s->size; r++)
-        if (s->peers[r] >= 0)
-            core__progress_decline(s->peers[r]);
-    for (uint32_t r = 0; r < s->size; r++)
-        s->peers[r] = -1;
     s->keeps = false;
+    answer_all(s);
 }
 
 /* A new descriptor is the lowest free one, so that one in the upper half of
@@ -280,7 +363,7 @@ static void keep(server *s, uint32_t rank, int peer)
     if (s->keeps)
         s->peers[rank] = peer;
     else
-        core__progress_decline(peer);
+        answer(s, peer);
 }
 
 /* A connection that was not accepted: there is none, or there are too many
@@ -294,33 +377,42 @@ static void wait_for_files(server *s)
         pause_short();
 }
 
-static core_status serve_one(server *s, int peer, uint32_t *missing)
+/* After the first error, all get it. */
+static void serve_one(server *s, int peer, uint32_t *missing)
 {
-    core_status status = CORE_OK;
     hello from;
 
-    if (receive_hello(peer, &from)) {
-        status = check_hello(s, &from);
-        if (status == CORE_OK &&
-            core__store_transfer(peer, s->id, ID, true, s->deadline)) {
-            keep(s, from.rank, peer);
-            --*missing;
-            return CORE_OK;
-        }
+    if (!receive_hello(peer, &from)) {
+        close(peer);
+        return;
     }
-    close(peer);
-    return status;
+    --*missing;
+    if (s->reply.status == CORE_OK) {
+        s->reply.status = check_hello(s, &from);
+        if (s->reply.status == CORE_OK) {
+            keep(s, from.rank, peer);
+            return;
+        }
+        snprintf(s->reply.text, sizeof s->reply.text, "%s",
+                 core_error_message());
+        keep_none(s);
+    }
+    answer(s, peer);
 }
 
 static core_status serve_all(server *s)
 {
-    for (uint32_t missing = s->size - 1; missing > 0;) {
+    const meeting *m = s->meeting;
+
+    for (uint32_t missing = m->size - 1; missing > 0;) {
         struct pollfd ready = {s->listener, POLLIN, 0};
         int peer;
 
-        poll(&ready, 1, left_ms(s->deadline));
-        if (core__store_now_ns() > s->deadline) {
-            late(s->store, "all ranks had connected");
+        poll(&ready, 1, left_ms(m->deadline));
+        if (core__store_now_ns() > m->deadline) {
+            if (s->reply.status != CORE_OK)
+                break;
+            late(m->store, "all ranks had connected");
             if (s->too_few)
                 core__error_suffix(": %s", strerror(EMFILE));
             return CORE_ERROR_CANCELLED;
@@ -329,27 +421,26 @@ static core_status serve_all(server *s)
         if (peer < 0)
             wait_for_files(s);
         else
-            CORE_TRY(serve_one(s, peer, &missing));
+            serve_one(s, peer, &missing);
     }
-    return CORE_OK;
+    answer_all(s);
+    return s->reply.status;
 }
 
 static void close_kept(server *s)
 {
-    for (uint32_t r = 0; r < s->size; r++)
+    for (uint32_t r = 0; r < s->meeting->size; r++)
         if (s->peers[r] >= 0)
             close(s->peers[r]);
     core__free(s->peers);
 }
 
-static core_status tcp_serve(const char *store, int listener, uint32_t size,
-                             int64_t deadline, const void *id,
+static core_status tcp_serve(const meeting *m, int listener, const void *id,
                              core__progress **out_progress)
 {
-    server s = {.store = store,
+    uint32_t size = m->size;
+    server s = {.meeting = m,
                 .listener = listener,
-                .size = size,
-                .deadline = deadline,
                 .peers = core__alloc(size * sizeof(int)),
                 .served = core__alloc_zero(size),
                 .keeps = true};
@@ -362,7 +453,8 @@ static core_status tcp_serve(const char *store, int listener, uint32_t size,
     }
     for (uint32_t r = 0; r < size; r++)
         s.peers[r] = -1;
-    memcpy(s.id, id, ID);
+    memcpy(s.reply.magic, magic, sizeof magic);
+    memcpy(s.reply.id, id, ID);
     status = serve_all(&s);
     core__free(s.served);
     if (status == CORE_OK && s.keeps)
@@ -372,15 +464,14 @@ static core_status tcp_serve(const char *store, int listener, uint32_t size,
     return status;
 }
 
-static core_status tcp_publish(const char *store, uint32_t size,
-                               int64_t deadline, const void *id,
+static core_status tcp_publish(const meeting *m, const void *id,
                                core__progress **out_progress)
 {
     struct addrinfo *found;
     core_status status;
     int listener, yes = 1;
 
-    CORE_TRY(resolve(store, true, &found));
+    CORE_TRY(resolve(m->store, true, &found));
     listener =
         socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (listener >= 0)
@@ -388,9 +479,9 @@ static core_status tcp_publish(const char *store, uint32_t size,
     if (listener < 0 ||
         bind(listener, found->ai_addr, found->ai_addrlen) != 0 ||
         listen(listener, SOMAXCONN) != 0)
-        status = failed(store, "rank 0 cannot listen");
+        status = failed(m->store, "rank 0 cannot listen");
     else
-        status = tcp_serve(store, listener, size, deadline, id, out_progress);
+        status = tcp_serve(m, listener, id, out_progress);
     if (listener >= 0)
         close(listener);
     freeaddrinfo(found);
@@ -419,61 +510,71 @@ static core_status cannot_connect(const char *store, uint32_t rank)
     return failed(store, what);
 }
 
-static core_status tcp_fetch(const char *store, uint32_t rank, uint32_t size,
-                             int64_t deadline, void *id,
+/* What rank 0 has answered over a connection. */
+static core_status accept_reply(const meeting *m, reply *from, int peer,
+                                void *id, core__progress **out_progress)
+{
+    if (from->status == CORE_OK) {
+        memcpy(id, from->id, ID);
+        *out_progress = core__progress_of_client(peer, m->rank, m->size);
+        return CORE_OK;
+    }
+    close(peer);
+    return core__error(from->status, "%.499s", from->text);
+}
+
+static core_status tcp_fetch(const meeting *m, void *id,
                              core__progress **out_progress)
 {
-    hello mine = {.rank = rank, .size = size};
-    bool done = false;
+    hello mine = {.rank = m->rank, .size = m->size};
+    int64_t deadline = m->deadline;
+    reply from;
 
     memcpy(mine.magic, magic, sizeof magic);
-    while (!done) {
+    memcpy(mine.about, m->about, ABOUT);
+    for (;;) {
         struct addrinfo *found;
+        bool done;
         int peer;
 
-        CORE_TRY(resolve(store, false, &found));
+        CORE_TRY(resolve(m->store, false, &found));
         peer = socket(found->ai_family,
                       SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (peer < 0) {
-            cannot_connect(store, rank);
+            cannot_connect(m->store, m->rank);
             freeaddrinfo(found);
             return CORE_ERROR_IO;
         }
-        done = connect_by(peer, found, deadline) &&
-               core__store_transfer(peer, &mine, sizeof mine, true, deadline) &&
-               core__store_transfer(peer, id, ID, false, deadline);
-        if (done)
-            *out_progress = core__progress_of_client(peer, rank, size);
-        else
-            close(peer);
+        done =
+            connect_by(peer, found, deadline) &&
+            core__store_transfer(peer, &mine, sizeof mine, true, deadline) &&
+            core__store_transfer(peer, &from, sizeof from, false, deadline) &&
+            memcmp(from.magic, magic, sizeof magic) == 0;
         freeaddrinfo(found);
-        if (!done && core__store_now_ns() > deadline)
-            return late(store, "rank 0 sent the id");
-        if (!done)
-            pause_short();
+        if (done)
+            return accept_reply(m, &from, peer, id, out_progress);
+        close(peer);
+        if (core__store_now_ns() > deadline)
+            return late(m->store, "rank 0 sent the id");
+        pause_short();
     }
-    return CORE_OK;
 }
 
 /* -------------------------------------------------------------- public -- */
 
-static core_status share_id(const char *store, uint32_t rank, uint32_t size,
-                            int64_t timeout_ns, void *id,
+static core_status share_id(const meeting *m, void *id,
                             core__progress **out_progress)
 {
-    int64_t deadline = core__store_now_ns() + timeout_ns;
-    const char *path;
+    const char *store = m->store, *path;
 
     if (strncmp(store, "file:", 5) == 0 && store[5]) {
         path = store + 5;
-        return rank == 0 ? file_publish(store, path, size, id, out_progress)
-                         : file_fetch(store, path, rank, size, deadline, id,
-                                      out_progress);
+        return m->rank == 0 ? file_publish(m, path, id, out_progress)
+                            : file_fetch(m, path, id, out_progress);
     }
     if (strncmp(store, "tcp:", 4) == 0)
-        return rank == 0
-                   ? tcp_publish(store, size, deadline, id, out_progress)
-                   : tcp_fetch(store, rank, size, deadline, id, out_progress);
+        return m->rank == 0 ? tcp_publish(m, id, out_progress)
+                            : tcp_fetch(m, id, out_progress);
     return core__error(CORE_ERROR_INVALID_ARGUMENT,
                        "core_comm_create: the store is \"%.200s\"; accepted: "
                        "file:PATH or tcp:HOST:PORT",
@@ -481,11 +582,15 @@ static core_status share_id(const char *store, uint32_t rank, uint32_t size,
 }
 
 core_status core__store_share_id(const char *store, uint32_t rank,
-                                 uint32_t size, int64_t timeout_ns, void *id,
+                                 uint32_t size, int64_t timeout_ns,
+                                 const char *about, void *id,
                                  core__progress **out_progress)
 {
+    const meeting m = {store, rank, size, core__store_now_ns() + timeout_ns,
+                       about};
+
     *out_progress = NULL;
-    CORE_TRY(share_id(store, rank, size, timeout_ns, id, out_progress));
+    CORE_TRY(share_id(&m, id, out_progress));
     core__progress_set_timeout(*out_progress, timeout_ns);
     return CORE_OK;
 }

@@ -338,7 +338,8 @@ static core_status register_interface(core_registry *registry, core_string name,
             "%s, version 1",
             (int)(name.size < 64 ? name.size : 64), name.data ? name.data : "",
             version, collectives);
-    return core__comm_engine_add(registry->plugin, table, user);
+    return core__comm_engine_add(registry->plugin,
+                                 &registry->plugin->information, table, user);
 }
 
 static uint32_t host_node_needs_gradient(const core_node *node, uint64_t input)

@@ -78,14 +78,15 @@ typedef struct core_comm_options {
     uint32_t flags;     /* CORE_COMM_… */
     const char *engine; /* NULL: "mpi" */
     /* How the ranks find each other, for engines whose launcher does not
-     * connect them: "file:/path", which all ranks can access and where no file
+     * connect them: "file:/path", which all ranks can write and where no file
      * exists; or "tcp:host:port", where rank 0 listens.  NULL: "tcp:" with
      * MASTER_ADDR and MASTER_PORT of the environment. */
     const char *store;
     /* This process and the number of processes.  size 0: both are those of the
      * engine's launcher, or else of the environment: OMPI_COMM_WORLD_RANK and
      * _SIZE, PMI_RANK and _SIZE, SLURM_PROCID and SLURM_NTASKS, or RANK and
-     * WORLD_SIZE. */
+     * WORLD_SIZE; the last two come first if torchrun has set
+     * TORCHELASTIC_RUN_ID. */
     uint32_t rank;
     uint32_t size;
     double timeout; /* of each call, in seconds, at most 1e6; 0: 300 */
@@ -118,8 +119,9 @@ core_status core_comm_engine_describe(
  * NOT_FOUND: no engine of that name can be used, for the reasons in the
  * message.  INVALID_ARGUMENT: an option is out of range, or rank, size or store
  * are neither given nor set by a launcher.  UNSUPPORTED: the device is "meta",
- * or has streams but no host callbacks or no pinned memory.  CANCELLED: the
- * timeout passed. */
+ * or has streams but no host callbacks or no pinned memory.  INCOMPATIBLE, on all
+ * ranks: one has another libcore, plugin or version of them than rank 0.
+ * CANCELLED: the timeout passed. */
 core_status core_comm_create(core_device *device,
                              const core_comm_options *options,
                              core_comm **out_comm);

@@ -391,6 +391,41 @@ static void test_send_recv(rank *self)
         pass_on(self, dtypes[d], COUNT);
 }
 
+/* ------------------------------------------------------------- groups -- */
+
+/* Calls of different kinds, none of which uses the memory of another one, so that an
+ * engine with run_group gets all of them at once. */
+static void test_groups(rank *self)
+{
+    int64_t count = COUNT, two = 2;
+    core_tensor *x = rank_make(self, CORE_F32, COUNT), *all, *sum, *parts;
+    core_tensor *pairs = rank_make(self, CORE_F32, 2 * (int64_t)self->size);
+    core_tensor *sent[RANKS_MOST];
+    bool has;
+
+    for (uint32_t r = 0; r < self->size; r++)
+        sent[r] = rank_make(self, CORE_F32, COUNT);
+    rank_calls(self,
+               "a group of all_gather, broadcasts from each rank, all_to_all "
+               "and all_reduce of f32");
+    rank_must(self, core_comm_group_begin(self->comm));
+    rank_must(self, core_all_gather(self->comm, x, &all));
+    for (uint32_t r = 0; r < self->size; r++)
+        rank_must(self, core_broadcast(self->comm, sent[r], r));
+    rank_must(self, core_all_to_all(self->comm, pairs, &parts));
+    has = rank_has(self, core_all_reduce(self->comm, x, CORE_REDUCE_SUM, &sum));
+    rank_must(self, core_comm_group_end(self->comm));
+    rank_expect(self, all, count * self->size, gathered, &count);
+    for (uint32_t r = 0; r < self->size; r++)
+        rank_expect(self, sent[r], count, of_root, &r);
+    rank_expect(self, parts, 2 * (int64_t)self->size, exchanged, &two);
+    if (has)
+        rank_expect(self, sum, count, reduced,
+                    &(reduction){CORE_REDUCE_SUM, 0});
+    core_tensor_release(x);
+    core_tensor_release(pairs);
+}
+
 /* ------------------------------------------------------ sizes and order -- */
 
 static void test_empty(rank *self)
@@ -580,6 +615,7 @@ const collective_test collective_results[] = {
     {"collectives/all_to_all", test_all_to_all, 0, false},
     {"collectives/all_to_all_rows", test_all_to_all_rows, 0, false},
     {"collectives/send_recv", test_send_recv, 0, false},
+    {"collectives/groups", test_groups, 0, false},
     {"collectives/barrier", test_barrier, CORE_COMM_UNCHECKED, false},
     {"collectives/ranks-have-equal-bits", test_equal_bits, 0, false},
     {"collectives/halves-are-rounded-once", test_halves, 0, false},

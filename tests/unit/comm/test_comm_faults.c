@@ -15,9 +15,7 @@
 #include <libcore/lazy.h>
 #include <libcore/transform.h>
 
-#include <netinet/in.h>
 #include <pthread.h>
-#include <sys/socket.h>
 
 /* ------------------------------------------------------- ranks that end -- */
 
@@ -551,202 +549,7 @@ START_TEST(two_communicators_are_used_by_two_threads)
 }
 END_TEST
 
-/* ------------------------------------------------------------ creation -- */
-
-static void expect_create(core_comm_options options, core_status expected,
-                          const char *text)
-{
-    core_comm *comm;
-
-    ck_assert_int_eq(core_comm_create(NULL, &options, &comm), expected);
-    ck_assert_ptr_null(comm);
-    MESSAGE(text);
-}
-
-START_TEST(creation_says_what_is_wrong)
-{
-    core_comm_options good = {.struct_size = sizeof good,
-                              .engine = "sockets",
-                              .store = "file:/nonexistent/store",
-                              .rank = 1,
-                              .size = 2,
-                              .timeout = 0.1};
-    core_comm_options wrong = good;
-
-    expect_create(good, CORE_ERROR_NOT_FOUND,
-                  "no engine \"sockets\" can be used");
-    rank_load_engine();
-    expect_create(good, CORE_ERROR_CANCELLED,
-                  "the timeout passed before rank 0 wrote the file");
-    wrong.rank = 2;
-    expect_create(wrong, CORE_ERROR_INVALID_ARGUMENT, "rank 2 of 2");
-    wrong = good;
-    wrong.store = "ftp:somewhere";
-    expect_create(wrong, CORE_ERROR_INVALID_ARGUMENT,
-                  "accepted: file:PATH or tcp:HOST:PORT");
-    wrong.store = "tcp:localhost";
-    expect_create(wrong, CORE_ERROR_INVALID_ARGUMENT, "tcp:HOST:PORT");
-    wrong.store = NULL;
-    unsetenv("MASTER_ADDR");
-    expect_create(wrong, CORE_ERROR_INVALID_ARGUMENT, "MASTER_ADDR");
-    wrong = good;
-    wrong.size = 0;
-    expect_create(wrong, CORE_ERROR_INVALID_ARGUMENT,
-                  "no launcher has set them");
-    wrong = good;
-    wrong.timeout = -1;
-    expect_create(wrong, CORE_ERROR_INVALID_ARGUMENT, "the timeout is -1");
-    wrong = good;
-    wrong.flags = 8;
-    expect_create(wrong, CORE_ERROR_INVALID_ARGUMENT, "flags are 0x8");
-    setenv("SOCKETS_ABSENT", "1", 1);
-    expect_create(good, CORE_ERROR_NOT_FOUND, "SOCKETS_ABSENT is set");
-}
-END_TEST
-
-/* A rank in its own process that uses a store of its own. */
-static void with_store(const char *store, bool environment)
-{
-    pid_t child = fork();
-    uint32_t rank = child == 0;
-    core_comm_options options = {
-        .struct_size = sizeof options, .engine = "sockets", .timeout = 30};
-    core_comm *comm;
-    core_tensor *x;
-    int state;
-
-    rank_load_engine();
-    if (environment) {
-        setenv("RANK", rank ? "1" : "0", 1);
-        setenv("WORLD_SIZE", "2", 1);
-        setenv("MASTER_ADDR", "127.0.0.1", 1);
-        setenv("MASTER_PORT", store, 1);
-    } else {
-        options.store = store;
-        options.rank = rank;
-        options.size = 2;
-    }
-    OK(core_comm_create(rank_device_find(), &options, &comm));
-    ck_assert_uint_eq(core_comm_rank(comm), rank);
-    x = rank_numbers(comm, 1);
-    OK(core_all_reduce_(comm, x, CORE_REDUCE_SUM));
-    rank_expect(x, (float[]){3}, 1);
-    core_tensor_release(x);
-    core_comm_release(comm);
-    if (child == 0)
-        _exit(RANK_IS_WELL);
-    ck_assert_int_eq(waitpid(child, &state, 0), child);
-    ck_assert_int_eq(WEXITSTATUS(state), RANK_IS_WELL);
-}
-
-START_TEST(ranks_find_each_other_over_tcp)
-{
-    char port[16], store[64];
-
-    snprintf(port, sizeof port, "%d", 20000 + (int)getpid() % 20000);
-    snprintf(store, sizeof store, "tcp:127.0.0.1:%s", port);
-    with_store(store, false);
-}
-END_TEST
-
-START_TEST(rank_and_store_come_from_the_environment)
-{
-    char port[16];
-
-    snprintf(port, sizeof port, "%d", 20000 + (int)getpid() % 20000);
-    with_store(port, true);
-}
-END_TEST
-
-START_TEST(file_of_another_run_is_refused_and_kept)
-{
-    core_comm_options options;
-
-    temporary_folder(rank_folder, "libcore-ranks");
-    options = rank_options(0, 2);
-    fclose(fopen(options.store + strlen("file:"), "w"));
-    rank_load_engine();
-    expect_create(options, CORE_ERROR_REFUSED, "the file exists");
-    ck_assert_int_eq(access(options.store + strlen("file:"), F_OK), 0);
-    temporary_remove(rank_folder);
-}
-END_TEST
-
-/* An address of this machine on which nothing listens yet. */
-static int free_port(struct sockaddr_in *address)
-{
-    socklen_t size = sizeof *address;
-    int listener = socket(AF_INET, SOCK_STREAM, 0);
-
-    *address = (struct sockaddr_in){.sin_family = AF_INET,
-                                    .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    ck_assert_int_eq(bind(listener, (struct sockaddr *)address, size), 0);
-    ck_assert_int_eq(getsockname(listener, (struct sockaddr *)address, &size),
-                     0);
-    return listener;
-}
-
-START_TEST(host_that_does_not_answer_is_an_error_after_the_timeout)
-{
-    struct sockaddr_in address;
-    int listener = free_port(&address), waiting[4];
-    char store[64];
-    core_comm_options options = {.struct_size = sizeof options,
-                                 .engine = "sockets",
-                                 .store = store,
-                                 .rank = 1,
-                                 .size = 2,
-                                 .timeout = 0.3};
-
-    /* With a full queue, the system does not answer a connection. */
-    ck_assert_int_eq(listen(listener, 0), 0);
-    for (int i = 0; i < 4; i++) {
-        waiting[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-        connect(waiting[i], (struct sockaddr *)&address, sizeof address);
-    }
-    snprintf(store, sizeof store, "tcp:127.0.0.1:%d", ntohs(address.sin_port));
-    rank_load_engine();
-    expect_create(options, CORE_ERROR_CANCELLED,
-                  "the timeout passed before rank 0 sent the id");
-    for (int i = 0; i < 4; i++)
-        close(waiting[i]);
-    close(listener);
-}
-END_TEST
-
-START_TEST(two_processes_with_one_rank_are_an_error)
-{
-    struct sockaddr_in address;
-    pid_t children[2];
-    char store[64];
-    core_comm_options options = {.struct_size = sizeof options,
-                                 .engine = "sockets",
-                                 .store = store,
-                                 .size = 3,
-                                 .timeout = 30};
-    core_comm *comm;
-
-    close(free_port(&address));
-    snprintf(store, sizeof store, "tcp:127.0.0.1:%d", ntohs(address.sin_port));
-    for (int i = 0; i < 2; i++) {
-        children[i] = fork();
-        if (children[i] == 0) {
-            alarm(RANK_WATCHDOG_SECONDS);
-            options.rank = 1;
-            rank_load_engine();
-            core_comm_create(rank_device_find(), &options, &comm);
-            _exit(1);
-        }
-    }
-    rank_load_engine();
-    expect_create(options, CORE_ERROR_INVALID_ARGUMENT,
-                  "two processes are rank 1 of 3");
-    for (int i = 0; i < 2; i++) {
-        kill(children[i], SIGKILL);
-        waitpid(children[i], NULL, 0);
-    }
-}
-END_TEST
+/* ------------------------------------------------------------- streams -- */
 
 /* A kernel on the communicator's stream fails before the collective, which the
  * stream then drops. */
@@ -816,12 +619,6 @@ int main(void)
         child_of_fork_cannot_use_the_communicator,
         two_threads_at_once_are_refused,
         two_communicators_are_used_by_two_threads,
-        creation_says_what_is_wrong,
-        ranks_find_each_other_over_tcp,
-        rank_and_store_come_from_the_environment,
-        file_of_another_run_is_refused_and_kept,
-        host_that_does_not_answer_is_an_error_after_the_timeout,
-        two_processes_with_one_rank_are_an_error,
     };
     const suite_loop loops[] = {
         {killed_rank_is_an_error_on_the_others, 0, 2},

@@ -13,6 +13,7 @@
 #include <libcore/reducer.h>
 #include <libcore/stream.h>
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -531,6 +532,21 @@ START_TEST(creation_that_fails_is_named)
 }
 END_TEST
 
+/* What rank 0 says that it runs, in the file of the store. */
+static void read_about(const char *path, char *about)
+{
+    int file;
+
+    while ((file = open(path, O_RDONLY)) < 0)
+        usleep(1000);
+    do
+        ck_assert_int_eq(
+            pread(file, about, CORE__COMM_ABOUT, CORE_COLLECTIVES_ID_SIZE),
+            CORE__COMM_ABOUT);
+    while (!about[CORE__COMM_ABOUT - 1]);
+    close(file);
+}
+
 /* Rank 1 gets the id and ends. */
 START_TEST(creation_that_others_do_not_join_ends_after_the_timeout)
 {
@@ -545,10 +561,12 @@ START_TEST(creation_that_others_do_not_join_ends_after_the_timeout)
     options = rank_options(0, 2);
     child = fork();
     if (child == 0) {
-        char id[CORE_COLLECTIVES_ID_SIZE];
+        char id[CORE_COLLECTIVES_ID_SIZE], about[CORE__COMM_ABOUT];
         core__progress *progress;
 
-        _exit(core__store_share_id(options.store, 1, 2, 5000000000, id,
+        alarm(RANK_WATCHDOG_SECONDS);
+        read_about(options.store + strlen("file:"), about);
+        _exit(core__store_share_id(options.store, 1, 2, 5000000000, about, id,
                                    &progress) != CORE_OK);
     }
     prepare();
