@@ -675,12 +675,13 @@ static inline core_tensor *core_x_apply_batch_norm_at(const char *where,
  *
  * (module, path, x, ...): the rest as the constructors above take it, without
  * the sizes of the input.  The layer becomes the child at this path, and is
- * initialized.  Later calls only compute; what they give after x does not count.
+ * initialized.  Later calls only compute; what they give after x does not
+ * count.
  *
  * The module of a file (core_x_nn_from_file) already has tensors at the path.
- * Then the layer takes them, and compares their sizes with those given here.  The
- * first call has made it a layer as the constructors create it, which can be
- * trained, too.
+ * Then the layer takes them, and compares their sizes with those given here.
+ * The first call has made it a layer as the constructors create it, which can
+ * be trained, too.
  *
  * A module that is not in training, as that of a file, does not get new layers,
  * whose weights would be random: NOT_FOUND.  Create an optimizer, and load a
@@ -713,10 +714,10 @@ static inline core_module *core_x_lazy_child_at(const char *where,
     return child;
 }
 
-/* A parameter of the given sizes, which the first call fills with normal numbers
- * of mean 0 and this standard deviation: (module, path, sizes, deviation).
- * Returns it, borrowed.  A buffer there, as that of a file, becomes a parameter.
- * SHAPE: it has other sizes.
+/* A parameter of the given sizes, which the first call fills with normal
+ * numbers of mean 0 and this standard deviation: (module, path, sizes,
+ * deviation).  Returns it, borrowed.  A buffer there, as that of a file, becomes
+ * a parameter.  SHAPE: it has other sizes.
  *
  *     w = core_x_lazy_parameter(m, "weight", CORE_SIZES(4, 8), 0.02); */
 #define core_x_lazy_parameter(module, path, sizes, deviation) \
