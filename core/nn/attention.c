@@ -78,22 +78,30 @@ static core_status attention_forward(core_module *module, void *context,
                                    outputs, noutputs);
 }
 
-static core_status add(core_module *module, const char *name, int64_t inputs,
-                       int64_t outputs, bool bias,
-                       const core_nn_options *options)
+static CORE__ONCE core_status add(core_module *module, const char *name,
+                                  int64_t inputs, int64_t outputs, bool bias,
+                                  const core_nn_options *options)
 {
-    core_module *child;
-    core_status status;
+    core_nn_options own = {.struct_size = sizeof own};
+    core_module *child = NULL;
 
-    CORE_TRY(core_nn_linear(inputs, outputs, bias, options, &child));
-    status = core_module_add_child(module, name, child);
-    core_module_release(child);
-    return status;
+    if (core__nn_weights(options)) {
+        own.weights = core_module_child(options->weights, name);
+        if (!own.weights)
+            return core__error(CORE_ERROR_NOT_FOUND,
+                               "the weights have no child \"%s\", which an "
+                               "Attention needs",
+                               name);
+        options = &own;
+    }
+    return core_module_take_child(
+        module, name, core_nn_linear(inputs, outputs, bias, options, &child),
+        &child);
 }
 
-static core_status attention_made(core_module *module,
-                                  const core_nn_attention_options *o,
-                                  const core_nn_options *options)
+static CORE__ONCE core_status attention_made(core_module *module,
+                                             const core_nn_attention_options *o,
+                                             const core_nn_options *options)
 {
     int64_t keys = o->size / o->heads * o->key_heads;
 
@@ -103,9 +111,9 @@ static core_status attention_made(core_module *module,
     return add(module, "o_proj", o->size, o->size, o->bias, options);
 }
 
-core_status core_nn_attention(const core_nn_attention_options *attention,
-                              const core_nn_options *options,
-                              core_module **out_module)
+CORE__ONCE core_status
+core_nn_attention(const core_nn_attention_options *attention,
+                  const core_nn_options *options, core_module **out_module)
 {
     core_nn_attention_options own;
     core_module *module;

@@ -49,8 +49,9 @@ static core_status conv_forward(core_module *module, void *context,
 }
 
 /* Numbers of each dimension, and the least that they may be. */
-static core_status check_least(const core_nn_conv_options *o, const char *name,
-                               const int64_t *numbers, int64_t least)
+static CORE__ONCE core_status check_least(const core_nn_conv_options *o,
+                                          const char *name,
+                                          const int64_t *numbers, int64_t least)
 {
     for (uint32_t i = 0; i < o->dims; i++)
         if (numbers[i] < least)
@@ -62,7 +63,7 @@ static core_status check_least(const core_nn_conv_options *o, const char *name,
     return CORE_OK;
 }
 
-static core_status check(const core_nn_conv_options *o)
+static CORE__ONCE core_status check(const core_nn_conv_options *o)
 {
     if (o->dims < 1 || o->dims > 3)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
@@ -83,7 +84,7 @@ static core_status check(const core_nn_conv_options *o)
 }
 
 /* Fills in what is 0. */
-static void complete(core_nn_conv_options *o)
+static CORE__ONCE void complete(core_nn_conv_options *o)
 {
     int64_t *const lists[] = {o->kernel_size, o->stride, o->padding,
                               o->dilation, o->output_padding};
@@ -106,11 +107,11 @@ static void complete(core_nn_conv_options *o)
     }
 }
 
-static core_status conv_made(core_module *module, const core_nn_conv_options *o,
-                             const core_nn_options *options)
+static CORE__ONCE core_status conv_made(core_module *module,
+                                        const core_nn_conv_options *o,
+                                        const core_nn_options *options)
 {
     int64_t sizes[5] = {o->out_channels, o->in_channels / o->groups};
-    core_tensor *tensor;
     double bound;
 
     if (o->transposed) {
@@ -123,19 +124,16 @@ static core_status conv_made(core_module *module, const core_nn_conv_options *o,
         bound *= (double)o->kernel_size[i];
     }
     bound = 1 / sqrt(bound);
-    CORE_TRY(core__module_parameter(module, "weight", sizes, 2 + o->dims,
-                                    options, &tensor));
-    CORE_TRY(core__init_uniform(tensor, bound));
-    if (o->no_bias)
-        return CORE_OK;
-    CORE_TRY(core__module_parameter(module, "bias", &o->out_channels, 1,
-                                    options, &tensor));
-    return core__init_uniform(tensor, bound);
+    CORE_TRY(core__module_make(module, "weight", sizes, 2 + o->dims,
+                               CORE__UNIFORM, bound, options));
+    return o->no_bias ? CORE_OK
+                      : core__module_make(module, "bias", &o->out_channels, 1,
+                                          CORE__UNIFORM, bound, options);
 }
 
-core_status core_nn_conv(const core_nn_conv_options *conv,
-                         const core_nn_options *options,
-                         core_module **out_module)
+CORE__ONCE core_status core_nn_conv(const core_nn_conv_options *conv,
+                                    const core_nn_options *options,
+                                    core_module **out_module)
 {
     core_nn_conv_options own;
     core_module *module;

@@ -9,6 +9,8 @@
 #include "base/memory.h"
 #include "scope/scope.h"
 
+#include <libcore/ops.h>
+
 #include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,9 +30,9 @@ core_tensor *core_x_module_at(const char *where, core_module *module,
 }
 
 /* Reports that a module has nothing of a kind, "child", at a path. */
-static void not_found(const char *where, const char *function,
-                      const core_module *module, const char *kind,
-                      const char *path)
+static CORE__ONCE void not_found(const char *where, const char *function,
+                                 const core_module *module, const char *kind,
+                                 const char *path)
 {
     core_status status;
 
@@ -147,8 +149,9 @@ core_list core_x_forward_at(const char *where, core_module *module,
 /* ----------------------------------------------------------- parameters -- */
 
 /* Keeps the tensors of a list whose names match a pattern. */
-static core_status keep_named(core_module_tensors *list,
-                              const char *const *patterns, size_t count)
+static CORE__ONCE core_status keep_named(core_module_tensors *list,
+                                         const char *const *patterns,
+                                         size_t count)
 {
     size_t kept = 0;
 
@@ -180,9 +183,10 @@ static core_status keep_named(core_module_tensors *list,
     return CORE_OK;
 }
 
-core_list core_x_named_parameters_at(const char *where,
-                                     const core_module *module,
-                                     const char *const *patterns, size_t count)
+CORE__ONCE core_list core_x_named_parameters_at(const char *where,
+                                                const core_module *module,
+                                                const char *const *patterns,
+                                                size_t count)
 {
     core_module_tensors list = {0};
     core_status status = core_scope_status();
@@ -212,9 +216,9 @@ static void release(void *module)
     core_module_release(module);
 }
 
-core_module *core_x_nn_add_at(const char *where, core_module *parent,
-                              const char *name, core_status status,
-                              core_module *const *module)
+CORE__ONCE core_module *core_x_nn_add_at(const char *where, core_module *parent,
+                                         const char *name, core_status status,
+                                         core_module *const *module)
 {
     core_module *own = status == CORE_OK && module ? *module : NULL;
     char number[24];
@@ -238,9 +242,10 @@ core_module *core_x_nn_add_at(const char *where, core_module *parent,
     return own;
 }
 
-core_tensor *core_x_nn_member_at(const char *where, core_module *module,
-                                 const char *name, bool trained,
-                                 core_tensor *tensor)
+CORE__ONCE core_tensor *core_x_nn_member_at(const char *where,
+                                            core_module *module,
+                                            const char *name, bool trained,
+                                            core_tensor *tensor)
 {
     core_status status = core_scope_status();
 
@@ -251,4 +256,122 @@ core_tensor *core_x_nn_member_at(const char *where, core_module *module,
                          : core_module_add_buffer(module, name, tensor);
     status = core_scope_check_at(where, "core_x_nn_member", status);
     return status == CORE_OK ? tensor : NULL;
+}
+
+/* ------------------------------------------- layers of the first call -- */
+
+/* What is missing is created in training only: otherwise its weights would be
+ * random. */
+static void not_created(const char *where, const core_module *module,
+                        const char *path)
+{
+    not_found(where, "core_x_lazy", module,
+              "layer, and is not in training to create one at", path);
+}
+
+core_module *core_x_lazy_find_at(const char *where, core_module *module,
+                                 const char *path, core_tensor *x,
+                                 core_nn_options *out_options)
+{
+    core_module *child = core_module_child(module, path);
+
+    *out_options = (core_nn_options){0};
+    if (core_scope_status() != CORE_OK)
+        return NULL;
+    if (child && (child->function || child->context))
+        return child;
+    if (child || (path && core_module_is_training(module)))
+        *out_options =
+            (core_nn_options){.struct_size = sizeof *out_options,
+                              .device = x ? core_tensor_device(x) : NULL,
+                              .weights = child};
+    else
+        not_created(where, module, path);
+    return NULL;
+}
+
+/* Makes a module without a function, which holds the tensors of a layer, that
+ * layer.  Pointers to it stay valid. */
+static CORE__ONCE core_status become(core_module *module, core_module *layer)
+{
+    core__member *members = module->members;
+    void (*destroy)(void *) = module->destroy;
+    char *type = module->type;
+    size_t count = module->count;
+
+    for (size_t i = 0; i < count; i++) {
+        const char *name = members[i].name;
+
+        if (!core__module_member(layer, name, strlen(name)))
+            return core__error(CORE_ERROR_NOT_FOUND,
+                               "core_x_lazy: a %s has no use for \"%s\"",
+                               layer->type, name);
+    }
+    core_module_set_training(layer, core_module_is_training(module));
+    module->type = layer->type;
+    module->function = layer->function;
+    module->context = layer->context;
+    module->destroy = layer->destroy;
+    module->members = layer->members;
+    module->count = layer->count;
+    layer->type = type;
+    layer->function = NULL;
+    layer->context = NULL;
+    layer->destroy = destroy;
+    layer->members = members;
+    layer->count = count;
+    return CORE_OK;
+}
+
+CORE__ONCE core_module *core_x_lazy_add_at(const char *where,
+                                           core_module *module,
+                                           const char *path, core_status status,
+                                           core_module *const *layer)
+{
+    core_module *child = core_module_child(module, path);
+
+    if (!child || !layer)
+        return core_x_nn_add_at(where, module, path, status, layer);
+    if (status == CORE_OK)
+        status = become(child, *layer);
+    core_module_release(*layer);
+    status = core_scope_check_at(where, "core_x_lazy", status);
+    return status == CORE_OK ? child : NULL;
+}
+
+CORE__ONCE core_tensor *core_x_lazy_parameter_at(const char *where,
+                                                 core_module *module,
+                                                 const char *path,
+                                                 core_sizes sizes,
+                                                 double deviation)
+{
+    core__member *m = core__module_find(module, path);
+    core_status status = core_scope_status();
+
+    if (status != CORE_OK)
+        return NULL;
+    if (!m && !(path && core_module_is_training(module))) {
+        not_created(where, module, path);
+        return NULL;
+    }
+    if (!m) {
+        status = core__module_walk(&module, &path, true);
+        if (status == CORE_OK)
+            status = core__module_make(module, path, sizes.items, sizes.count,
+                                       CORE__NORMAL, deviation, NULL);
+        m = core__module_find(module, path);
+    } else if (m->kind == CORE__MEMBER_CHILD) {
+        status = core__error(CORE_ERROR_INVALID_ARGUMENT,
+                             "core_x_lazy_parameter: \"%s\" is a module", path);
+    } else {
+        status = core__module_check_sizes(m->u.tensor, path, sizes.items,
+                                          sizes.count);
+        /* That of a file was a buffer. */
+        if (status == CORE_OK)
+            status = core_tensor_set_requires_grad(m->u.tensor, true);
+        if (status == CORE_OK)
+            m->kind = CORE__MEMBER_PARAMETER;
+    }
+    status = core_scope_check_at(where, "core_x_lazy_parameter", status);
+    return status == CORE_OK ? m->u.tensor : NULL;
 }

@@ -12,34 +12,78 @@
 #include <libcore/ops.h>
 
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 /* ----------------------------------------------------------- parameters -- */
 
-static core_status options_of(const core_nn_options *options, core_dtype *dtype,
-                              core_device **device)
+const core_module *core__nn_weights(const core_nn_options *options)
 {
+    /* Options of earlier versions have none. */
+    return options && options->struct_size >= sizeof *options ? options->weights
+                                                              : NULL;
+}
+
+static CORE__ONCE core_status options_of(const core_nn_options *options,
+                                         core_dtype *dtype,
+                                         core_device **device)
+{
+    const uint32_t least = offsetof(core_nn_options, weights);
+
     *dtype = CORE_F32;
     *device = NULL;
     if (!options)
         return CORE_OK;
-    if (options->struct_size < sizeof *options)
+    if (options->struct_size < least)
         return core__error_struct_size("core_nn", "core_nn_options",
-                                       options->struct_size, sizeof *options);
+                                       options->struct_size, least);
     if (options->dtype != CORE_DTYPE_NONE)
         *dtype = options->dtype;
     *device = options->device;
     return CORE_OK;
 }
 
-core_status core__module_parameter(core_module *module, const char *name,
-                                   const int64_t *sizes, size_t ndim,
-                                   const core_nn_options *options,
-                                   core_tensor **out_tensor)
+core_status core__module_check_sizes(const core_tensor *tensor,
+                                     const char *name, const int64_t *sizes,
+                                     size_t ndim)
 {
-    core_device *device;
+    char own[128], wanted[128];
+
+    if (tensor->ndim == ndim &&
+        (ndim == 0 || memcmp(tensor->sizes, sizes, ndim * sizeof *sizes) == 0))
+        return CORE_OK;
+    return core__error(
+        CORE_ERROR_SHAPE, "%s has sizes %s; it must have %s", name,
+        core__sizes_text(tensor->ndim, tensor->sizes, own, sizeof own),
+        core__sizes_text((uint32_t)ndim, sizes, wanted, sizeof wanted));
+}
+
+/* Adds the tensor of this name of the weights. */
+static CORE__ONCE core_status take(core_module *module, const char *name,
+                                   const int64_t *sizes, size_t ndim,
+                                   bool buffer, const core_module *weights)
+{
+    core_tensor *tensor = core__module_tensor(weights, name);
+
+    if (!tensor)
+        return core__error(
+            CORE_ERROR_NOT_FOUND,
+            "the weights have no tensor \"%s\", which a %s needs", name,
+            module->type);
+    CORE_TRY(core__module_check_sizes(tensor, name, sizes, ndim));
+    return buffer ? core_module_add_buffer(module, name, tensor)
+                  : core_module_add_parameter(module, name, tensor);
+}
+
+CORE__ONCE core_status core__module_make(core_module *module, const char *name,
+                                         const int64_t *sizes, size_t ndim,
+                                         core__content content, double number,
+                                         const core_nn_options *options)
+{
+    const core_module *weights = core__nn_weights(options);
     core_dtype dtype;
+    core_device *device;
     core_tensor *tensor = NULL;
     core_status status;
 
@@ -50,27 +94,25 @@ core_status core__module_parameter(core_module *module, const char *name,
                 CORE_ERROR_INVALID_ARGUMENT,
                 "%s: size %zu of %s is %lld; it must be positive", module->type,
                 i, name, (long long)sizes[i]);
-    CORE_TRY(core_empty(sizes, ndim, dtype, device, -1, &tensor));
-    status = core_module_add_parameter(module, name, tensor);
-    core__tensor_release(tensor);
+    /* PyTorch has files without the counter, too. */
+    if (weights &&
+        (content != CORE__COUNTER || core__module_tensor(weights, name)))
+        return take(module, name, sizes, ndim, content >= CORE__BUFFER,
+                    weights);
+    status =
+        core_empty(sizes, ndim, content == CORE__COUNTER ? CORE_I64 : dtype,
+                   device, -1, &tensor);
+    if (status == CORE_OK && content == CORE__UNIFORM)
+        status = core_uniform_(tensor, -number, number, NULL);
+    else if (status == CORE_OK && content == CORE__NORMAL)
+        status = core_normal_(tensor, 0, number, NULL);
+    else if (status == CORE_OK)
+        status = core_fill_(tensor, core_float(number));
     if (status == CORE_OK)
-        *out_tensor = tensor; /* the module's reference */
-    return status;
-}
-
-core_status core__module_filled(core_module *module, const char *name,
-                                const int64_t *sizes, size_t ndim, double value,
-                                const core_nn_options *options)
-{
-    core_tensor *tensor;
-    core_status status;
-    bool before;
-
-    CORE_TRY(
-        core__module_parameter(module, name, sizes, ndim, options, &tensor));
-    before = core_grad_mode_set(false);
-    status = core_fill_(tensor, core_float(value));
-    core_grad_mode_set(before);
+        status = content >= CORE__BUFFER
+                     ? core_module_add_buffer(module, name, tensor)
+                     : core_module_add_parameter(module, name, tensor);
+    core__tensor_release(tensor);
     return status;
 }
 
@@ -90,26 +132,23 @@ static core_status linear_forward(core_module *module, void *context,
         &y, outputs, noutputs);
 }
 
-static core_status linear_made(core_module *module, int64_t inputs,
-                               int64_t outputs, bool bias,
-                               const core_nn_options *options)
+static CORE__ONCE core_status linear_made(core_module *module, int64_t inputs,
+                                          int64_t outputs, bool bias,
+                                          const core_nn_options *options)
 {
     const int64_t sizes[2] = {outputs, inputs};
-    core_tensor *tensor;
+    double bound = 1 / sqrt((double)inputs);
 
-    CORE_TRY(
-        core__module_parameter(module, "weight", sizes, 2, options, &tensor));
-    CORE_TRY(core__init_uniform(tensor, 1 / sqrt((double)inputs)));
-    if (!bias)
-        return CORE_OK;
-    CORE_TRY(
-        core__module_parameter(module, "bias", sizes, 1, options, &tensor));
-    return core__init_uniform(tensor, 1 / sqrt((double)inputs));
+    CORE_TRY(core__module_make(module, "weight", sizes, 2, CORE__UNIFORM, bound,
+                               options));
+    return bias ? core__module_make(module, "bias", sizes, 1, CORE__UNIFORM,
+                                    bound, options)
+                : CORE_OK;
 }
 
-core_status core_nn_linear(int64_t inputs, int64_t outputs, bool bias,
-                           const core_nn_options *options,
-                           core_module **out_module)
+CORE__ONCE core_status core_nn_linear(int64_t inputs, int64_t outputs,
+                                      bool bias, const core_nn_options *options,
+                                      core_module **out_module)
 {
     core_module *module;
 
@@ -148,12 +187,11 @@ static core_status row_to_zero(core_tensor *weight, int64_t row)
     return status;
 }
 
-static core_status embedding_made(core_module *module, int64_t count,
-                                  int64_t size, int64_t padding,
-                                  const core_nn_options *options)
+static CORE__ONCE core_status embedding_made(core_module *module, int64_t count,
+                                             int64_t size, int64_t padding,
+                                             const core_nn_options *options)
 {
     const int64_t sizes[2] = {count, size};
-    core_tensor *weight;
     core_status status;
     bool before;
 
@@ -162,19 +200,20 @@ static core_status embedding_made(core_module *module, int64_t count,
                            "core_nn_embedding: padding is %lld; it must be -1, "
                            "or an index below count, %lld",
                            (long long)padding, (long long)count);
-    CORE_TRY(
-        core__module_parameter(module, "weight", sizes, 2, options, &weight));
+    CORE_TRY(core__module_make(module, "weight", sizes, 2, CORE__NORMAL, 1,
+                               options));
+    if (padding < 0 || core__nn_weights(options))
+        return CORE_OK;
     before = core_grad_mode_set(false);
-    status = core_normal_(weight, 0, 1, NULL);
-    if (status == CORE_OK && padding >= 0)
-        status = row_to_zero(weight, padding);
+    status = row_to_zero(core__module_tensor(module, "weight"), padding);
     core_grad_mode_set(before);
     return status;
 }
 
-core_status core_nn_embedding(int64_t count, int64_t size, int64_t padding,
-                              const core_nn_options *options,
-                              core_module **out_module)
+CORE__ONCE core_status core_nn_embedding(int64_t count, int64_t size,
+                                         int64_t padding,
+                                         const core_nn_options *options,
+                                         core_module **out_module)
 {
     core_module *module;
 
@@ -202,7 +241,7 @@ static core_status dropout_forward(core_module *module, void *context,
         noutputs);
 }
 
-core_status core_nn_dropout(double p, core_module **out_module)
+CORE__ONCE core_status core_nn_dropout(double p, core_module **out_module)
 {
     CORE__NOT_NULL(out_module);
     *out_module = NULL;
@@ -227,9 +266,9 @@ static core_status function_forward(core_module *module, void *context,
     return core__module_one_output((*function)(x, &y), &y, outputs, noutputs);
 }
 
-core_status core_nn_function(core_status (*function)(core_tensor *input,
-                                                     core_tensor **out),
-                             core_module **out_module)
+CORE__ONCE core_status
+core_nn_function(core_status (*function)(core_tensor *input, core_tensor **out),
+                 core_module **out_module)
 {
     CORE__NOT_NULL(out_module);
     *out_module = NULL;
@@ -260,10 +299,10 @@ static core_status expression_forward(core_module *module, void *context,
     return core__module_one_output(status, &y, outputs, noutputs);
 }
 
-core_status core_nn_expression(const char *type,
-                               core_tensor *(*function)(core_module *module,
-                                                        core_tensor *input),
-                               core_module **out_module)
+CORE__ONCE core_status core_nn_expression(
+    const char *type,
+    core_tensor *(*function)(core_module *module, core_tensor *input),
+    core_module **out_module)
 {
     CORE__NOT_NULL(out_module);
     *out_module = NULL;
@@ -296,8 +335,9 @@ static core_status sequential_forward(core_module *module, void *context,
     return core__module_one_output(status, &x, outputs, noutputs);
 }
 
-static core_status sequential_made(core_module *module,
-                                   core_module *const *modules, size_t count)
+static CORE__ONCE core_status sequential_made(core_module *module,
+                                              core_module *const *modules,
+                                              size_t count)
 {
     char name[24];
 
@@ -311,8 +351,9 @@ static core_status sequential_made(core_module *module,
     return CORE_OK;
 }
 
-core_status core_nn_sequential(core_module *const *modules, size_t count,
-                               core_module **out_module)
+CORE__ONCE core_status core_nn_sequential(core_module *const *modules,
+                                          size_t count,
+                                          core_module **out_module)
 {
     core_module *module = NULL;
     core_status status = CORE_OK;

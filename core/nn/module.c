@@ -16,9 +16,11 @@
 
 /* ------------------------------------------------------------- creation -- */
 
-core_status core_module_create(const char *type, core_module_function function,
-                               void *context, void (*destroy)(void *context),
-                               core_module **out_module)
+CORE__ONCE core_status core_module_create(const char *type,
+                                          core_module_function function,
+                                          void *context,
+                                          void (*destroy)(void *context),
+                                          core_module **out_module)
 {
     core_module *module;
     core_status status = CORE_OK;
@@ -53,7 +55,7 @@ core_module *core_module_retain(core_module *module)
     return module;
 }
 
-void core_module_release(core_module *module)
+CORE__ONCE void core_module_release(core_module *module)
 {
     if (!module || atomic_fetch_sub_explicit(&module->references, 1,
                                              memory_order_acq_rel) != 1)
@@ -92,8 +94,9 @@ core_status core__module_create(const char *type, core_module_function function,
     return core_module_create(type, function, copy, core__free, out_module);
 }
 
-core_status core__module_finish(core_status status, core_module *module,
-                                core_module **out_module)
+CORE__ONCE core_status core__module_finish(core_status status,
+                                           core_module *module,
+                                           core_module **out_module)
 {
     if (status == CORE_OK)
         *out_module = module;
@@ -122,9 +125,10 @@ core_tensor *core__module_tensor(const core_module *module, const char *name)
 }
 
 /* Adds a member without content, or returns an error. */
-static core_status add_member(core_module *module, const char *function,
-                              const char *name, core__member_kind kind,
-                              core__member **out)
+static CORE__ONCE core_status add_member(core_module *module,
+                                         const char *function, const char *name,
+                                         core__member_kind kind,
+                                         core__member **out)
 {
     core__member *grown;
     char *copy;
@@ -152,8 +156,9 @@ static core_status add_member(core_module *module, const char *function,
     return CORE_OK;
 }
 
-core_status core_module_add_parameter(core_module *module, const char *name,
-                                      core_tensor *tensor)
+CORE__ONCE core_status core_module_add_parameter(core_module *module,
+                                                 const char *name,
+                                                 core_tensor *tensor)
 {
     core__member *m;
 
@@ -167,8 +172,9 @@ core_status core_module_add_parameter(core_module *module, const char *name,
     return CORE_OK;
 }
 
-core_status core_module_add_buffer(core_module *module, const char *name,
-                                   core_tensor *tensor)
+CORE__ONCE core_status core_module_add_buffer(core_module *module,
+                                              const char *name,
+                                              core_tensor *tensor)
 {
     core__member *m;
 
@@ -181,7 +187,8 @@ core_status core_module_add_buffer(core_module *module, const char *name,
     return CORE_OK;
 }
 
-static bool contains(const core_module *module, const core_module *other)
+static CORE__ONCE bool contains(const core_module *module,
+                                const core_module *other)
 {
     if (module == other)
         return true;
@@ -192,8 +199,9 @@ static bool contains(const core_module *module, const core_module *other)
     return false;
 }
 
-core_status core_module_add_child(core_module *module, const char *name,
-                                  core_module *child)
+CORE__ONCE core_status core_module_add_child(core_module *module,
+                                             const char *name,
+                                             core_module *child)
 {
     core__member *m;
 
@@ -223,9 +231,10 @@ core_status core_module_take_child(core_module *module, const char *name,
 
 /* Adds a sequence, or a module without a function, with the first size bytes of
  * name as its name. */
-static core_status add_on_the_way(core_module *parent, const char *name,
-                                  size_t size, bool sequence,
-                                  core_module **out_child)
+static CORE__ONCE core_status add_on_the_way(core_module *parent,
+                                             const char *name, size_t size,
+                                             bool sequence,
+                                             core_module **out_child)
 {
     char *copy = core__strndup(name, size);
     core_status status;
@@ -243,8 +252,8 @@ static core_status add_on_the_way(core_module *parent, const char *name,
     return status;
 }
 
-core_status core__module_walk(core_module **parent, const char **path,
-                              bool sequences)
+CORE__ONCE core_status core__module_walk(core_module **parent,
+                                         const char **path, bool sequences)
 {
     const char *dot;
 
@@ -262,8 +271,7 @@ core_status core__module_walk(core_module **parent, const char **path,
     return CORE_OK;
 }
 
-/* The member at a path, or NULL. */
-static core__member *find(const core_module *module, const char *path)
+core__member *core__module_find(const core_module *module, const char *path)
 {
     while (module && path) {
         const char *dot = strchr(path, '.');
@@ -282,14 +290,14 @@ static core__member *find(const core_module *module, const char *path)
 
 core_tensor *core_module_tensor(const core_module *module, const char *path)
 {
-    const core__member *m = find(module, path);
+    const core__member *m = core__module_find(module, path);
 
     return m && m->kind != CORE__MEMBER_CHILD ? m->u.tensor : NULL;
 }
 
 core_module *core_module_child(const core_module *module, const char *path)
 {
-    const core__member *m = find(module, path);
+    const core__member *m = core__module_find(module, path);
 
     return m && m->kind == CORE__MEMBER_CHILD ? m->u.child : NULL;
 }
@@ -386,7 +394,7 @@ core_status core__module_one_output(core_status status,
 
 /* ------------------------------------------------------------- training -- */
 
-void core_module_set_training(core_module *module, bool training)
+CORE__ONCE void core_module_set_training(core_module *module, bool training)
 {
     if (!module)
         return;

@@ -10,6 +10,10 @@
 
 #include <stdatomic.h>
 
+/* Marks functions that a program calls once for a layer, a network or a file:
+ * they are compiled to be small. */
+#define CORE__ONCE __attribute__((cold))
+
 typedef enum core__member_kind {
     CORE__MEMBER_PARAMETER,
     CORE__MEMBER_BUFFER,
@@ -44,6 +48,9 @@ core_tensor *core__module_tensor(const core_module *module, const char *name);
 core__member *core__module_member(const core_module *module, const char *name,
                                   size_t size);
 
+/* The member at a path, or NULL; accepts NULL. */
+core__member *core__module_find(const core_module *module, const char *path);
+
 /* Moves along the path to the parent of its last name.  Modules on the way that
  * are missing are added, as sequences or as modules without a function; they are
  * in training if their parent is. */
@@ -55,16 +62,29 @@ core_status core__module_create(const char *type, core_module_function function,
                                 const void *context, size_t size,
                                 core_module **out_module);
 
-/* Adds a parameter of the given sizes, without content. */
-core_status core__module_parameter(core_module *module, const char *name,
-                                   const int64_t *sizes, size_t ndim,
-                                   const core_nn_options *options,
-                                   core_tensor **out_tensor);
+/* The weights that a layer takes, or NULL. */
+const core_module *core__nn_weights(const core_nn_options *options);
 
-/* Adds a parameter that is filled with a number. */
-core_status core__module_filled(core_module *module, const char *name,
-                                const int64_t *sizes, size_t ndim, double value,
-                                const core_nn_options *options);
+/* The content of a new tensor of a layer. */
+typedef enum core__content {
+    CORE__FILLED,  /* a number */
+    CORE__UNIFORM, /* uniform numbers in +-bound */
+    CORE__NORMAL,  /* normal numbers of a standard deviation */
+    CORE__BUFFER,  /* a buffer, filled with a number */
+    CORE__COUNTER  /* a buffer of i64 without dimensions */
+} core__content;
+
+/* Adds a parameter or a buffer of the given sizes: one with new content, of which
+ * number is the number, bound or deviation, or that of options->weights. */
+core_status core__module_make(core_module *module, const char *name,
+                              const int64_t *sizes, size_t ndim,
+                              core__content content, double number,
+                              const core_nn_options *options);
+
+/* Whether a tensor has these sizes; otherwise SHAPE, with its name. */
+core_status core__module_check_sizes(const core_tensor *tensor,
+                                     const char *name, const int64_t *sizes,
+                                     size_t ndim);
 
 /* Fills a tensor with uniform numbers in +-bound, and records nothing. */
 core_status core__init_uniform(core_tensor *tensor, double bound);

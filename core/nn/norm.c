@@ -71,46 +71,36 @@ static core_status norm_forward(core_module *module, void *context,
     return core__module_one_output(status, &y, outputs, noutputs);
 }
 
-static core_status add_statistics(core_module *module, int64_t channels,
-                                  const core_nn_options *options)
+static CORE__ONCE core_status norm_made(core_module *module, const norm *n,
+                                        bool affine,
+                                        const core_nn_options *options)
 {
-    core_dtype dtype = options && options->dtype != CORE_DTYPE_NONE
-                           ? options->dtype
-                           : CORE_F32;
-    core_device *device = options ? options->device : NULL;
-    core_tensor *tensors[3] = {NULL, NULL, NULL};
-    static const char *const names[] = {"running_mean", "running_var",
-                                        "num_batches_tracked"};
-    core_status status = core_zeros(&channels, 1, dtype, device, &tensors[0]);
+    static const struct {
+        const char *name;
+        core__content content;
+        uint16_t of_kinds;
+        bool affine, one; /* of the first number; 1, not 0 */
+    } tensors[] = {
+        {"weight", CORE__FILLED, 15, true, true},
+        {"bias", CORE__FILLED, 15 & ~(1 << RMS), true, false},
+        {"running_mean", CORE__BUFFER, 1 << BATCH, false, false},
+        {"running_var", CORE__BUFFER, 1 << BATCH, false, true},
+        {"num_batches_tracked", CORE__COUNTER, 1 << BATCH, false, false}};
 
-    if (status == CORE_OK)
-        status = core_ones(&channels, 1, dtype, device, &tensors[1]);
-    if (status == CORE_OK)
-        status = core_zeros(NULL, 0, CORE_I64, device, &tensors[2]);
-    for (int i = 0; i < 3; i++) {
-        if (status == CORE_OK)
-            status = core_module_add_buffer(module, names[i], tensors[i]);
-        core__tensor_release(tensors[i]);
-    }
-    return status;
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+        if (tensors[i].of_kinds >> n->kind & 1 &&
+            (affine || !tensors[i].affine))
+            CORE_TRY(core__module_make(
+                module, tensors[i].name, n->sizes,
+                tensors[i].content == CORE__COUNTER ? 0 : n->count,
+                tensors[i].content, tensors[i].one, options));
+    return CORE_OK;
 }
 
-static core_status norm_made(core_module *module, const norm *n, bool affine,
-                             const core_nn_options *options)
-{
-    if (affine)
-        CORE_TRY(core__module_filled(module, "weight", n->sizes, n->count, 1,
-                                     options));
-    if (affine && n->kind != RMS)
-        CORE_TRY(core__module_filled(module, "bias", n->sizes, n->count, 0,
-                                     options));
-    return n->kind == BATCH ? add_statistics(module, n->sizes[0], options)
-                            : CORE_OK;
-}
-
-static core_status create(const char *type, const norm *n, bool affine,
-                          const core_nn_options *options,
-                          core_module **out_module)
+static CORE__ONCE core_status create(const char *type, const norm *n,
+                                     bool affine,
+                                     const core_nn_options *options,
+                                     core_module **out_module)
 {
     core_module *module;
 
@@ -128,10 +118,11 @@ static core_status create(const char *type, const norm *n, bool affine,
                                out_module);
 }
 
-static core_status of_sizes(const char *type, norm *n, const int64_t *sizes,
-                            size_t count, bool affine,
-                            const core_nn_options *options,
-                            core_module **out_module)
+static CORE__ONCE core_status of_sizes(const char *type, norm *n,
+                                       const int64_t *sizes, size_t count,
+                                       bool affine,
+                                       const core_nn_options *options,
+                                       core_module **out_module)
 {
     if (count < 1 || count > CORE_MAX_NDIM)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,

@@ -41,24 +41,22 @@ static size_t parameters_of(const recurrent *r)
 
 /* ------------------------------------------------------------- creation -- */
 
-static core_status add(core_module *module, const recurrent *r,
-                       const char *what, int64_t layer, bool reverse,
-                       const int64_t *sizes, size_t ndim,
-                       const core_nn_options *options)
+static CORE__ONCE core_status add(core_module *module, const recurrent *r,
+                                  const char *what, int64_t layer, bool reverse,
+                                  const int64_t *sizes, size_t ndim,
+                                  const core_nn_options *options)
 {
-    core_tensor *tensor;
     char name[64];
 
     snprintf(name, sizeof name, r->cell ? "%s" : "%s_l%lld%s", what,
              (long long)layer, reverse ? "_reverse" : "");
-    CORE_TRY(
-        core__module_parameter(module, name, sizes, ndim, options, &tensor));
-    return core__init_uniform(tensor, 1 / sqrt((double)r->hidden_size));
+    return core__module_make(module, name, sizes, ndim, CORE__UNIFORM,
+                             1 / sqrt((double)r->hidden_size), options);
 }
 
-static core_status add_layer(core_module *module, const recurrent *r,
-                             int64_t layer, bool reverse,
-                             const core_nn_options *options)
+static CORE__ONCE core_status add_layer(core_module *module, const recurrent *r,
+                                        int64_t layer, bool reverse,
+                                        const core_nn_options *options)
 {
     int64_t outputs = output_size(r), rows = rows_of(r);
     int64_t inputs =
@@ -78,8 +76,9 @@ static core_status add_layer(core_module *module, const recurrent *r,
                : CORE_OK;
 }
 
-static core_status add_layers(core_module *module, const recurrent *r,
-                              const core_nn_options *options)
+static CORE__ONCE core_status add_layers(core_module *module,
+                                         const recurrent *r,
+                                         const core_nn_options *options)
 {
     for (int64_t i = 0; i < r->layers; i++) {
         CORE_TRY(add_layer(module, r, i, false, options));
@@ -89,7 +88,7 @@ static core_status add_layers(core_module *module, const recurrent *r,
     return CORE_OK;
 }
 
-static core_status check_cell(const recurrent *r)
+static CORE__ONCE core_status check_cell(const recurrent *r)
 {
     if (r->layers == 1 && !r->projection_size && !r->bidirectional &&
         !r->batch_first && r->dropout == 0)
@@ -103,7 +102,7 @@ static core_status check_cell(const recurrent *r)
         r->bidirectional ? "true" : "false", r->batch_first ? "true" : "false");
 }
 
-static core_status check(const recurrent *r)
+static CORE__ONCE core_status check(const recurrent *r)
 {
     if ((unsigned)r->kind > CORE_NN_RNN_RELU || r->input_size < 1 ||
         r->hidden_size < 1 || r->input_size > INT32_MAX ||
@@ -131,7 +130,7 @@ static core_status check(const recurrent *r)
 
 /* The byte was reserved before: a program that did not set it may pass any
  * value. */
-static core_status check_kind_of_module(const recurrent *r)
+static CORE__ONCE core_status check_kind_of_module(const recurrent *r)
 {
     unsigned char cell;
 
@@ -281,8 +280,8 @@ static core_status run_with(const core_module *module, const recurrent *r,
     return status;
 }
 
-static core_status refused(const core_module *module, const recurrent *r,
-                           size_t ninputs)
+static CORE__ONCE core_status refused(const core_module *module,
+                                      const recurrent *r, size_t ninputs)
 {
     int nstates = r->kind == CORE_NN_LSTM ? 2 : 1;
 
@@ -313,20 +312,6 @@ static core_status check_features(const core_module *module, const recurrent *r,
         (long long)r->input_size, module->type);
 }
 
-static core_status check_state(const char *name, const core_tensor *state,
-                               const int64_t *sizes, uint32_t ndim)
-{
-    char own[128], wanted[128];
-
-    if (state->ndim == ndim &&
-        memcmp(state->sizes, sizes, ndim * sizeof *sizes) == 0)
-        return CORE_OK;
-    return core__error(
-        CORE_ERROR_SHAPE, "the %s state has sizes %s; it must have %s", name,
-        core__sizes_text(state->ndim, state->sizes, own, sizeof own),
-        core__sizes_text(ndim, sizes, wanted, sizeof wanted));
-}
-
 static core_status check_states(const recurrent *r, const given *g)
 {
     uint32_t ndim = 0;
@@ -334,11 +319,13 @@ static core_status check_states(const recurrent *r, const given *g)
 
     CORE_TRY(sizes_of_states(r, g, sizes, &ndim));
     sizes[ndim - 1] = output_size(r);
-    CORE_TRY(check_state("hidden", g->states[0], sizes, ndim));
+    CORE_TRY(core__module_check_sizes(g->states[0], "the hidden state", sizes,
+                                      ndim));
     if (r->kind != CORE_NN_LSTM)
         return CORE_OK;
     sizes[ndim - 1] = r->hidden_size;
-    return check_state("cell", g->states[1], sizes, ndim);
+    return core__module_check_sizes(g->states[1], "the cell state", sizes,
+                                    ndim);
 }
 
 static bool is_batch_sizes(const core_tensor *tensor)
@@ -407,9 +394,9 @@ static core_status recurrent_forward(core_module *module, void *context,
     return CORE_OK;
 }
 
-core_status core_nn_recurrent(const core_nn_recurrent_options *options,
-                              const core_nn_options *where,
-                              core_module **out_module)
+CORE__ONCE core_status
+core_nn_recurrent(const core_nn_recurrent_options *options,
+                  const core_nn_options *where, core_module **out_module)
 {
     static const char *const types[2][4] = {
         {"LSTM", "GRU", "RNN", "RNN"},

@@ -61,7 +61,8 @@ static void list_tensor(listing *l, const core__member *m)
     l->bytes += size;
 }
 
-static core_status list_members(listing *l, const core_module *module)
+static CORE__ONCE core_status list_members(listing *l,
+                                           const core_module *module)
 {
     size_t at = strlen(l->path);
 
@@ -85,8 +86,9 @@ static core_status list_members(listing *l, const core_module *module)
     return CORE_OK;
 }
 
-core_status core_module_list(const core_module *module, const char *prefix,
-                             uint32_t flags, core_module_tensors *out_list)
+CORE__ONCE core_status core_module_list(const core_module *module,
+                                        const char *prefix, uint32_t flags,
+                                        core_module_tensors *out_list)
 {
     listing l = {
         .prefix = prefix ? prefix : "", .flags = flags, .out = out_list};
@@ -123,7 +125,8 @@ void core_module_tensors_free(core_module_tensors *list)
 
 /* ---------------------------------------------------------------- files -- */
 
-core_status core_module_save(const core_module *module, const char *path)
+CORE__ONCE core_status core_module_save(const core_module *module,
+                                        const char *path)
 {
     core_module_tensors list;
     core_named_tensor *named;
@@ -158,8 +161,8 @@ typedef struct loading {
 } loading;
 
 /* A name that is missing or unexpected; `allowed`: the flag that permits it. */
-static core_status note(loading *l, const char *what, const char *name,
-                        uint32_t allowed)
+static CORE__ONCE core_status note(loading *l, const char *what,
+                                   const char *name, uint32_t allowed)
 {
     size_t at = strlen(l->text), size = strlen(name) + 1;
 
@@ -178,7 +181,8 @@ static core_status note(loading *l, const char *what, const char *name,
 }
 
 /* One block with the pointers and what they point to. */
-static core_status names_reported(const loading *l, core_module_report *report)
+static CORE__ONCE core_status names_reported(const loading *l,
+                                             core_module_report *report)
 {
     size_t count = (size_t)report->missing + report->unexpected;
     const char **names;
@@ -276,7 +280,7 @@ static core_status note_unexpected(loading *l, core_module *module,
 }
 
 /* Checks all names, sizes and dtypes. */
-static core_status check_file(loading *l)
+static CORE__ONCE core_status check_file(loading *l)
 {
     char more[32] = "";
 
@@ -312,7 +316,7 @@ static core_status check_file(loading *l)
 }
 
 /* Converts what has another dtype in the file; sizes were checked. */
-static core_status read_one(loading *l, core_tensor *tensor)
+static CORE__ONCE core_status read_one(loading *l, core_tensor *tensor)
 {
     core_tensor *content = NULL;
     bool before;
@@ -331,7 +335,8 @@ static core_status read_one(loading *l, core_tensor *tensor)
 }
 
 /* Adds a tensor of the file, whose name the module lacks, as a buffer. */
-static core_status add_one(loading *l, core_module *module, const char *name)
+static CORE__ONCE core_status add_one(loading *l, core_module *module,
+                                      const char *name)
 {
     const char *path = name + strlen(l->prefix);
     core_tensor *tensor = NULL;
@@ -346,7 +351,7 @@ static core_status add_one(loading *l, core_module *module, const char *name)
     return status;
 }
 
-static core_status load_all(loading *l, core_module *module)
+static CORE__ONCE core_status load_all(loading *l, core_module *module)
 {
     CORE_TRY(check_file(l));
     for (size_t i = 0; i < l->list.count; i++) {
@@ -361,8 +366,8 @@ static core_status load_all(loading *l, core_module *module)
 }
 
 /* A report without the field `names` is that of an earlier version. */
-static core_status check_report(const core_module_report *report,
-                                uint32_t flags)
+static CORE__ONCE core_status check_report(const core_module_report *report,
+                                           uint32_t flags)
 {
     const char *const function = "core_module_load";
     size_t needed = flags & CORE_MODULE_NAMES
@@ -384,7 +389,8 @@ static core_status check_report(const core_module_report *report,
                : CORE_OK;
 }
 
-static core_status report_to(const loading *l, core_module_report *out)
+static CORE__ONCE core_status report_to(const loading *l,
+                                        core_module_report *out)
 {
     uint32_t size = out->struct_size;
 
@@ -396,9 +402,9 @@ static core_status report_to(const loading *l, core_module_report *out)
     return names_reported(l, out);
 }
 
-core_status core_module_load(core_module *module, const char *path,
-                             const char *prefix, uint32_t flags,
-                             core_module_report *out_report)
+CORE__ONCE core_status core_module_load(core_module *module, const char *path,
+                                        const char *prefix, uint32_t flags,
+                                        core_module_report *out_report)
 {
     loading l = {.prefix = prefix ? prefix : "", .flags = flags};
     core_status status, reported = CORE_OK;
@@ -430,8 +436,8 @@ void core_module_report_free(core_module_report *report)
 
 /* ------------------------------------------------------------ conversion -- */
 
-static core_status converted(core_tensor *tensor, core_dtype dtype,
-                             core_device *device, core_tensor **out)
+static CORE__ONCE core_status converted(core_tensor *tensor, core_dtype dtype,
+                                        core_device *device, core_tensor **out)
 {
     bool floating = core__dtype_is_floating(tensor->dtype);
 
@@ -443,8 +449,9 @@ static core_status converted(core_tensor *tensor, core_dtype dtype,
 }
 
 /* Puts made[i] in the place of each tensor of the list. */
-static void replace(core_module *module, const core_module_tensors *list,
-                    core_tensor *const *made)
+static CORE__ONCE void replace(core_module *module,
+                               const core_module_tensors *list,
+                               core_tensor *const *made)
 {
     for (size_t i = 0; i < module->count; i++) {
         core__member *m = &module->members[i];
@@ -465,8 +472,8 @@ static void replace(core_module *module, const core_module_tensors *list,
 }
 
 /* All are converted before one takes the place of another. */
-core_status core_module_to(core_module *module, core_dtype dtype,
-                           core_device *device)
+CORE__ONCE core_status core_module_to(core_module *module, core_dtype dtype,
+                                      core_device *device)
 {
     core_module_tensors list;
     core_tensor **made;

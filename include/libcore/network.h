@@ -660,6 +660,305 @@ static inline core_tensor *core_x_apply_batch_norm_at(const char *where,
                                 false, 0.1, eps);
 }
 
+/* ------------------------------------------- layers of the first call -- */
+
+/* These calls create a layer when they are first called, of the sizes that the
+ * input then has, and compute its output.  So a single function is the whole
+ * network, as with LazyLinear of torch.nn and compact modules of Flax:
+ *
+ *     static core_tensor *classify(core_module *m, core_tensor *x)
+ *     {
+ *         x = core_x_lazy_conv2d(m, "conv", x, 32, {3}, .padding = {1});
+ *         x = core_x_relu(core_x_lazy_batch_norm(m, "bn", x));
+ *         return core_x_lazy_linear(m, "fc", core_x_mean_dim(x, ...), 10);
+ *     }
+ *
+ * (module, path, x, ...): the rest as the constructors above take it, without
+ * the sizes of the input.  The layer becomes the child at this path, and is
+ * initialized.  Later calls only compute; what they give after x does not
+ * count.
+ *
+ * The module of a file (core_x_nn_from_file) already has tensors at the path.
+ * Then the layer takes them, and compares their sizes with those given here.
+ * The first call has made it a layer as the constructors create it, which can
+ * be trained, too.
+ *
+ * A module that is not in training, as that of a file, does not get new layers,
+ * whose weights would be random: NOT_FOUND.  Create an optimizer, and load a
+ * file into layers of this program, after the first call:
+ *
+ *     core_module *m = core_x_nn_container(NULL, NULL);
+ *
+ *     classify(m, x);
+ *     adam = core_x_adam(m, .learning_rate = 1e-3);
+ *
+ * The first call changes the module: no other thread may use it meanwhile. */
+
+/* core_x_nn_child, which adds a module without a function if there is none, in
+ * training: core_x_lazy_child(m, "layers.%d", i). */
+#define core_x_lazy_child(module, ...) \
+    core_x_lazy_child_at(CORE_HERE, module, core_x_text(__VA_ARGS__))
+static inline core_module *core_x_lazy_child_at(const char *where,
+                                                core_module *module,
+                                                const char *path)
+{
+    core_nn_options options;
+    core_module *child = core_module_child(module, path);
+
+    if (child && core_scope_status() == CORE_OK)
+        return child;
+    (void)core_x_lazy_find_at(where, module, path, NULL, &options);
+    if (!options.struct_size)
+        return NULL;
+    child = core_x_nn_container_at(where, module, path);
+    return child;
+}
+
+/* A parameter of the given sizes, which the first call fills with normal
+ * numbers of mean 0 and this standard deviation: (module, path, sizes,
+ * deviation).  Returns it, borrowed.  A buffer there, as that of a file, becomes
+ * a parameter.  SHAPE: it has other sizes.
+ *
+ *     w = core_x_lazy_parameter(m, "weight", CORE_SIZES(4, 8), 0.02); */
+#define core_x_lazy_parameter(module, path, sizes, deviation) \
+    core_x_lazy_parameter_at(CORE_HERE, module, path, sizes, deviation)
+
+/* core_nn_linear: (module, path, x, outputs, bool bias=true). */
+#define core_x_lazy_linear(...) \
+    CORE_X_CALL(core_x_lazy_linear_with_, __VA_ARGS__)
+#define core_x_lazy_linear_with_4(...) \
+    core_x_lazy_linear_at(CORE_HERE, __VA_ARGS__, true)
+#define core_x_lazy_linear_with_5(...) \
+    core_x_lazy_linear_at(CORE_HERE, __VA_ARGS__)
+static inline core_tensor *core_x_lazy_linear_at(const char *where,
+                                                 core_module *module,
+                                                 const char *path,
+                                                 core_tensor *x,
+                                                 int64_t outputs, bool bias)
+{
+    core_nn_options options;
+    core_module *layer = core_x_lazy_find_at(where, module, path, x, &options);
+
+    if (options.struct_size) {
+        core_status status = core_nn_linear(core_x_size_at(where, x, -1),
+                                            outputs, bias, &options, &layer);
+
+        layer = core_x_lazy_add_at(where, module, path, status, &layer);
+    }
+    return layer ? core_x_module_at(where, layer, x) : NULL;
+}
+
+/* core_nn_embedding: (module, path, x, count, size, padding=-1). */
+#define core_x_lazy_embedding(...) \
+    CORE_X_CALL(core_x_lazy_embedding_with_, __VA_ARGS__)
+#define core_x_lazy_embedding_with_5(...) \
+    core_x_lazy_embedding_at(CORE_HERE, __VA_ARGS__, -1)
+#define core_x_lazy_embedding_with_6(...) \
+    core_x_lazy_embedding_at(CORE_HERE, __VA_ARGS__)
+static inline core_tensor *core_x_lazy_embedding_at(
+    const char *where, core_module *module, const char *path, core_tensor *x,
+    int64_t count, int64_t size, int64_t padding)
+{
+    core_nn_options options;
+    core_module *layer = core_x_lazy_find_at(where, module, path, x, &options);
+
+    if (options.struct_size) {
+        core_status status =
+            core_nn_embedding(count, size, padding, &options, &layer);
+
+        layer = core_x_lazy_add_at(where, module, path, status, &layer);
+    }
+    return layer ? core_x_module_at(where, layer, x) : NULL;
+}
+
+/* core_nn_layer_norm of the last dimension: (module, path, x, eps=1e-5). */
+#define core_x_lazy_layer_norm(...) \
+    CORE_X_CALL(core_x_lazy_layer_norm_with_, __VA_ARGS__)
+#define core_x_lazy_layer_norm_with_3(...) \
+    core_x_lazy_layer_norm_at(CORE_HERE, __VA_ARGS__, 1e-5)
+#define core_x_lazy_layer_norm_with_4(...) \
+    core_x_lazy_layer_norm_at(CORE_HERE, __VA_ARGS__)
+static inline core_tensor *core_x_lazy_layer_norm_at(const char *where,
+                                                     core_module *module,
+                                                     const char *path,
+                                                     core_tensor *x, double eps)
+{
+    core_nn_options options;
+    core_module *layer = core_x_lazy_find_at(where, module, path, x, &options);
+    int64_t size;
+
+    if (options.struct_size) {
+        core_status status;
+
+        size = core_x_size_at(where, x, -1);
+        status = core_nn_layer_norm(&size, 1, eps, true, &options, &layer);
+
+        layer = core_x_lazy_add_at(where, module, path, status, &layer);
+    }
+    return layer ? core_x_module_at(where, layer, x) : NULL;
+}
+
+/* core_nn_rms_norm of the last dimension: (module, path, x, eps=2^-23). */
+#define core_x_lazy_rms_norm(...) \
+    CORE_X_CALL(core_x_lazy_rms_norm_with_, __VA_ARGS__)
+#define core_x_lazy_rms_norm_with_3(...) \
+    core_x_lazy_rms_norm_at(CORE_HERE, __VA_ARGS__, 1.1920928955078125e-7)
+#define core_x_lazy_rms_norm_with_4(...) \
+    core_x_lazy_rms_norm_at(CORE_HERE, __VA_ARGS__)
+static inline core_tensor *core_x_lazy_rms_norm_at(const char *where,
+                                                   core_module *module,
+                                                   const char *path,
+                                                   core_tensor *x, double eps)
+{
+    core_nn_options options;
+    core_module *layer = core_x_lazy_find_at(where, module, path, x, &options);
+    int64_t size;
+
+    if (options.struct_size) {
+        core_status status;
+
+        size = core_x_size_at(where, x, -1);
+        status = core_nn_rms_norm(&size, 1, eps, true, &options, &layer);
+
+        layer = core_x_lazy_add_at(where, module, path, status, &layer);
+    }
+    return layer ? core_x_module_at(where, layer, x) : NULL;
+}
+
+/* core_nn_group_norm: (module, path, x, groups, eps=1e-5). */
+#define core_x_lazy_group_norm(...) \
+    CORE_X_CALL(core_x_lazy_group_norm_with_, __VA_ARGS__)
+#define core_x_lazy_group_norm_with_4(...) \
+    core_x_lazy_group_norm_at(CORE_HERE, __VA_ARGS__, 1e-5)
+#define core_x_lazy_group_norm_with_5(...) \
+    core_x_lazy_group_norm_at(CORE_HERE, __VA_ARGS__)
+static inline core_tensor *core_x_lazy_group_norm_at(const char *where,
+                                                     core_module *module,
+                                                     const char *path,
+                                                     core_tensor *x,
+                                                     int64_t groups, double eps)
+{
+    core_nn_options options;
+    core_module *layer = core_x_lazy_find_at(where, module, path, x, &options);
+
+    if (options.struct_size) {
+        core_status status = core_nn_group_norm(
+            groups, core_x_size_at(where, x, 1), eps, true, &options, &layer);
+
+        layer = core_x_lazy_add_at(where, module, path, status, &layer);
+    }
+    return layer ? core_x_module_at(where, layer, x) : NULL;
+}
+
+/* core_nn_batch_norm: (module, path, x, eps=1e-5, momentum=0.1). */
+#define core_x_lazy_batch_norm(...) \
+    CORE_X_CALL(core_x_lazy_batch_norm_with_, __VA_ARGS__)
+#define core_x_lazy_batch_norm_with_3(...) \
+    core_x_lazy_batch_norm_at(CORE_HERE, __VA_ARGS__, 1e-5, 0.1)
+#define core_x_lazy_batch_norm_with_4(...) \
+    core_x_lazy_batch_norm_at(CORE_HERE, __VA_ARGS__, 0.1)
+#define core_x_lazy_batch_norm_with_5(...) \
+    core_x_lazy_batch_norm_at(CORE_HERE, __VA_ARGS__)
+static inline core_tensor *core_x_lazy_batch_norm_at(const char *where,
+                                                     core_module *module,
+                                                     const char *path,
+                                                     core_tensor *x, double eps,
+                                                     double momentum)
+{
+    core_nn_options options;
+    core_module *layer = core_x_lazy_find_at(where, module, path, x, &options);
+
+    if (options.struct_size) {
+        core_status status = core_nn_batch_norm(
+            core_x_size_at(where, x, 1), eps, momentum, true, &options, &layer);
+
+        layer = core_x_lazy_add_at(where, module, path, status, &layer);
+    }
+    return layer ? core_x_module_at(where, layer, x) : NULL;
+}
+
+/* core_nn_conv of one, two or three dimensions:
+ *
+ *     core_x_lazy_conv2d(m, "conv", x, 64, {7}, {2}, {3}, .no_bias = true);
+ *
+ * out_channels, kernel_size, stride, padding. */
+#define core_x_lazy_conv1d(module, path, x, ...)                      \
+    core_x_lazy_conv_at(CORE_HERE, module, path, x,                   \
+                        CORE_OPTIONS(core_nn_conv_options, .dims = 1, \
+                                     .out_channels = __VA_ARGS__))
+#define core_x_lazy_conv2d(module, path, x, ...)                      \
+    core_x_lazy_conv_at(CORE_HERE, module, path, x,                   \
+                        CORE_OPTIONS(core_nn_conv_options, .dims = 2, \
+                                     .out_channels = __VA_ARGS__))
+#define core_x_lazy_conv3d(module, path, x, ...)                      \
+    core_x_lazy_conv_at(CORE_HERE, module, path, x,                   \
+                        CORE_OPTIONS(core_nn_conv_options, .dims = 3, \
+                                     .out_channels = __VA_ARGS__))
+static inline core_tensor *core_x_lazy_conv_at(const char *where,
+                                               core_module *module,
+                                               const char *path, core_tensor *x,
+                                               const core_nn_conv_options *conv)
+{
+    core_nn_options options;
+    core_module *layer = core_x_lazy_find_at(where, module, path, x, &options);
+
+    if (options.struct_size) {
+        core_nn_conv_options own = *conv;
+        core_status status;
+
+        own.in_channels = core_x_size_at(where, x, -1 - (int64_t)own.dims);
+        status = core_nn_conv(&own, &options, &layer);
+        layer = core_x_lazy_add_at(where, module, path, status, &layer);
+    }
+    return layer ? core_x_module_at(where, layer, x) : NULL;
+}
+
+/* core_nn_recurrent: computes all outputs for the inputs, a list, as
+ * core_x_forward does:
+ *
+ *     CORE_UNPACK(core_x_lazy_lstm(m, "lstm", CORE_LIST(x, h, c), 256, 3), &y,
+ *                 &h, &c);
+ *
+ * hidden_size, layers.  A cell computes one step. */
+#define core_x_lazy_lstm(module, path, inputs, ...)                  \
+    core_x_lazy_recurrent_at(CORE_HERE, module, path, inputs,        \
+                             CORE_OPTIONS(core_nn_recurrent_options, \
+                                          .kind = CORE_NN_LSTM,      \
+                                          .hidden_size = __VA_ARGS__))
+#define core_x_lazy_gru(module, path, inputs, ...)                   \
+    core_x_lazy_recurrent_at(CORE_HERE, module, path, inputs,        \
+                             CORE_OPTIONS(core_nn_recurrent_options, \
+                                          .kind = CORE_NN_GRU,       \
+                                          .hidden_size = __VA_ARGS__))
+#define core_x_lazy_lstm_cell(module, path, inputs, ...)                      \
+    core_x_lazy_recurrent_at(CORE_HERE, module, path, inputs,                 \
+                             CORE_OPTIONS(core_nn_recurrent_options,          \
+                                          .cell = true, .kind = CORE_NN_LSTM, \
+                                          .hidden_size = __VA_ARGS__))
+#define core_x_lazy_gru_cell(module, path, inputs, ...)                      \
+    core_x_lazy_recurrent_at(CORE_HERE, module, path, inputs,                \
+                             CORE_OPTIONS(core_nn_recurrent_options,         \
+                                          .cell = true, .kind = CORE_NN_GRU, \
+                                          .hidden_size = __VA_ARGS__))
+static inline core_list core_x_lazy_recurrent_at(
+    const char *where, core_module *module, const char *path, core_list inputs,
+    const core_nn_recurrent_options *recurrent)
+{
+    core_nn_options options;
+    core_tensor *x = core_list_at(inputs, 0);
+    core_module *layer = core_x_lazy_find_at(where, module, path, x, &options);
+
+    if (options.struct_size) {
+        core_nn_recurrent_options own = *recurrent;
+        core_status status;
+
+        own.input_size = core_x_size_at(where, x, -1);
+        status = core_nn_recurrent(&own, &options, &layer);
+        layer = core_x_lazy_add_at(where, module, path, status, &layer);
+    }
+    return layer ? core_x_forward_at(where, layer, inputs) : CORE_NO_LIST;
+}
+
 /* ------------------------------------------------------------- training -- */
 
 static inline void core_x_optimizer_release(void *optimizer)

@@ -248,6 +248,50 @@ core_tensor *core_x_nn_member_at(const char *where, core_module *module,
                                  const char *name, bool trained,
                                  core_tensor *tensor);
 
+/* The dtype and device of the parameters of a layer, or where it takes them
+ * from. */
+typedef struct core_nn_options {
+    uint32_t struct_size;
+    core_dtype dtype;    /* NONE: f32 */
+    core_device *device; /* NULL: the default device */
+    /* A module whose parameters and buffers of the same names the layer takes
+     * instead of new ones, with their dtype and device, such as a part of a file
+     * (core_x_nn_from_file).  Both modules then share them.  The layer keeps no
+     * reference to this module.  NULL: they are created and initialized.
+     * NOT_FOUND: one is missing, other than num_batches_tracked.  SHAPE: one has
+     * other sizes. */
+    const core_module *weights;
+} core_nn_options;
+CORE_STATIC_ASSERT(sizeof(core_nn_options) == 16 + sizeof(void *),
+                   "core_nn_options");
+
+/* The layer at a path, for the calls core_x_lazy_… of network.h, which create a
+ * layer when they are first called.  Returns the module there, borrowed, if it
+ * has a function.  Otherwise, and after an error of the scope, returns NULL.  If
+ * out_options then is not 0, the caller creates the layer with these options, on
+ * the device of x, and passes it to core_x_lazy_add_at.  They name the module at
+ * the path as weights if there is one, which holds the tensors of a file.
+ * NOT_FOUND: there is no module, and `module` is not in training: only in
+ * training new layers are created. */
+core_module *core_x_lazy_find_at(const char *where, core_module *module,
+                                 const char *path, core_tensor *x,
+                                 core_nn_options *out_options);
+
+/* Takes over the reference to a layer, *layer, that a function returned with a
+ * status, as core_x_nn_add does with the parent `module`.  If there is a module
+ * at the path, which holds tensors of a file, that module itself becomes the
+ * layer.  Returns it, borrowed, or NULL after an error, which becomes the
+ * scope's.  NOT_FOUND: the module holds something that the layer does not use;
+ * the message names it. */
+core_module *core_x_lazy_add_at(const char *where, core_module *module,
+                                const char *path, core_status status,
+                                core_module *const *layer);
+
+/* The parameter at a path, for core_x_lazy_parameter (network.h). */
+core_tensor *core_x_lazy_parameter_at(const char *where, core_module *module,
+                                      const char *path, core_sizes sizes,
+                                      double deviation);
+
 /* Sets whether a module and its descendants are in training, as new modules
  * are.  Dropout and batch normalization depend on it.  Accepts NULL. */
 void core_module_set_training(core_module *module, bool training);
@@ -400,14 +444,6 @@ core_status core_init_truncated_normal(core_tensor *tensor, double mean,
                                        double high);
 
 /* -------------------------------------------------------------- layers -- */
-
-/* The dtype and device of the parameters of a layer. */
-typedef struct core_nn_options {
-    uint32_t struct_size;
-    core_dtype dtype;    /* NONE: f32 */
-    core_device *device; /* NULL: the default device */
-} core_nn_options;
-CORE_STATIC_ASSERT(sizeof(core_nn_options) == 16, "core_nn_options");
 
 /* The layers below have one input and one output, unless they say otherwise.
  * Their parameters have the names and the initialization that they have in

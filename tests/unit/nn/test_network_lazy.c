@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Layers that are created when they are first called. */
+
+#include "support/autograd.h"
+#include "support/temporary_files.h"
+
+#include "base/memory.h"
+
+#include <libcore/network.h>
+#include <libcore/random.h>
+
+#include <string.h>
+
+static temporary_path path;
+
+static void set_up(void)
+{
+    temporary_file(path, "network");
+}
+
+static void tear_down(void)
+{
+    drop_all();
+    temporary_remove(path);
+}
+
+static void same(core_tensor *a, core_tensor *b)
+{
+    OK(core_scope_status());
+    ck_assert(core_x_item_int(core_x_all(core_x_eq(a, b))));
+}
+
+/* All layers one after the other; x: [2, 4, 6]. */
+static core_tensor *lazy(core_module *m, core_tensor *x)
+{
+    core_tensor *y, *h, *c, *words = core_x_arange(6);
+
+    x = core_x_lazy_conv1d(m, "convs.0", x, 8, {3}, {1}, {1}, .groups = 2);
+    x = core_x_lazy_conv2d(m, "convs.1", core_x_unsqueeze(x, 1), 4, {3, 1},
+                           .padding = {1, -1}, .no_bias = true);
+    x = core_x_lazy_batch_norm(m, "norm.batch", x);
+    x = core_x_lazy_group_norm(m, "norm.group", x, 2, 0.01);
+    x = core_x_lazy_conv3d(m, "convs.2", core_x_unsqueeze(x, 2), 1, {1});
+    x = core_x_lazy_layer_norm(m, "norm.layer", core_x_flatten(x, 1, 3));
+    x = core_x_lazy_rms_norm(m, "norm.rms", x, 0.1);
+    y = core_x_lazy_embedding(m, "words", words, 9, 6);
+    x = core_x_matmul(x, y);
+    x = core_x_lazy_linear(core_x_lazy_child(m, "block.%d", 0), "up", x, 5);
+    x = core_x_lazy_linear(m, "block.0.down", x, 3, false);
+    CORE_UNPACK(core_x_lazy_lstm(m, "lstm", CORE_LIST(x), 4, 2), &x, &h, &c);
+    CORE_UNPACK(core_x_lazy_gru(m, "gru", CORE_LIST(x), 4), &x, &y);
+    x = core_x_select(x, 1, 0);
+    CORE_UNPACK(core_x_lazy_gru_cell(m, "gru_cell", CORE_LIST(x), 4), &x);
+    CORE_UNPACK(core_x_lazy_lstm_cell(m, "cell", CORE_LIST(x), 4), &h, &c);
+    return core_x_mul(h,
+                      core_x_lazy_parameter(m, "scale.x", CORE_SIZES(1, 4), 2));
+}
+
+/* The layers that lazy creates, in its order. */
+static core_module *made(void)
+{
+    core_module *m = core_x_nn_container(NULL, NULL);
+
+    core_x_nn_conv1d(m, "convs.0", 4, 8, {3}, {1}, {1}, .groups = 2);
+    core_x_nn_conv2d(m, "convs.1", 1, 4, {3, 1}, .padding = {1, -1},
+                     .no_bias = true);
+    core_x_nn_batch_norm(m, "norm.batch", 4);
+    core_x_nn_group_norm(m, "norm.group", 2, 4, 0.01);
+    core_x_nn_conv3d(m, "convs.2", 4, 1, {1});
+    core_x_nn_layer_norm(m, "norm.layer", 6);
+    core_x_nn_rms_norm(m, "norm.rms", 6, 0.1);
+    core_x_nn_embedding(m, "words", 9, 6);
+    core_x_nn_linear(m, "block.0.up", 6, 5);
+    core_x_nn_linear(m, "block.0.down", 5, 3, false);
+    core_x_nn_lstm(m, "lstm", 3, 4, 2);
+    core_x_nn_gru(m, "gru", 4, 4);
+    core_x_nn_gru_cell(m, "gru_cell", 4, 4);
+    core_x_nn_lstm_cell(m, "cell", 4, 4);
+    core_x_nn_parameter(m, "scale.x",
+                        core_x_mul(core_x_randn(CORE_SIZES(1, 4)), 2));
+    return m;
+}
+
+static core_tensor *input(void)
+{
+    return core_x_div(core_x_reshape(core_x_arange(48), CORE_SIZES(2, 4, 6)),
+                      48);
+}
+
+/* Whether both have the same names, kinds, sizes and content. */
+static void same_modules(core_module *a, core_module *b, uint32_t flags)
+{
+    core_module_tensors one, other;
+
+    OK(core_scope_status());
+    OK(core_module_list(a, NULL, flags, &one));
+    OK(core_module_list(b, NULL, flags, &other));
+    ck_assert_uint_eq(one.count, other.count);
+    for (size_t i = 0; i < one.count; i++) {
+        core_tensor *found = core_module_tensor(b, one.names[i]);
+
+        ck_assert_msg(found != NULL, "%s", one.names[i]);
+        ck_assert_msg(core_tensor_dtype(found) ==
+                          core_tensor_dtype(one.tensors[i]),
+                      "%s", one.names[i]);
+        same(found, one.tensors[i]);
+    }
+    core_module_tensors_free(&one);
+    core_module_tensors_free(&other);
+}
+
+START_TEST(the_first_call_creates_what_constructors_create)
+{
+    core_scope scope = core_scope_begin();
+    core_module *m = core_x_nn_container(NULL, NULL), *n;
+    core_tensor *y;
+
+    core_seed(5);
+    y = lazy(m, input());
+    core_seed(5);
+    n = made();
+    same(lazy(n, input()), y);
+    same_modules(m, n, CORE_MODULE_PARAMETERS);
+    same_modules(m, n, CORE_MODULE_BUFFERS);
+    same(lazy(m, input()), lazy(n, input()));
+    ck_assert_uint_eq(core_x_parameters(m).count, core_x_parameters(n).count);
+    ck_assert_int_eq(core_x_size(y, 0), 2);
+    OK(core_scope_end(scope));
+}
+END_TEST
+
+START_TEST(a_file_becomes_layers)
+{
+    core_scope scope = core_scope_begin();
+    core_module *m = core_x_nn_container(NULL, NULL), *f, *child;
+    core_tensor *y;
+
+    lazy(m, input());
+    CORE_CHECK(core_module_save(m, path));
+    core_module_set_training(m, false);
+    y = lazy(m, input());
+    f = core_x_nn_from_file(path);
+    child = core_x_nn_child(f, "convs.0");
+    same(lazy(f, input()), y);
+    ck_assert_ptr_eq(core_x_nn_child(f, "convs.0"), child);
+    ck_assert(!core_module_is_training(child));
+    same_modules(m, f, CORE_MODULE_PARAMETERS);
+    same_modules(m, f, CORE_MODULE_BUFFERS);
+    same(lazy(f, input()), y);
+    OK(core_scope_end(scope));
+}
+END_TEST
+
+START_TEST(layers_of_a_file_are_trained)
+{
+    core_scope scope = core_scope_begin();
+    core_module *m;
+    core_optimizer *sgd;
+    core_tensor *w, *before;
+
+    core_x_save(path, {"fc.weight", core_x_ones(CORE_SIZES(1, 4))});
+    m = core_x_nn_from_file(path);
+    core_x_lazy_linear(m, "fc", core_x_ones(CORE_SIZES(2, 4)), 1, false);
+    core_module_set_training(m, true);
+    sgd = core_x_sgd(m, .learning_rate = 0.5);
+    w = core_x_nn_tensor(m, "fc.weight");
+    before = core_x_clone(core_x_detach(w));
+    core_x_minimize(sgd, core_x_sum(core_x_lazy_linear(
+                             m, "fc", core_x_ones(CORE_SIZES(2, 4)), 1)));
+    same(core_x_sub(before, w), core_x_ones_like(w));
+    OK(core_scope_end(scope));
+}
+END_TEST
+
+START_TEST(batch_norm_needs_no_counter_in_a_file)
+{
+    core_scope scope = core_scope_begin();
+    core_tensor *one = core_x_ones(CORE_SIZES(3));
+    core_module *m;
+
+    core_x_save(path, {"bn.weight", one}, {"bn.bias", one},
+                {"bn.running_mean", one}, {"bn.running_var", one});
+    m = core_x_nn_from_file(path);
+    core_x_lazy_batch_norm(m, "bn", core_x_ones(CORE_SIZES(2, 3)));
+    OK(core_scope_status());
+    ck_assert_int_eq(
+        core_x_item_int(core_x_nn_tensor(m, "bn.num_batches_tracked")), 0);
+    ck_assert_uint_eq(core_x_parameters(m).count, 2);
+    OK(core_scope_end(scope));
+}
+END_TEST
+
+/* In a scope with a module of a file, that is not in training, and x [2, 4],
+ * the call fails, and does nothing after an error. */
+#define REFUSED(call, code, ...)                                \
+    do {                                                        \
+        core_scope refused_ = core_scope_begin();               \
+        core_tensor *x = core_x_ones(CORE_SIZES(2, 4));         \
+        core_module *m;                                         \
+                                                                \
+        core_x_save(path, {"fc.weight", x},                     \
+                    {"fc.bias", core_x_ones(CORE_SIZES(2))},    \
+                    {"rnn.weight_ih_l0", x}, {"h.0.scale", x}); \
+        m = core_x_nn_from_file(path);                          \
+        OK(core_scope_status());                                \
+        ck_assert_ptr_null(call);                               \
+        ck_assert_ptr_null(call);                               \
+        ck_assert_ptr_null(core_x_nn_tensor(m, "fc.weight"));   \
+        FAILS(core_scope_end(refused_), code,                   \
+              "test_network_lazy.c:", __VA_ARGS__);             \
+    } while (0)
+
+START_TEST(what_is_missing_is_not_created_in_inference)
+{
+    REFUSED(core_x_lazy_linear(m, "none", x, 2), CORE_ERROR_NOT_FOUND,
+            "core_x_lazy: a Container has no layer, and is not in training to "
+            "create one at \"none\"");
+    REFUSED(core_x_lazy_batch_norm(m, "none", x), CORE_ERROR_NOT_FOUND,
+            "\"none\"");
+    REFUSED(core_x_lazy_child(m, "h.%d", 1), CORE_ERROR_NOT_FOUND, "\"h.1\"");
+    REFUSED(core_x_lazy_parameter(m, "none", CORE_SIZES(2), 0),
+            CORE_ERROR_NOT_FOUND, "\"none\"");
+    REFUSED(core_x_lazy_lstm(m, "none", CORE_LIST(x), 2).items,
+            CORE_ERROR_NOT_FOUND, "\"none\"");
+}
+END_TEST
+
+START_TEST(tensors_of_a_file_must_fit)
+{
+    REFUSED(core_x_lazy_linear(m, "fc", x, 3), CORE_ERROR_SHAPE,
+            "weight has sizes [2, 4]; it must have [3, 4]");
+    REFUSED(core_x_lazy_linear(m, "fc", core_x_ones(CORE_SIZES(2, 5)), 2),
+            CORE_ERROR_SHAPE, "weight has sizes [2, 4]; it must have [2, 5]");
+    REFUSED(core_x_lazy_linear(m, "fc", x, 2, false), CORE_ERROR_NOT_FOUND,
+            "a Linear has no use for \"bias\"");
+    REFUSED(core_x_lazy_linear(m, "h.0", x, 2), CORE_ERROR_NOT_FOUND,
+            "the weights have no tensor \"weight\", which a Linear needs");
+    REFUSED(core_x_lazy_lstm(m, "rnn", CORE_LIST(x), 2).items, CORE_ERROR_SHAPE,
+            "weight_ih_l0 has sizes [2, 4]; it must have [8, 4]");
+    REFUSED(core_x_lazy_batch_norm(m, "fc", x), CORE_ERROR_SHAPE,
+            "weight has sizes [2, 4]; it must have [4]");
+    REFUSED(core_x_lazy_parameter(m, "h.0.scale", CORE_SIZES(2), 0),
+            CORE_ERROR_SHAPE, "h.0.scale has sizes [2, 4]; it must have [2]");
+    REFUSED(core_x_lazy_parameter(m, "h.0", CORE_SIZES(2), 0),
+            CORE_ERROR_INVALID_ARGUMENT,
+            "core_x_lazy_parameter: \"h.0\" is a module");
+}
+END_TEST
+
+START_TEST(arguments_are_checked)
+{
+    REFUSED(core_x_lazy_linear(NULL, "fc", x, 2), CORE_ERROR_INVALID_ARGUMENT,
+            "core_x_lazy: the argument module is NULL");
+    REFUSED(core_x_lazy_linear(m, NULL, x, 2), CORE_ERROR_INVALID_ARGUMENT,
+            "path is NULL");
+    REFUSED(core_x_lazy_parameter(m, NULL, CORE_SIZES(2), 0),
+            CORE_ERROR_INVALID_ARGUMENT, "path is NULL");
+    REFUSED(core_x_lazy_linear(m, "fc", NULL, 2), CORE_ERROR_INVALID_ARGUMENT);
+    REFUSED(core_x_lazy_batch_norm(m, "fc", core_x_ones(CORE_SIZES(2))),
+            CORE_ERROR_INDEX, "1");
+    REFUSED((core_module_set_training(m, true),
+             core_x_lazy_linear(m, "new", x, -1)),
+            CORE_ERROR_INVALID_ARGUMENT,
+            "Linear: size 0 of weight is -1; it must be positive");
+    REFUSED((core_module_set_training(m, true),
+             core_x_lazy_linear(m, "fc.bias", x, 2)),
+            CORE_ERROR_INVALID_ARGUMENT, "has a member \"bias\" already");
+}
+END_TEST
+
+START_TEST(layers_take_weights)
+{
+    core_scope scope = core_scope_begin();
+    const core_nn_attention_options heads = {
+        .struct_size = sizeof heads, .size = 4, .heads = 2, .bias = true};
+    core_nn_options o = {.struct_size = sizeof o};
+    core_module *m =
+        core_x_nn_attention(NULL, NULL, .size = 4, .heads = 2, .bias = true);
+    core_module *n = NULL;
+    core_tensor *x = core_x_ones(CORE_SIZES(2, 3, 4));
+
+    o.weights = m;
+    CORE_CHECK(core_nn_attention(&heads, &o, &n));
+    same(core_x_module(n, x), core_x_module(m, x));
+    core_module_release(n);
+    FAILS(core_nn_linear(4, 4, true, &o, &n), CORE_ERROR_NOT_FOUND,
+          "the weights have no tensor \"weight\"");
+    o.weights = core_x_nn_child(m, "q_proj");
+    FAILS(core_nn_attention(&heads, &o, &n), CORE_ERROR_NOT_FOUND,
+          "the weights have no child \"q_proj\", which an Attention needs");
+    ck_assert_ptr_null(n);
+    /* Programs of earlier versions have options without weights. */
+    o.struct_size = offsetof(core_nn_options, weights);
+    OK(core_nn_linear(2, 2, true, &o, &n));
+    core_module_release(n);
+    o.struct_size--;
+    FAILS(core_nn_linear(2, 2, true, &o, &n), CORE_ERROR_INVALID_ARGUMENT,
+          "core_nn_options");
+    OK(core_scope_end(scope));
+}
+END_TEST
+
+START_TEST(a_padding_of_weights_is_kept)
+{
+    core_scope scope = core_scope_begin();
+    core_module *m = core_x_nn_container(NULL, NULL);
+    core_tensor *index = core_x_zeros(CORE_SIZES(1), CORE_I64), *y;
+
+    core_x_save(path, {"e.weight", core_x_ones(CORE_SIZES(3, 2))});
+    y = core_x_lazy_embedding(m, "e", index, 3, 2, 0);
+    same(y, core_x_zeros(CORE_SIZES(1, 2)));
+    y = core_x_lazy_embedding(core_x_nn_from_file(path), "e", index, 3, 2, 0);
+    same(y, core_x_ones(CORE_SIZES(1, 2)));
+    OK(core_scope_end(scope));
+}
+END_TEST
+
+static core_status all_of_it(void)
+{
+    core_scope scope = core_scope_begin();
+
+    core_x_no_grad();
+    lazy(core_x_nn_from_file(path), input());
+    lazy(core_x_nn_container(NULL, NULL), input());
+    return core_scope_end(scope);
+}
+
+START_TEST(nothing_is_lost_without_memory)
+{
+    core_scope scope = core_scope_begin();
+
+    CORE_CHECK(core_module_save(made(), path));
+    OK(core_scope_end(scope));
+    OK(all_of_it()); /* loads the device's plugin */
+    for (int pass = 0; pass < 2; pass++) {
+        core_status status = CORE_ERROR_OUT_OF_MEMORY;
+        int64_t live = core__alloc_live();
+
+        for (int64_t allowed = 0; status != CORE_OK; allowed++) {
+            core__alloc_fault_set(allowed, false);
+            status = all_of_it();
+            core__alloc_fault_set(-1, false);
+            if (status != CORE_OK && status != CORE_ERROR_OUT_OF_MEMORY)
+                ck_abort_msg("%s", core_error_message());
+            if (pass > 0) /* the first one fills what keeps memory */
+                ck_assert_int_le(core__alloc_live(), live);
+        }
+    }
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        the_first_call_creates_what_constructors_create,
+        a_file_becomes_layers,
+        layers_of_a_file_are_trained,
+        batch_norm_needs_no_counter_in_a_file,
+        what_is_missing_is_not_created_in_inference,
+        tensors_of_a_file_must_fit,
+        arguments_are_checked,
+        layers_take_weights,
+        a_padding_of_weights_is_kept,
+        nothing_is_lost_without_memory,
+    };
+    const test_suite suite = {.name = "nn/network_lazy",
+                              .setup = set_up,
+                              .teardown = tear_down,
+                              SUITE_TESTS(tests)};
+
+    return suite_run(&suite, 1);
+}
