@@ -27,4 +27,12 @@ static inline bool effort_is_slow(void)
     return text && *text && strcmp(text, "0") != 0;
 }
 
+/* LIBCORE_TEST_THREADS: under the thread sanitizer. */
+static inline bool effort_is_for_threads(void)
+{
+    const char *text = getenv("LIBCORE_TEST_THREADS");
+
+    return text && *text && strcmp(text, "0") != 0;
+}
+
 #endif

@@ -52,6 +52,7 @@ typedef struct test_suite {
     size_t test_count;
     const suite_loop *loops;
     size_t loop_count;
+    bool one_thread; /* the loops use one thread: see effort_is_for_threads */
 } test_suite;
 
 /* Initializers of a test_suite from arrays. */
@@ -198,6 +199,7 @@ static inline Suite *suite_of(const test_suite *from)
 {
     Suite *suite = suite_create(from->name);
     TCase *tests = tcase_create(from->name);
+    size_t loops = from->loop_count;
 
     /* The first one starts first, and ends last. */
     tcase_add_checked_fixture(tests, suite_test_starts, suite_test_ends);
@@ -206,7 +208,9 @@ static inline Suite *suite_of(const test_suite *from)
         tcase_set_timeout(tests, from->seconds);
     for (size_t i = 0; i < from->test_count; i++)
         tcase_add_test(tests, from->tests[i]);
-    for (size_t i = 0; i < from->loop_count; i++)
+    if (from->one_thread && effort_is_for_threads())
+        loops = 0;
+    for (size_t i = 0; i < loops; i++)
         tcase_add_loop_test(tests, from->loops[i].test, from->loops[i].first,
                             from->loops[i].end);
     suite_add_tcase(suite, tests);

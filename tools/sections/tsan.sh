@@ -23,6 +23,11 @@ section_tsan() {
     use_build "$work/tsan"
     try "core-info runs in the folder of the sources" sh -c \
         "'$work/tsan/core-info' | grep -w sim"
+    # Of the longest tests only those that use several threads.
+    if [ $full = no ]; then
+        LIBCORE_TEST_THREADS=1
+        export LIBCORE_TEST_THREADS
+    fi
     tests=$(tsan_tests)
     if [ -z "$tests" ]; then
         skip "thread sanitizer" "no unit test uses threads"

@@ -487,6 +487,7 @@ int main(void)
         .seconds = 120,
         SUITE_TESTS(tests),
         SUITE_LOOPS(loops),
+        .one_thread = true,
     };
 
     return suite_run(&suite, 1);

@@ -237,6 +237,7 @@ int main(void)
         .name = "cpu/cpu_view_matmul",
         SUITE_TESTS(tests),
         SUITE_LOOPS(loops),
+        .one_thread = true,
     };
 
     return suite_run(&suite, 1);

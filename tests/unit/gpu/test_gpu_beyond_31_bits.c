@@ -15,7 +15,7 @@
  * minute. */
 START_TEST(reductions_count_beyond_31_bits)
 {
-    if (getenv("LIBCORE_TEST_LONG") == NULL) {
+    if (!effort_is_long()) {
         suite_skip("only with LIBCORE_TEST_LONG");
         return;
     }

@@ -163,7 +163,7 @@ static void compile_program(const core_loop_program *program, bool both)
  * programs, only with LIBCORE_TEST_LONG. */
 static void compile_bundles(core_dtype dtype, bundle_accepts *functions)
 {
-    bool all = getenv("LIBCORE_TEST_LONG") != NULL;
+    bool all = effort_is_long();
     bundle b;
 
     for (uint32_t i = 0; bundle_of(&b, dtype, i, functions); i++) {
@@ -356,7 +356,7 @@ static bool is_found(const char *missing)
 
 int main(void)
 {
-    bool few = getenv("LIBCORE_TEST_LONG") == NULL;
+    bool few = !effort_is_long();
     const TTest *const tests[] = {
         invalid_source_is_refused_with_a_log,
         unknown_architecture_is_refused,
