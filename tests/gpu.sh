@@ -52,12 +52,12 @@ in_other_ways() {
     # Attention takes a quarter of a minute.
     for program in ${LIBCORE_TEST_LONG:+ops/test_attention} \
         optim/test_optim_fused; do
-        ok "$(basename $program)_passes_with_few_blocks" env GPUEMU_BLOCKS=3 \
+        ok "$(basename "$program")_passes_with_few_blocks" env GPUEMU_BLOCKS=3 \
             "$LIBCORE_BUILD/tests/unit/$program"
     done
     for program in ops/test_attention optim/test_optim_fused \
         gpu/test_gpu_large gpu/test_gpu_row_registers; do
-        ok "$(basename $program)_passes_with_warps_of_64" env GPUEMU_WARP=64 \
+        ok "$(basename "$program")_passes_with_warps_of_64" env GPUEMU_WARP=64 \
             "$LIBCORE_BUILD/tests/unit/$program"
     done
     [ -n "${LIBCORE_TEST_LONG-}" ] || return 0
