@@ -49,13 +49,14 @@ libcore_torch.device(os.environ["LIBCORE_TORCH_DEVICE"])' \
             skip "torch on $device" "$(tail -n 1 "$logs/torch-$device.txt")"
     done
     for test in judges smoke exchange features tools examples distributed \
-        wheel leaks module_db; do
+        wheel module_db; do
         try_python "$test" "$test"
     done
+    try_python "no leak in 10,000 steps" leaks LIBCORE_TORCH_STEPS=10000
     for device in cpu sim; do
         try_python "op_db in f32 on $device" op_db LIBCORE_TORCH_DEVICE=$device
     done
-    for dtype in bfloat16 float64 int64 bool; do
+    for dtype in bfloat16 float16 float64 int64 bool; do
         try_python "op_db in $dtype on cpu" op_db LIBCORE_TORCH_DTYPE=$dtype
     done
 }

@@ -9,6 +9,7 @@ import unittest
 import torch
 
 import judges
+import steps
 
 BF16, F64 = torch.bfloat16, torch.float64
 INF, NAN = float("inf"), float("nan")
@@ -117,6 +118,83 @@ class Numbers(unittest.TestCase):
         with self.assertRaises(AssertionError):
             judges.check(torch.ones(1, dtype=BF16), torch.ones(1),
                          lambda: torch.ones(1, dtype=F64))
+
+
+    def test_what_cannot_be_represented_is_infinite(self):
+        for errors in (None, judges.Errors()):
+            self.passed([1, INF], [1, NAN], [1, 93058.0], torch.float16,
+                        errors=errors)
+            self.passed([1, -INF], [1, NAN], [1, -93058.0], torch.float16,
+                        errors=errors)
+            for wrong in ([1, 60000], [1, -INF], [INF, INF], [2, INF]):
+                self.refused(wrong, [1, NAN], [1, 93058.0], torch.float16,
+                             errors=errors)
+
+    def test_all_errors_together_are_not_judged_by_steps(self):
+        best, other = [100.0, 0.5, 2], [100.5, 0.75, 2]
+        errors = judges.Errors(by_sum=False)
+        self.passed([100.5, 0.75, 2.75], other, best, BF16, errors=errors)
+        errors.check()
+        self.refused([110, 0.5, 2], other, best, BF16, errors=errors)
+
+
+class Rounding(unittest.TestCase):
+    """What steps.py judges."""
+
+    def right(self, have, best, dtype=torch.float16, largest=0):
+        return steps.rounded_once(torch.tensor(have, dtype=dtype),
+                                  torch.tensor(best, dtype=F64),
+                                  largest).tolist()
+
+    def test_a_result_is_rounded_once(self):
+        unit = 2 ** -10
+        self.assertEqual(self.right([1, 1 + unit, 1, 1 - unit / 2],
+                                    [1 + 0.4 * unit, 1 + 0.4 * unit,
+                                     1 + 0.6 * unit, 1.0]),
+                         [True, False, False, False])
+        # The middle between two numbers, which f32 may reach by rounding.
+        self.assertEqual(self.right([1, 1 + unit], [1 + 0.501 * unit] * 2),
+                         [True, True])
+        self.assertEqual(self.right([1, 1.0078125], [1.0035] * 2, BF16),
+                         [True, False])
+
+    def test_numbers_below_the_normal_ones_have_their_unit(self):
+        least = 2.0 ** -24
+        self.assertEqual(self.right([least, 0, 0], [0.6 * least, 0.6 * least,
+                                                    0.4 * least]),
+                         [True, False, True])
+
+    def test_operands_that_cancel_are_computed_in_f32(self):
+        self.assertEqual(self.right([2 ** -20, 2 ** -20], [2 ** -20 + 2e-7,
+                                                           2 ** -20 + 2e-6],
+                                    largest=1), [True, False])
+        self.assertEqual(self.right([2 ** -20], [2 ** -20 + 2e-7], largest=.1),
+                         [False])
+
+    def test_infinities_and_nan(self):
+        self.assertEqual(self.right([INF, 60000, INF, NAN, NAN, 1, INF, -INF],
+                                    [93058.0, 93058, 1, NAN, 1, NAN, INF, INF]),
+                         [True, False, False, True, False, False, True, False])
+
+    def test_each_operator_is_judged(self):
+        x = torch.randn(9, dtype=torch.float16, requires_grad=True)
+        with steps.Steps() as judge:
+            (x.exp() * 0.5).sum().backward()
+        judge.check()
+        self.assertGreater(judge.judged, 3)
+        judge.judge("exp", torch.tensor([1.0]).half(), torch.tensor([1.1]).double(),
+                    1)
+        with self.assertRaisesRegex(AssertionError, "exp: .1.0. instead of .1.1"):
+            judge.check()
+        with self.assertRaisesRegex(AssertionError, "no operator"):
+            steps.Steps().check()
+
+    def test_changes_in_place_are_judged_beside_the_operands_before(self):
+        x = torch.arange(1.0, 4, dtype=BF16)
+        with steps.Steps() as judge:
+            x.mul_(3)
+        judge.check()
+        self.assertEqual((judge.judged, x.tolist()), (1, [3, 6, 9]))
 
 
 class Ties(unittest.TestCase):

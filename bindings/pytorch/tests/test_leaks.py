@@ -2,8 +2,9 @@
 # Copyright The libcore authors
 
 """Steps of training, with copies, views, events, exchanges and errors, do not leave
-memory of the C library in use, on cpu, sim and opencl.  LIBCORE_TORCH_STEPS: how
-many steps (1,000), after a tenth as many that are not measured."""
+memory in use, on cpu, sim and opencl: of the C library, which is that of the device
+cpu, too, of the device's allocator, and of the process.  LIBCORE_TORCH_STEPS: how many
+steps (1,000), after a tenth as many that are not measured."""
 
 import ctypes
 import gc
@@ -18,6 +19,8 @@ import libcore_torch
 STEPS = int(os.environ.get("LIBCORE_TORCH_STEPS", "1000"))
 PARTS = 4
 MOST = 16  # bytes of a step, half of malloc's smallest block
+PAGES = 1 << 16  # bytes by which the process may grow besides
+KINDS = "malloc", "allocated", "resident"
 
 DEVICES = [device.device for device in libcore_torch.devices()
            if device.name in ("cpu", "sim", "opencl")]
@@ -36,6 +39,19 @@ def in_use():
     function.restype = Mallinfo
     now = function()
     return now.uordblks + now.hblkhd
+
+
+def resident():
+    """Bytes of the process in memory."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def measured():
+    """Bytes by KINDS.  The statistics of cpu have no bytes."""
+    kept = in_use()
+    stats = torch.accelerator.memory_stats()
+    return kept, stats.get("allocated_bytes.all.current", 0), resident()
 
 
 class Steps:
@@ -90,12 +106,17 @@ class Leaks(unittest.TestCase):
                 self.take(steps, max(STEPS // 10, 100))
                 growth = []
                 for _ in range(PARTS):
-                    before = in_use()
+                    before = measured()
                     self.take(steps, STEPS // PARTS)
-                    growth.append(in_use() - before)
-            print(f"{device}: {growth} bytes in {STEPS // PARTS} steps each",
-                  flush=True)
-            self.assertLess(min(growth), MOST * STEPS // PARTS)
+                    growth.append([now - then for now, then in
+                                   zip(measured(), before)])
+            least = dict(zip(KINDS, map(min, zip(*growth))))
+            print(f"{device}: {growth} bytes ({', '.join(KINDS)}) in "
+                  f"{STEPS // PARTS} steps each", flush=True)
+            most = MOST * STEPS // PARTS
+            self.assertLess(least["malloc"], most)
+            self.assertLessEqual(least["allocated"], 0)
+            self.assertLess(least["resident"], most + PAGES)
 
 
 if __name__ == "__main__":

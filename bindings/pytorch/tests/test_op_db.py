@@ -14,6 +14,7 @@ that the CPU computed.
 """
 
 import atexit
+import contextlib
 import dataclasses
 import os
 
@@ -23,6 +24,7 @@ import judges
 import libcore_torch  # first: the next import looks for devices
 import references
 from nested import mapped, tensors_of
+from steps import Steps
 
 from torch.testing._internal.common_device_type import (
     instantiate_device_type_tests, ops)
@@ -87,8 +89,9 @@ def valid(sample):
     return sample
 
 
-def evaluate(op, sample, arguments, backward):
-    """The results, the gradients and those of the results, without gauge."""
+def evaluate(op, sample, arguments, backward, seeds=None):
+    """The results, the gradients and those of the results, without gauge.  seeds:
+    the gradients of the results, which are drawn if they are not given."""
     args, kwargs = arguments
     torch.manual_seed(7)
     results = sample.output_process_fn_grad(op(*args, **kwargs))
@@ -99,8 +102,11 @@ def evaluate(op, sample, arguments, backward):
               if one.requires_grad]
     if not (backward and roots and leaves):
         return results, [], []
-    torch.manual_seed(3)
-    seeds = [torch.randn(one.shape).to(one) for one in roots]
+    if seeds:
+        seeds = [one.to(root) for one, root in zip(seeds, roots, strict=True)]
+    else:
+        torch.manual_seed(3)
+        seeds = [torch.randn(one.shape).to(one) for one in roots]
     return results, torch.autograd.grad(roots, leaves, seeds,
                                         allow_unused=True), seeds
 
@@ -144,7 +150,9 @@ class OperatorSamples(TestCase):
     def run_sample(self, op, sample, backward):
         arguments = ((sample.input,) + tuple(sample.args), dict(sample.kwargs))
         expected = evaluate(op, sample, copies(arguments, "cpu"), backward)
-        have = evaluate(op, sample, copies(arguments, DEVICE), backward)
+        moved = copies(arguments, DEVICE)
+        with self.steps or contextlib.nullcontext():
+            have = evaluate(op, sample, moved, backward)
         for one, other in zip(have, expected):
             self.compare(one, other)
         how = how_of(op)
@@ -164,7 +172,7 @@ class OperatorSamples(TestCase):
             try:
                 return evaluate(op, sample,
                                 copies(arguments, "cpu", torch.float64),
-                                backward)[part][index]
+                                backward, expected[2])[part][index]
             except Exception:  # torch cannot compute it in f64
                 return None
 
@@ -174,9 +182,11 @@ class OperatorSamples(TestCase):
         """The number of samples."""
         backward = (op.supports_autograd
                     and dtype in op.supported_backward_dtypes("cpu"))
-        self.errors = judges.Errors() if (
-            how_of(op) in ("rounding", "dropout") and dtype.itemsize == 2) else (
-                None)
+        short = dtype.itemsize == 2 and dtype.is_floating_point
+        how = how_of(op)
+        self.errors = judges.Errors(by_sum=how != "steps") if (
+            short and how in ("rounding", "dropout", "steps")) else None
+        self.steps = Steps() if short and how == "steps" else None
         torch.manual_seed(1)
         count = 0
         for sample in op.sample_inputs("cpu", dtype, requires_grad=backward):
@@ -186,6 +196,8 @@ class OperatorSamples(TestCase):
             count += 1
         if self.errors:
             self.errors.check()
+        if self.steps:
+            self.steps.check()
         return count
 
     def outcome_of(self, op, dtype):
