@@ -292,7 +292,7 @@ ends_on() { # SIGNAL
         [ $tries -lt 2400 ] && kill -0 $launcher || return
     done
     kill -"$1" $launcher # of timeout, which passes it on
-    wait $launcher && return 1
+    wait $launcher # its status differs, and MPICH's is 0 at times
     tries=0
     while started; do
         sleep 0.05
