@@ -266,7 +266,7 @@ static void not_created(const char *where, const core_module *module,
                         const char *path)
 {
     not_found(where, "core_x_lazy", module,
-              "layer, and is not in training to create one at", path);
+              "layer or parameter, and is not in training to create one at", path);
 }
 
 core_module *core_x_lazy_find_at(const char *where, core_module *module,
@@ -330,10 +330,12 @@ CORE__ONCE core_module *core_x_lazy_add_at(const char *where,
 {
     core_module *child = core_module_child(module, path);
 
+    if (status == CORE_OK && child && layer)
+        status = become(child, *layer);
+    if (status != CORE_OK && path)
+        core__error_prefix("the layer \"%s\"", path);
     if (!child || !layer)
         return core_x_nn_add_at(where, module, path, status, layer);
-    if (status == CORE_OK)
-        status = become(child, *layer);
     core_module_release(*layer);
     status = core_scope_check_at(where, "core_x_lazy", status);
     return status == CORE_OK ? child : NULL;

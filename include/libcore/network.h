@@ -1126,7 +1126,8 @@ static inline void core_x_clip_grad_norm_at(const char *where,
 
 /* ---------------------------------------------------- devices and files -- */
 
-/* Prints a tensor as core_tensor_print does. */
+/* Prints a tensor as core_tensor_print does, an integer without dimensions as
+ * "3 (i64)".  core_x_item_int returns the number itself. */
 #define core_x_print(tensor) CORE_CHECK(core_tensor_print(tensor))
 
 /* Finds a device (core_device_find) and makes it the current one of this thread

@@ -92,8 +92,8 @@ int core_scope_exit(core_scope scope);
  *
  * The body returns nothing: the exit status is that of the scope.  count and
  * arguments name the parameters of main: an int, and a char ** that ends with
- * NULL.  An argument that was not given can thus be NULL, which expressions
- * report as an error. */
+ * NULL.  So the first argument that was not given is NULL, which expressions
+ * report as an error; do not read beyond it. */
 #define CORE_MAIN(count, arguments)                           \
     static void core_main_(int, char **);                     \
     int main(int count_, char **arguments_)                   \

@@ -230,13 +230,13 @@ END_TEST
 START_TEST(tensors_of_a_file_must_fit)
 {
     REFUSED(core_x_lazy_linear(m, "fc", x, 3), CORE_ERROR_SHAPE,
-            "weight has sizes [2, 4]; it must have [3, 4]");
+            "the layer \"fc\": weight has sizes [2, 4]; it must have [3, 4]");
     REFUSED(core_x_lazy_linear(m, "fc", core_x_ones(CORE_SIZES(2, 5)), 2),
             CORE_ERROR_SHAPE, "weight has sizes [2, 4]; it must have [2, 5]");
     REFUSED(core_x_lazy_linear(m, "fc", x, 2, false), CORE_ERROR_NOT_FOUND,
             "a Linear has no use for \"bias\"");
     REFUSED(core_x_lazy_linear(m, "h.0", x, 2), CORE_ERROR_NOT_FOUND,
-            "the weights have no tensor \"weight\", which a Linear needs");
+            "the layer \"h.0\": the weights have no tensor \"weight\"");
     REFUSED(core_x_lazy_lstm(m, "rnn", CORE_LIST(x), 2).items, CORE_ERROR_SHAPE,
             "weight_ih_l0 has sizes [2, 4]; it must have [8, 4]");
     REFUSED(core_x_lazy_batch_norm(m, "fc", x), CORE_ERROR_SHAPE,
