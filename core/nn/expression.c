@@ -266,18 +266,47 @@ static void not_created(const char *where, const core_module *module,
                         const char *path)
 {
     not_found(where, "core_x_lazy", module,
-              "layer or parameter, and is not in training to create one at", path);
+              "layer or parameter, and is not in training to create one at",
+              path);
+}
+
+/* Whether the arguments of a call can be those of a layer at that path. */
+static CORE__ONCE core_status refuse(const char *path, const char *type,
+                                     const core_module *child)
+{
+    if (!child)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_x_lazy: the path \"%s\" has no last name",
+                           path);
+    return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                       "core_x_lazy: \"%s\" is a %s, not a %s", path,
+                       child->type, type);
+}
+
+static bool has_last_name(const char *path)
+{
+    return !path || (*path && path[strlen(path) - 1] != '.');
 }
 
 core_module *core_x_lazy_find_at(const char *where, core_module *module,
-                                 const char *path, core_tensor *x,
-                                 core_nn_options *out_options)
+                                 const char *path, const char *type,
+                                 core_tensor *x, core_nn_options *out_options)
 {
     core_module *child = core_module_child(module, path);
+    core_status status = core_scope_status();
 
     *out_options = (core_nn_options){0};
-    if (core_scope_status() != CORE_OK)
+    if (status != CORE_OK)
         return NULL;
+    if (type && !x)
+        status = core__error_null("core_x_lazy", "x");
+    else if (child ? type && child->function && strcmp(child->type, type) != 0
+                   : !has_last_name(path))
+        status = refuse(path, type, child);
+    if (status != CORE_OK) {
+        (void)core_scope_check_at(where, "core_x_lazy", status);
+        return NULL;
+    }
     if (child && (child->function || child->context))
         return child;
     if (child || (path && core_module_is_training(module)))
@@ -356,7 +385,9 @@ CORE__ONCE core_tensor *core_x_lazy_parameter_at(const char *where,
         not_created(where, module, path);
         return NULL;
     }
-    if (!m) {
+    if (!m && !has_last_name(path)) {
+        status = refuse(path, NULL, NULL);
+    } else if (!m) {
         status = core__module_walk(&module, &path, true);
         if (status == CORE_OK)
             status = core__module_make(module, path, sizes.items, sizes.count,
@@ -369,10 +400,11 @@ CORE__ONCE core_tensor *core_x_lazy_parameter_at(const char *where,
         status = core__module_check_sizes(m->u.tensor, path, sizes.items,
                                           sizes.count);
         /* That of a file was a buffer. */
-        if (status == CORE_OK)
+        if (status == CORE_OK && m->kind == CORE__MEMBER_BUFFER) {
             status = core_tensor_set_requires_grad(m->u.tensor, true);
-        if (status == CORE_OK)
-            m->kind = CORE__MEMBER_PARAMETER;
+            if (status == CORE_OK)
+                m->kind = CORE__MEMBER_PARAMETER;
+        }
     }
     status = core_scope_check_at(where, "core_x_lazy_parameter", status);
     return status == CORE_OK ? m->u.tensor : NULL;

@@ -675,8 +675,8 @@ static inline core_tensor *core_x_apply_batch_norm_at(const char *where,
  *
  * (module, path, x, ...): the rest as the constructors above take it, without
  * the sizes of the input.  The layer becomes the child at this path, and is
- * initialized.  Later calls only compute; what they give after x does not
- * count.
+ * initialized.  Later calls only compute; the arguments after x are then
+ * ignored.
  *
  * The module of a file (core_x_nn_from_file) already has tensors at the path.
  * Then the layer takes them, and compares their sizes with those given here.
@@ -692,7 +692,8 @@ static inline core_tensor *core_x_apply_batch_norm_at(const char *where,
  *     classify(m, x);
  *     adam = core_x_adam(m, .learning_rate = 1e-3);
  *
- * The first call changes the module: no other thread may use it meanwhile. */
+ * The first call changes the module: no other thread may use it meanwhile, and it
+ * must not be in a function while core_compile records it: make it before. */
 
 /* core_x_nn_child, which adds a module without a function if there is none, in
  * training: core_x_lazy_child(m, "layers.%d", i). */
@@ -707,7 +708,7 @@ static inline core_module *core_x_lazy_child_at(const char *where,
 
     if (child && core_scope_status() == CORE_OK)
         return child;
-    (void)core_x_lazy_find_at(where, module, path, NULL, &options);
+    (void)core_x_lazy_find_at(where, module, path, NULL, NULL, &options);
     if (!options.struct_size)
         return NULL;
     child = core_x_nn_container_at(where, module, path);
@@ -737,7 +738,8 @@ static inline core_tensor *core_x_lazy_linear_at(const char *where,
                                                  int64_t outputs, bool bias)
 {
     core_nn_options options;
-    core_module *layer = core_x_lazy_find_at(where, module, path, x, &options);
+    core_module *layer =
+        core_x_lazy_find_at(where, module, path, "Linear", x, &options);
 
     if (options.struct_size) {
         core_status status = core_nn_linear(core_x_size_at(where, x, -1),
@@ -760,7 +762,8 @@ static inline core_tensor *core_x_lazy_embedding_at(
     int64_t count, int64_t size, int64_t padding)
 {
     core_nn_options options;
-    core_module *layer = core_x_lazy_find_at(where, module, path, x, &options);
+    core_module *layer =
+        core_x_lazy_find_at(where, module, path, "Embedding", x, &options);
 
     if (options.struct_size) {
         core_status status =
@@ -784,7 +787,8 @@ static inline core_tensor *core_x_lazy_layer_norm_at(const char *where,
                                                      core_tensor *x, double eps)
 {
     core_nn_options options;
-    core_module *layer = core_x_lazy_find_at(where, module, path, x, &options);
+    core_module *layer =
+        core_x_lazy_find_at(where, module, path, "LayerNorm", x, &options);
     int64_t size;
 
     if (options.struct_size) {
@@ -811,7 +815,8 @@ static inline core_tensor *core_x_lazy_rms_norm_at(const char *where,
                                                    core_tensor *x, double eps)
 {
     core_nn_options options;
-    core_module *layer = core_x_lazy_find_at(where, module, path, x, &options);
+    core_module *layer =
+        core_x_lazy_find_at(where, module, path, "RMSNorm", x, &options);
     int64_t size;
 
     if (options.struct_size) {
@@ -839,7 +844,8 @@ static inline core_tensor *core_x_lazy_group_norm_at(const char *where,
                                                      int64_t groups, double eps)
 {
     core_nn_options options;
-    core_module *layer = core_x_lazy_find_at(where, module, path, x, &options);
+    core_module *layer =
+        core_x_lazy_find_at(where, module, path, "GroupNorm", x, &options);
 
     if (options.struct_size) {
         core_status status = core_nn_group_norm(
@@ -866,7 +872,8 @@ static inline core_tensor *core_x_lazy_batch_norm_at(const char *where,
                                                      double momentum)
 {
     core_nn_options options;
-    core_module *layer = core_x_lazy_find_at(where, module, path, x, &options);
+    core_module *layer =
+        core_x_lazy_find_at(where, module, path, "BatchNorm", x, &options);
 
     if (options.struct_size) {
         core_status status = core_nn_batch_norm(
@@ -900,7 +907,9 @@ static inline core_tensor *core_x_lazy_conv_at(const char *where,
                                                const core_nn_conv_options *conv)
 {
     core_nn_options options;
-    core_module *layer = core_x_lazy_find_at(where, module, path, x, &options);
+    core_module *layer = core_x_lazy_find_at(
+        where, module, path, conv->transposed ? "ConvTranspose" : "Conv", x,
+        &options);
 
     if (options.struct_size) {
         core_nn_conv_options own = *conv;
@@ -944,9 +953,13 @@ static inline core_list core_x_lazy_recurrent_at(
     const char *where, core_module *module, const char *path, core_list inputs,
     const core_nn_recurrent_options *recurrent)
 {
+    const char *type = recurrent->kind == CORE_NN_LSTM
+                           ? (recurrent->cell ? "LSTMCell" : "LSTM")
+                           : (recurrent->cell ? "GRUCell" : "GRU");
     core_nn_options options;
     core_tensor *x = core_list_at(inputs, 0);
-    core_module *layer = core_x_lazy_find_at(where, module, path, x, &options);
+    core_module *layer =
+        core_x_lazy_find_at(where, module, path, type, x, &options);
 
     if (options.struct_size) {
         core_nn_recurrent_options own = *recurrent;

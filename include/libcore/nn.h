@@ -267,15 +267,17 @@ CORE_STATIC_ASSERT(sizeof(core_nn_options) == 16 + sizeof(void *),
 
 /* The layer at a path, for the calls core_x_lazy_… of network.h, which create a
  * layer when they are first called.  Returns the module there, borrowed, if it
- * has a function.  Otherwise, and after an error of the scope, returns NULL.  If
- * out_options then is not 0, the caller creates the layer with these options, on
- * the device of x, and passes it to core_x_lazy_add_at.  They name the module at
- * the path as weights if there is one, which holds the tensors of a file.
+ * computes.  Otherwise, and after an error of the scope, returns NULL.  If
+ * out_options->struct_size then is not 0, the caller creates the layer with these
+ * options, on the device of x, and passes it to core_x_lazy_add_at.  They name the
+ * module at the path as weights if there is one, which holds the tensors of a file.
  * NOT_FOUND: there is no module, and `module` is not in training: only in
- * training new layers are created. */
+ * training new layers are created.  INVALID_ARGUMENT: the path is empty or ends
+ * with a dot; the module there is not of this type (NULL: of any, and x may be
+ * NULL). */
 core_module *core_x_lazy_find_at(const char *where, core_module *module,
-                                 const char *path, core_tensor *x,
-                                 core_nn_options *out_options);
+                                 const char *path, const char *type,
+                                 core_tensor *x, core_nn_options *out_options);
 
 /* Takes over the reference to a layer, *layer, that a function returned with a
  * status, as core_x_nn_add does with the parent `module`.  If there is a module

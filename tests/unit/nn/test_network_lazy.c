@@ -215,10 +215,16 @@ END_TEST
 START_TEST(what_is_missing_is_not_created_in_inference)
 {
     REFUSED(core_x_lazy_linear(m, "none", x, 2), CORE_ERROR_NOT_FOUND,
-            "core_x_lazy: a Container has no layer, and is not in training to "
-            "create one at \"none\"");
+            "core_x_lazy: a Container has no layer or parameter, and is not in "
+            "training to create one at \"none\"");
     REFUSED(core_x_lazy_batch_norm(m, "none", x), CORE_ERROR_NOT_FOUND,
             "\"none\"");
+    REFUSED(core_x_lazy_linear(m, "", x, 2), CORE_ERROR_INVALID_ARGUMENT,
+            "the path \"\" has no last name");
+    REFUSED(core_x_lazy_linear(m, "h.", x, 2), CORE_ERROR_INVALID_ARGUMENT,
+            "the path \"h.\" has no last name");
+    REFUSED(core_x_lazy_linear(m, "none", NULL, 2), CORE_ERROR_INVALID_ARGUMENT,
+            "argument");
     REFUSED(core_x_lazy_child(m, "h.%d", 1), CORE_ERROR_NOT_FOUND, "\"h.1\"");
     REFUSED(core_x_lazy_parameter(m, "none", CORE_SIZES(2), 0),
             CORE_ERROR_NOT_FOUND, "\"none\"");
@@ -267,6 +273,24 @@ START_TEST(arguments_are_checked)
     REFUSED((core_module_set_training(m, true),
              core_x_lazy_linear(m, "fc.bias", x, 2)),
             CORE_ERROR_INVALID_ARGUMENT, "has a member \"bias\" already");
+}
+END_TEST
+
+/* What is there is not taken for another layer, and what was frozen stays so. */
+START_TEST(layers_and_parameters_keep_what_they_are)
+{
+    core_scope scope = core_scope_begin();
+    core_module *m = core_x_nn_container(NULL, NULL);
+    core_tensor *x = core_x_ones(CORE_SIZES(2, 4)), *w;
+
+    core_x_lazy_linear(m, "fc", x, 2);
+    w = core_x_lazy_parameter(m, "w", CORE_SIZES(4), 1);
+    OK(core_tensor_set_requires_grad(w, false));
+    ck_assert_ptr_eq(core_x_lazy_parameter(m, "w", CORE_SIZES(4), 1), w);
+    ck_assert(!core_tensor_requires_grad(w));
+    ck_assert_ptr_null(core_x_lazy_layer_norm(m, "fc", x));
+    FAILS(core_scope_end(scope), CORE_ERROR_INVALID_ARGUMENT,
+          "\"fc\" is a Linear, not a LayerNorm");
 }
 END_TEST
 
@@ -361,6 +385,7 @@ int main(void)
         what_is_missing_is_not_created_in_inference,
         tensors_of_a_file_must_fit,
         arguments_are_checked,
+        layers_and_parameters_keep_what_they_are,
         layers_take_weights,
         a_padding_of_weights_is_kept,
         nothing_is_lost_without_memory,
