@@ -13,6 +13,30 @@
 #include "runtime/thread_pool.h"
 #include "tables.h"
 
+static void swap(int64_t *of)
+{
+    int64_t height = of[1];
+
+    of[1] = of[2];
+    of[2] = height;
+}
+
+/* Images of one column are computed as images of one row, whose elements are in the
+ * same order, since rows are computed by vectors. */
+static void lay_column(conv_geometry *g)
+{
+    g->column = g->in[2] == 1 && g->out[2] == 1 && g->kernel[2] == 1 &&
+                g->padding[2] == 0 && g->in[1] > 1;
+    if (!g->column)
+        return;
+    swap(g->in);
+    swap(g->out);
+    swap(g->kernel);
+    swap(g->stride);
+    swap(g->padding);
+    swap(g->dilation);
+}
+
 /* The arguments from stride on, of both operators. */
 static void geometry_read(conv_geometry *g, const core_view *input,
                           const core_view *weight, const core_view *output,
@@ -38,6 +62,7 @@ static void geometry_read(conv_geometry *g, const core_view *input,
         g->padding[k] = present ? cpu_list_int(&args[1], d, 0) : 0;
         g->dilation[k] = present ? cpu_list_int(&args[2], d, 1) : 1;
     }
+    lay_column(g);
     conv_geometry_finish(g);
 }
 
@@ -80,7 +105,8 @@ typedef struct operand {
     conv_operand as; /* if f32 */
 } operand;
 
-static void take_strides(operand *o, const core_view *view, bool dense)
+static void take_strides(operand *o, const core_view *view,
+                         const conv_geometry *g, bool dense)
 {
     int64_t step = 1;
 
@@ -90,12 +116,15 @@ static void take_strides(operand *o, const core_view *view, bool dense)
         o->as.stride[at] = dense ? step : view->strides[k];
         step *= view->sizes[k];
     }
+    if (g->column)
+        swap(o->as.stride + 2);
 }
 
 /* read: whether the operand is read or written.  strided: an f32 view is used
  * in place, with its strides, instead of a dense copy. */
 static core_status operand_open(operand *o, const core_view *view,
-                                core_dtype dtype, bool read, bool strided)
+                                const conv_geometry *g, core_dtype dtype,
+                                bool read, bool strided)
 {
     core_status status = CORE_OK;
 
@@ -103,7 +132,7 @@ static core_status operand_open(operand *o, const core_view *view,
     if (!view)
         return CORE_OK;
     strided &= view->dtype == CORE_F32;
-    take_strides(o, view, !strided);
+    take_strides(o, view, g, !strided);
     if (strided)
         o->as.data = cpu_address(view->memory);
     else if (read)
@@ -248,13 +277,16 @@ static core_status launch_forward(core_call *call, const core_value *args,
         (job.transposed
              ? conv_direct_input_is_faster(&job.g)
              : conv_direct_forward_is_faster(&job.g, channels_last(views[0])));
-    status = operand_open(&job.x, views[0], job.dtype, true, job.direct);
+    status =
+        operand_open(&job.x, views[0], &job.g, job.dtype, true, job.direct);
     if (status == CORE_OK)
-        status = operand_open(&job.w, views[1], job.dtype, true, job.direct);
+        status =
+            operand_open(&job.w, views[1], &job.g, job.dtype, true, job.direct);
     if (status == CORE_OK)
         status = cpu_dense_read(views[2], job.dtype, &job.b);
     if (status == CORE_OK)
-        status = operand_open(&job.y, views[3], job.dtype, false, job.direct);
+        status = operand_open(&job.y, views[3], &job.g, job.dtype, false,
+                              job.direct);
     if (status == CORE_OK) {
         take_epilogue(&job, views[3]);
         status = forward_compute(&job);
@@ -430,7 +462,8 @@ static core_status gradients_open(gradients *job, const core_view *const *views)
     strided = job->dtype == CORE_F32 && (job->direct_x || !views[3]) &&
               (job->direct_w || !views[4]);
     for (uint32_t k = 0; k < 5 && status == CORE_OK; k++)
-        status = operand_open(all[k], views[k], job->dtype, k < 3, strided);
+        status =
+            operand_open(all[k], views[k], &job->g, job->dtype, k < 3, strided);
     if (status == CORE_OK)
         status = cpu_dense_open(views[5], job->dtype, &job->gb);
     return status;

@@ -21,6 +21,7 @@ typedef struct conv_geometry {
     int64_t in_size, out_size, kernel_size; /* products */
     bool direct;  /* 1 x 1 x 1, no stride or padding: columns are the input */
     int64_t tile; /* output positions that are computed together */
+    bool column;  /* height and width are swapped: there is one column */
     cpu_epilogue *epilogue; /* of the forward; or NULL */
 } conv_geometry;
 
