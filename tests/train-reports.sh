@@ -194,6 +194,17 @@ END
     [ $? = 2 ] && grep 'has no collectives of a thread' "$work/err"
 }
 
+# Not the status of "less is hidden".
+refuses_traces() {
+    head -c 100 "$work/trace" >"$work/cut" &&
+        echo '{"events": []}' >"$work/other" || return
+    for trace in none cut other; do
+        $hidden "$work/$trace" --least 45 2>"$work/err"
+        [ $? = 2 ] && cat "$work/err" && [ "$(wc -l <"$work/err")" = 1 ] ||
+            return
+    done
+}
+
 ok 'a profile has four reports' profiles cpu
 ok 'the trace is valid JSON' parses
 ok 'the profile of a device with streams has four reports' profiles sim
@@ -215,8 +226,11 @@ ok 'the confusion matrix counts every image' confuses
 ok 'the confusion matrix agrees with the accuracy' agrees
 if command -v "${PYTHON:-python3}" >/dev/null; then
     ok 'the hidden share of communication is that of a trace' hides
+    ok 'a trace that is missing or cut off is refused' refuses_traces
 else
-    number=$((number + 1))
-    echo "ok $number - the hidden share of communication # SKIP no python3"
+    for what in 'the hidden share of communication' 'a trace that is refused'; do
+        number=$((number + 1))
+        echo "ok $number - $what # SKIP no python3"
+    done
 fi
 echo "1..$number"

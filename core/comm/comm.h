@@ -80,7 +80,8 @@ struct core_comm {
     core__progress *progress;  /* of all ranks; NULL: it is not known */
     uint64_t splits;           /* calls that divide it; of calls */
     core__comm_header *all; /* headers of all ranks, for comparison; used by the
-                             * running collective alone */
+                             * running collective alone; CORE__COMM_ABOUT bytes
+                             * for each rank, which creation compares first */
 };
 
 /* Whether the engine moves the memory of the device: the core copies nothing. */
@@ -114,6 +115,10 @@ core_status core__comm_engine_find(const char *name,
  * NULs, and a last byte of 1.  Every version of libcore begins what ranks send and
  * store with texts of this size. */
 enum { CORE__COMM_ABOUT = 128 };
+_Static_assert(sizeof(core__comm_header) <= CORE__COMM_ABOUT, "see `all`");
+
+/* Where they begin in a file, after the id and the number of ranks. */
+enum { CORE__STORE_TEXTS = CORE_COLLECTIVES_ID_SIZE + 8 };
 
 /* INCOMPATIBLE: a rank runs something else than rank 0. */
 core_status core__store_compare(uint32_t rank, const char *first,

@@ -216,23 +216,20 @@ static void describe_rank(const core_comm *comm, char *out)
     out[CORE__COMM_ABOUT - 1] = 1;
 }
 
-/* Of ranks that a launcher has connected. */
-static core_status compare_ranks(core_comm *comm, const char *about)
+/* Of ranks that a launcher has connected, which wait for each other. */
+static core_status compare_ranks(core_comm *comm, const char *about,
+                                 int64_t deadline)
 {
-    size_t size = (size_t)comm->size * CORE__COMM_ABOUT;
-    char *all = core__alloc(size);
-    core_status status;
+    char *all = (char *)comm->all;
+    int64_t left = deadline - core__store_now_ns();
+    core_status status = comm->engine->table.exchange(
+        comm->impl, about, CORE__COMM_ABOUT, all, left > 0 ? left : 1);
 
-    if (!all)
-        return core__error_memory(size);
-    status = comm->engine->table.exchange(comm->impl, about, CORE__COMM_ABOUT,
-                                          all, comm->timeout_ns);
     if (status != CORE_OK)
         core__comm_fail(comm);
     for (uint32_t r = 1; r < comm->size && status == CORE_OK; r++)
         status =
             core__store_compare(r, all, all + (size_t)r * CORE__COMM_ABOUT);
-    core__free(all);
     return status;
 }
 
@@ -243,13 +240,14 @@ static core_status connect_ranks(core_comm *comm,
     uint8_t id[CORE_COLLECTIVES_ID_SIZE] = {0};
     const char *store = NULL;
     char text[512], about[CORE__COMM_ABOUT];
+    int64_t deadline = core__store_now_ns() + comm->timeout_ns;
     bool shared;
     core_status status = CORE_OK;
 
     describe_rank(comm, about);
     if (!table->unique_id) {
         CORE_TRY(create_impl(comm, NULL));
-        return compare_ranks(comm, about);
+        return compare_ranks(comm, about, deadline);
     }
     if (comm->size > 1)
         CORE_TRY(find_store(options, text, sizeof text, &store));
@@ -284,10 +282,11 @@ static core_status check_device(const core_comm *comm)
         engine->name, device->name);
 }
 
-/* What is the same for every way of creation; comm->rank and size are set. */
+/* What is the same for every way of creation; comm->rank and size are set.  Once
+ * ranks are connected, none may lack the memory to compare what they run. */
 static core_status prepare(core_comm *comm)
 {
-    size_t size = (size_t)comm->size * sizeof *comm->all;
+    size_t size = (size_t)comm->size * CORE__COMM_ABOUT;
 
     comm->all = core__alloc(size);
     if (!comm->all)

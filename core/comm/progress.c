@@ -163,7 +163,7 @@ static bool this_machine(char *out)
 
 size_t core__progress_file_machine(uint32_t size)
 {
-    return CORE_COLLECTIVES_ID_SIZE + (size_t)size * CORE__COMM_ABOUT;
+    return CORE__STORE_TEXTS + (size_t)size * CORE__COMM_ABOUT;
 }
 
 size_t core__progress_file_size(uint32_t size)

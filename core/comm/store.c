@@ -40,6 +40,8 @@ enum {
     HOST_SIZE = 256
 };
 
+#define SECOND INT64_C(1000000000)
+
 static const char magic[8] = "libcore";
 
 /* What a rank sends when it connects, and what rank 0 answers; the same in every
@@ -71,6 +73,15 @@ static int left_ms(int64_t deadline)
     int64_t left = (deadline - core__store_now_ns()) / 1000000;
 
     return left < 0 ? 0 : left > 3600000 ? 3600000 : (int)left + 1;
+}
+
+/* After an error, ranks that start later are waited for, so that they get it, too;
+ * not long, as some may never start. */
+static int64_t shorten(int64_t deadline)
+{
+    int64_t most = core__store_now_ns() + 10 * SECOND;
+
+    return deadline < most ? deadline : most;
 }
 
 static void pause_short(void)
@@ -105,23 +116,52 @@ core_status core__store_compare(uint32_t rank, const char *first,
         first, rank, about);
 }
 
+static core_status compare_sizes(uint32_t rank, uint32_t size, uint32_t first)
+{
+    if (size == first)
+        return CORE_OK;
+    return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                       "core_comm_create: rank %u has size %u, and rank 0 "
+                       "has size %u",
+                       rank, size, first);
+}
+
 /* ---------------------------------------------------------------- file -- */
 
-/* The id, and what ranks on this machine share.  Zeros are stored, too: without
+/* What a file begins with, in every version of libcore, before the texts. */
+typedef struct file_head {
+    char id[ID];
+    uint32_t size; /* ranks */
+    uint32_t zero;
+} file_head;
+
+_Static_assert(sizeof(file_head) == CORE__STORE_TEXTS, "the texts follow");
+
+/* The head, and what ranks on this machine share.  Zeros are stored, too: without
  * space on the disk, a rank would end when it writes to its memory. */
 static bool write_file(int file, uint32_t size, const void *id)
 {
-    char head[CORE__PROGRESS_FILE_HEAD];
+    file_head head = {.size = size};
+    char machine[CORE__PROGRESS_FILE_HEAD];
     int error;
 
-    core__progress_file_begin(head);
-    if (pwrite(file, id, ID, 0) != ID ||
-        pwrite(file, head, sizeof head,
-               (off_t)core__progress_file_machine(size)) != sizeof head)
+    memcpy(head.id, id, ID);
+    core__progress_file_begin(machine);
+    if (pwrite(file, &head, sizeof head, 0) != sizeof head ||
+        pwrite(file, machine, sizeof machine,
+               (off_t)core__progress_file_machine(size)) != sizeof machine)
         return false;
     error = posix_fallocate(file, 0, (off_t)core__progress_file_size(size));
     errno = error;
     return error == 0;
+}
+
+/* Closing a descriptor sends what was written to a file in a network. */
+static bool flush(int file)
+{
+    int copy = dup(file);
+
+    return copy >= 0 && close(copy) == 0;
 }
 
 /* A rank while it meets the others. */
@@ -132,36 +172,95 @@ typedef struct meeting {
     const char *about;
 } meeting;
 
-/* Says what this rank runs, and waits for what the others run.  The last byte of a
- * text is written after the others.  Closing a descriptor sends what was written to a
- * file in a network. */
+/* The texts of several ranks are in one page, of which a machine that has a file of
+ * a network open may have old bytes: it reads them again when it gets the lock.
+ * Without locks in the file system the text is written, too.  Its last byte is
+ * written after the others. */
+static core_status write_text(const meeting *m, int file, const char *text)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    off_t at = CORE__STORE_TEXTS + (off_t)m->rank * ABOUT;
+    core_status status = CORE_OK;
+
+    while (fcntl(file, F_OFD_SETLK, &lock) != 0 &&
+           (errno == EAGAIN || errno == EACCES) &&
+           core__store_now_ns() <= m->deadline)
+        pause_short();
+    if (pwrite(file, text, ABOUT - 1, at) != ABOUT - 1 ||
+        pwrite(file, text + ABOUT - 1, 1, at + ABOUT - 1) != 1 || !flush(file))
+        status = failed(m->store, "the file cannot be written");
+    lock.l_type = F_UNLCK;
+    fcntl(file, F_OFD_SETLK, &lock);
+    return status;
+}
+
+/* Waits until the last byte of a rank's text is at least `last`, which it is not if
+ * the deadline passes. */
+static core_status read_text(const meeting *m, int file, uint32_t rank,
+                             char last, int64_t deadline, char *text)
+{
+    off_t at = CORE__STORE_TEXTS + (off_t)rank * ABOUT;
+
+    for (;;) {
+        ssize_t size = pread(file, text, ABOUT, at);
+
+        if (size < 0)
+            return failed(m->store, "the file cannot be read");
+        if (size == ABOUT && text[ABOUT - 1] >= last)
+            return CORE_OK;
+        text[ABOUT - 1] = 0;
+        if (core__store_now_ns() > deadline)
+            return CORE_OK;
+        pause_short();
+    }
+}
+
+/* After an error all ranks read the texts of the others before rank 0 removes the
+ * file; a last byte of 2 says that a rank has. */
+static void leave_file(const meeting *m, int file, int64_t deadline)
+{
+    core__error_record error;
+    char text[ABOUT];
+
+    core__error_save(&error);
+    memcpy(text, m->about, ABOUT);
+    text[ABOUT - 1] = 2;
+    if (m->rank > 0)
+        write_text(m, file, text);
+    for (uint32_t r = 1; r < m->size && m->rank == 0; r++)
+        if (read_text(m, file, r, 2, deadline, text) != CORE_OK)
+            break;
+    core__error_restore(&error);
+}
+
+/* Says what this rank runs, and waits for what the others run. */
 static core_status file_meet(const meeting *m, int file)
 {
-    off_t at = ID + (off_t)m->rank * ABOUT;
+    int64_t deadline = m->deadline;
     core_status status = CORE_OK;
     char texts[2][ABOUT];
 
-    if (pwrite(file, m->about, ABOUT - 1, at) != ABOUT - 1 ||
-        pwrite(file, m->about + ABOUT - 1, 1, at + ABOUT - 1) != 1 ||
-        close(dup(file)) != 0)
-        return failed(m->store, "the file cannot be written");
+    CORE_TRY(write_text(m, file, m->about));
     for (uint32_t r = 0; r < m->size; r++) {
         char *about = texts[r > 0];
 
-        while (pread(file, about, ABOUT, ID + (off_t)r * ABOUT) != ABOUT ||
-               !about[ABOUT - 1]) {
-            if (core__store_now_ns() > m->deadline) {
-                if (status != CORE_OK)
-                    return status;
-                late(m->store, "all ranks had written to the file");
-                core__error_suffix("; rank %u has not", r);
-                return CORE_ERROR_CANCELLED;
-            }
-            pause_short();
+        CORE_TRY(read_text(m, file, r, 1, deadline, about));
+        if (!about[ABOUT - 1] && status != CORE_OK)
+            break;
+        if (!about[ABOUT - 1]) {
+            late(m->store, "all ranks had written to the file");
+            core__error_suffix("; rank %u has not", r);
+            return CORE_ERROR_CANCELLED;
         }
-        if (status == CORE_OK)
-            status = core__store_compare(r, texts[0], about);
+        about[ABOUT - 1] = 1;
+        if (status != CORE_OK)
+            continue;
+        status = core__store_compare(r, texts[0], about);
+        if (status != CORE_OK)
+            deadline = shorten(deadline);
     }
+    if (status != CORE_OK)
+        leave_file(m, file, deadline);
     return status;
 }
 
@@ -171,7 +270,6 @@ static core_status file_publish(const meeting *m, const char *path,
     const char *store = m->store;
     core_status status = CORE_OK;
     char temporary[4096];
-    bool written;
     int file;
 
     if (access(path, F_OK) == 0)
@@ -189,8 +287,8 @@ static core_status file_publish(const meeting *m, const char *path,
     file = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (file < 0)
         return failed(store, "the file cannot be created");
-    written = write_file(file, m->size, id);
-    if (close(dup(file)) != 0 || !written || rename(temporary, path) != 0) {
+    if (!write_file(file, m->size, id) || !flush(file) ||
+        rename(temporary, path) != 0) {
         status = failed(store, "the file cannot be written");
         unlink(temporary);
     } else {
@@ -208,6 +306,7 @@ static core_status file_fetch(const meeting *m, const char *path, void *id,
                               core__progress **out_progress)
 {
     core_status status;
+    file_head head;
     int file;
 
     while ((file = open(path, O_RDWR | O_CLOEXEC)) < 0) {
@@ -217,16 +316,20 @@ static core_status file_fetch(const meeting *m, const char *path, void *id,
             return late(m->store, "rank 0 wrote the file");
         pause_short();
     }
-    if (read(file, id, ID) != ID)
+    if (read(file, &head, sizeof head) != sizeof head)
         status =
             core__error(CORE_ERROR_CORRUPT,
                         "core_comm_create: the store \"%s\": the file does "
-                        "not contain %d bytes",
-                        m->store, ID);
+                        "not contain %zu bytes",
+                        m->store, sizeof head);
     else
-        status = file_meet(m, file);
+        status = compare_sizes(m->rank, m->size, head.size);
     if (status == CORE_OK)
+        status = file_meet(m, file);
+    if (status == CORE_OK) {
+        memcpy(id, head.id, ID);
         *out_progress = core__progress_of_file(file, m->rank, m->size);
+    }
     close(file);
     return status;
 }
@@ -288,7 +391,7 @@ static core_status resolve(const char *store, bool listens,
 static bool receive_hello(int peer, hello *from)
 {
     return core__store_transfer(peer, from, sizeof *from, false,
-                                core__store_now_ns() + 1000000000) &&
+                                core__store_now_ns() + SECOND) &&
            memcmp(from->magic, magic, sizeof magic) == 0;
 }
 
@@ -299,19 +402,17 @@ typedef struct server {
     reply reply;
     int *peers;   /* kept connections, by rank; otherwise -1 */
     bool *served; /* by rank: it has connected */
-    bool keeps;   /* false: there are too few files for it */
-    bool too_few; /* ... also for those of the ranks that wait */
+    int64_t deadline;
+    uint32_t missing; /* ranks that have not connected */
+    bool keeps;       /* false: there are too few files for it */
+    bool too_few;     /* ... also for those of the ranks that wait */
 } server;
 
 static core_status check_hello(const server *s, const hello *from)
 {
     uint32_t size = s->meeting->size;
 
-    if (from->size != size)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_comm_create: rank %u has size %u, and rank 0 "
-                           "has size %u",
-                           from->rank, from->size, size);
+    CORE_TRY(compare_sizes(from->rank, from->size, size));
     if (from->rank == 0 || from->rank >= size || s->served[from->rank])
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_comm_create: two processes are rank %u of %u",
@@ -322,8 +423,7 @@ static core_status check_hello(const server *s, const hello *from)
 /* One that cannot be reached notices it by the engine. */
 static void answer(server *s, int peer)
 {
-    core__store_transfer(peer, &s->reply, sizeof s->reply, true,
-                         s->meeting->deadline);
+    core__store_transfer(peer, &s->reply, sizeof s->reply, true, s->deadline);
     if (!s->keeps)
         core__progress_decline(peer);
 }
@@ -357,7 +457,6 @@ static bool is_in_upper_half(int file)
 
 static void keep(server *s, uint32_t rank, int peer)
 {
-    s->served[rank] = true;
     if (s->keeps && is_in_upper_half(peer))
         keep_none(s);
     if (s->keeps)
@@ -378,50 +477,68 @@ static void wait_for_files(server *s)
 }
 
 /* After the first error, all get it. */
-static void serve_one(server *s, int peer, uint32_t *missing)
+static void fail(server *s, core_status status)
 {
+    s->reply.status = status;
+    snprintf(s->reply.text, sizeof s->reply.text, "%s", core_error_message());
+    s->deadline = shorten(s->deadline);
+    keep_none(s);
+}
+
+static void serve_one(server *s, int peer)
+{
+    core_status status = CORE_OK;
     hello from;
 
     if (!receive_hello(peer, &from)) {
         close(peer);
         return;
     }
-    --*missing;
-    if (s->reply.status == CORE_OK) {
-        s->reply.status = check_hello(s, &from);
-        if (s->reply.status == CORE_OK) {
-            keep(s, from.rank, peer);
-            return;
-        }
-        snprintf(s->reply.text, sizeof s->reply.text, "%s",
-                 core_error_message());
-        keep_none(s);
+    if (s->reply.status == CORE_OK)
+        status = check_hello(s, &from);
+    if (status != CORE_OK)
+        fail(s, status);
+    if (from.rank > 0 && from.rank < s->meeting->size &&
+        !s->served[from.rank]) {
+        s->served[from.rank] = true;
+        s->missing--;
     }
-    answer(s, peer);
+    if (s->reply.status == CORE_OK)
+        keep(s, from.rank, peer);
+    else
+        answer(s, peer);
+}
+
+static void fail_late(server *s)
+{
+    uint32_t r = 1;
+
+    while (s->served[r])
+        r++;
+    late(s->meeting->store, "all ranks had connected");
+    if (s->too_few)
+        core__error_suffix(": %s", strerror(EMFILE));
+    core__error_suffix("; rank %u has not", r);
+    fail(s, CORE_ERROR_CANCELLED);
 }
 
 static core_status serve_all(server *s)
 {
-    const meeting *m = s->meeting;
-
-    for (uint32_t missing = m->size - 1; missing > 0;) {
+    while (s->missing > 0) {
         struct pollfd ready = {s->listener, POLLIN, 0};
         int peer;
 
-        poll(&ready, 1, left_ms(m->deadline));
-        if (core__store_now_ns() > m->deadline) {
-            if (s->reply.status != CORE_OK)
-                break;
-            late(m->store, "all ranks had connected");
-            if (s->too_few)
-                core__error_suffix(": %s", strerror(EMFILE));
-            return CORE_ERROR_CANCELLED;
+        poll(&ready, 1, left_ms(s->deadline));
+        if (core__store_now_ns() > s->deadline) {
+            if (s->reply.status == CORE_OK)
+                fail_late(s);
+            break;
         }
         peer = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC);
         if (peer < 0)
             wait_for_files(s);
         else
-            serve_one(s, peer, &missing);
+            serve_one(s, peer);
     }
     answer_all(s);
     return s->reply.status;
@@ -443,6 +560,8 @@ static core_status tcp_serve(const meeting *m, int listener, const void *id,
                 .listener = listener,
                 .peers = core__alloc(size * sizeof(int)),
                 .served = core__alloc_zero(size),
+                .deadline = m->deadline,
+                .missing = size - 1,
                 .keeps = true};
     core_status status;
 
@@ -523,6 +642,8 @@ static core_status accept_reply(const meeting *m, reply *from, int peer,
     return core__error(from->status, "%.499s", from->text);
 }
 
+/* Rank 0 waits as long as this rank, and then says which rank is missing; a second
+ * more is for that. */
 static core_status tcp_fetch(const meeting *m, void *id,
                              core__progress **out_progress)
 {
@@ -545,11 +666,11 @@ static core_status tcp_fetch(const meeting *m, void *id,
             freeaddrinfo(found);
             return CORE_ERROR_IO;
         }
-        done =
-            connect_by(peer, found, deadline) &&
-            core__store_transfer(peer, &mine, sizeof mine, true, deadline) &&
-            core__store_transfer(peer, &from, sizeof from, false, deadline) &&
-            memcmp(from.magic, magic, sizeof magic) == 0;
+        done = connect_by(peer, found, deadline) &&
+               core__store_transfer(peer, &mine, sizeof mine, true, deadline) &&
+               core__store_transfer(peer, &from, sizeof from, false,
+                                    deadline + SECOND) &&
+               memcmp(from.magic, magic, sizeof magic) == 0;
         freeaddrinfo(found);
         if (done)
             return accept_reply(m, &from, peer, id, out_progress);

@@ -897,7 +897,8 @@ typedef struct core_collectives_interface {
 
     /* Gathers `bytes` bytes of every rank, at most 128, in the order of ranks;
      * `mine` is valid until the call returns.  The core uses it to compare the
-     * calls of all ranks before each collective. */
+     * calls of all ranks before each collective and, without unique_id, what
+     * they run after create. */
     core_status (*exchange)(void *comm, const void *mine, uint32_t bytes,
                             void *out_all, int64_t timeout_ns);
 

@@ -120,7 +120,7 @@ core_status core_comm_engine_describe(
  * message.  INVALID_ARGUMENT: an option is out of range, or rank, size or store
  * are neither given nor set by a launcher.  UNSUPPORTED: the device is "meta",
  * or has streams but no host callbacks or no pinned memory.  INCOMPATIBLE, on all
- * ranks: one has another libcore, plugin or version of them than rank 0.
+ * ranks: the libcore or plugin of a rank differs from rank 0's in name or version.
  * CANCELLED: the timeout passed. */
 core_status core_comm_create(core_device *device,
                              const core_comm_options *options,

@@ -393,7 +393,7 @@ static void test_send_recv(rank *self)
 
 /* ------------------------------------------------------------- groups -- */
 
-/* Calls of different kinds, none of which uses the memory of another one, so that an
+/* Calls of different kinds, none of which writes the memory of another one, so that an
  * engine with run_group gets all of them at once. */
 static void test_groups(rank *self)
 {

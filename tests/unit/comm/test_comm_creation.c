@@ -180,16 +180,18 @@ START_TEST(host_that_does_not_answer_is_an_error_after_the_timeout)
 }
 END_TEST
 
+/* Rank 0 waits for ranks 2 and 3, which never start, but not for the timeout. */
 START_TEST(two_processes_with_one_rank_are_an_error)
 {
+    int64_t begin = core__store_now_ns();
     struct sockaddr_in address;
     pid_t children[2];
     char store[64];
     core_comm_options options = {.struct_size = sizeof options,
                                  .engine = "sockets",
                                  .store = store,
-                                 .size = 3,
-                                 .timeout = 30};
+                                 .size = 4,
+                                 .timeout = 60};
     core_comm *comm;
 
     close(free_port(&address));
@@ -206,7 +208,8 @@ START_TEST(two_processes_with_one_rank_are_an_error)
     }
     rank_load_engine();
     expect_create(options, CORE_ERROR_INVALID_ARGUMENT,
-                  "two processes are rank 1 of 3");
+                  "two processes are rank 1 of 4");
+    ck_assert_int_lt(core__store_now_ns() - begin, INT64_C(30000000000));
     for (int i = 0; i < 2; i++) {
         kill(children[i], SIGKILL);
         waitpid(children[i], NULL, 0);
@@ -347,6 +350,73 @@ START_TEST(another_number_of_ranks_is_an_error_on_every_rank)
 }
 END_TEST
 
+/* A rank that runs something else ends the wait for one that never starts. */
+START_TEST(others_are_not_awaited_long_after_an_error_in_a_file)
+{
+    int64_t begin = core__store_now_ns();
+    pid_t ranks[2];
+    char plugin[4200];
+
+    temporary_folder(rank_folder, "libcore-ranks");
+    snprintf(plugin, sizeof plugin, "%s/core_sockets.so", rank_folder);
+    copy_with_version("9.25", plugin);
+    rank_timeout = 60;
+    for (uint32_t r = 0; r < 2; r++) {
+        ranks[r] = fork();
+        if (ranks[r] == 0)
+            refused_rank(rank_options(r, 3), r == 1 ? plugin : NULL,
+                         CORE_ERROR_INCOMPATIBLE, "rank 1 has");
+    }
+    await_ranks(ranks, 2);
+    ck_assert_int_lt(core__store_now_ns() - begin, INT64_C(30000000000));
+    temporary_remove(rank_folder);
+}
+END_TEST
+
+/* Rank 1 comes, and gets the error of rank 0. */
+START_TEST(rank_that_does_not_connect_is_named_on_every_rank)
+{
+    pid_t ranks[2];
+
+    rank_store = free_tcp_store();
+    rank_timeout = 1;
+    for (uint32_t r = 0; r < 2; r++) {
+        ranks[r] = fork();
+        if (ranks[r] == 0)
+            refused_rank(rank_options(r, 3), NULL, CORE_ERROR_CANCELLED,
+                         "the timeout passed before all ranks had connected; "
+                         "rank 2 has not");
+    }
+    await_ranks(ranks, 2);
+}
+END_TEST
+
+/* What another rank would have written is not changed. */
+START_TEST(another_number_of_ranks_in_a_file_is_an_error)
+{
+    core_comm_options options;
+    pid_t ranks[2];
+
+    temporary_folder(rank_folder, "libcore-ranks");
+    rank_timeout = 3;
+    for (uint32_t r = 0; r < 2; r++) {
+        ranks[r] = fork();
+        if (ranks[r] == 0 && r == 0)
+            refused_rank(rank_options(0, 2), NULL, CORE_ERROR_CANCELLED,
+                         "rank 1 has not");
+        options = rank_options(_i, 4);
+        if (ranks[r] == 0)
+            refused_rank(options, NULL, CORE_ERROR_INVALID_ARGUMENT,
+                         _i == 1 ? "core_comm_create: rank 1 has size 4, and "
+                                   "rank 0 has size 2"
+                                 : "core_comm_create: rank 3 has size 4, and "
+                                   "rank 0 has size 2");
+    }
+    await_ranks(ranks, 2);
+    temporary_remove(rank_folder);
+}
+END_TEST
+
 START_TEST(rank_that_does_not_come_is_named)
 {
     core_comm_options options;
@@ -484,12 +554,16 @@ int main(void)
         two_processes_with_one_rank_are_an_error,
         another_number_of_ranks_is_an_error_on_every_rank,
         rank_that_does_not_come_is_named,
+        rank_that_does_not_connect_is_named_on_every_rank,
+        others_are_not_awaited_long_after_an_error_in_a_file,
         files_that_are_used_up_are_the_error,
         rank_that_can_open_no_connection_says_so,
     };
     const suite_loop loops[] = {
         {rank_0_keeps_no_connections_if_files_are_few, 0, 2},
         {rank_and_store_come_from_the_environment, 0, 2},
+        {another_number_of_ranks_in_a_file_is_an_error, 1, 2},
+        {another_number_of_ranks_in_a_file_is_an_error, 3, 4},
         {another_version_of_a_plugin_is_refused_by_every_rank, 0, 4},
     };
     const test_suite suites[] = {

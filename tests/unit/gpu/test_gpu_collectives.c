@@ -541,7 +541,7 @@ static void read_about(const char *path, char *about)
         usleep(1000);
     do
         ck_assert_int_eq(
-            pread(file, about, CORE__COMM_ABOUT, CORE_COLLECTIVES_ID_SIZE),
+            pread(file, about, CORE__COMM_ABOUT, CORE__STORE_TEXTS),
             CORE__COMM_ABOUT);
     while (!about[CORE__COMM_ABOUT - 1]);
     close(file);
