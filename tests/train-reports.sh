@@ -161,8 +161,9 @@ agrees() {
                      accuracy - right / 100 < 1e-9) }' "$work/rows"
 }
 
-# Two threads: operators, nested or that touch, one in the collective's own thread,
-# and what is no operator.  Of 100 and 100 us, 40 and 50 are hidden.
+# A trace of two threads with two collectives of 100 us, of which 40 and 50 us are
+# hidden: by operators of the other thread, nested or in succession; not by one of
+# the collective's own thread, nor by events other than operators.
 hides() {
     hidden="${PYTHON:-python3} $LIBCORE_SOURCE/tools/hidden-communication"
     comma=

@@ -360,7 +360,8 @@ CORE__ONCE core_module *core_x_lazy_add_at(const char *where,
     core_module *child = core_module_child(module, path);
 
     if (status == CORE_OK && child && layer)
-        status = become(child, *layer);
+        status = *layer ? become(child, *layer)
+                        : core__error_null("core_x_lazy", "layer");
     if (status != CORE_OK && path)
         core__error_prefix("the layer \"%s\"", path);
     if (!child || !layer)

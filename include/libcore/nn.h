@@ -271,8 +271,8 @@ CORE_STATIC_ASSERT(sizeof(core_nn_options) == 16 + sizeof(void *),
  * out_options->struct_size then is not 0, the caller creates the layer with these
  * options, on the device of x, and passes it to core_x_lazy_add_at.  They name the
  * module at the path as weights if there is one, which holds the tensors of a file.
- * NOT_FOUND: there is no module, and `module` is not in training: only in
- * training new layers are created.  INVALID_ARGUMENT: the path is empty or ends
+ * NOT_FOUND: there is no module at the path, and `module` is not in training, so
+ * that no layer is created.  INVALID_ARGUMENT: the path is empty or ends
  * with a dot; the module there is not of this type (NULL: of any, and x may be
  * NULL). */
 core_module *core_x_lazy_find_at(const char *where, core_module *module,

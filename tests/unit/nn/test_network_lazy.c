@@ -294,6 +294,18 @@ START_TEST(layers_and_parameters_keep_what_they_are)
 }
 END_TEST
 
+START_TEST(a_layer_that_is_null_is_refused)
+{
+    core_scope scope = core_scope_begin();
+    core_module *m = core_x_nn_container(NULL, NULL), *none = NULL;
+
+    core_x_nn_container(m, "fc");
+    ck_assert_ptr_null(core_x_lazy_add_at("here:1", m, "fc", CORE_OK, &none));
+    FAILS(core_scope_end(scope), CORE_ERROR_INVALID_ARGUMENT,
+          "the argument layer is NULL");
+}
+END_TEST
+
 START_TEST(layers_take_weights)
 {
     core_scope scope = core_scope_begin();
@@ -386,6 +398,7 @@ int main(void)
         tensors_of_a_file_must_fit,
         arguments_are_checked,
         layers_and_parameters_keep_what_they_are,
+        a_layer_that_is_null_is_refused,
         layers_take_weights,
         a_padding_of_weights_is_kept,
         nothing_is_lost_without_memory,
