@@ -77,32 +77,46 @@ copy_kernel_images() { # folder
         fi
     done
     [ -n "${kernels-}" ] || return 0
+    # Generated sources that are newer than the copied objects would renew them.
+    generated=backends/cpu/generated
+    mkdir -p "$1/$generated"
+    for source_file in "$main/$generated"/*.[ch]; do
+        [ -f "$1/$generated/${source_file##*/}" ] ||
+            cp -p "$source_file" "$1/$generated"
+    done
     # shellcheck disable=SC2086 # a list
     copy_objects "$1" $copied_objects
 }
 
 # Objects that a sanitizer's tree does not instrument without --full: patterns of
-# their names below backends/ and core/.  Typed calls, which are generated, only
-# pack their arguments.  Those of the CPU are of the instruction set that this
-# machine does not choose.
-typed_calls='ops/libcore_typed_calls_la-*'
-copied_objects="$typed_calls gpu/emulated/kernels/elementwise_*"
+# their names below backends/, core/ops and tools/conformance.  Typed calls, which
+# are generated, only pack their arguments.  The conformance runner is left out, what
+# it calls is not.  Those of the CPU are of the instruction set that this machine does
+# not choose.
+typed_calls='ops/libcore_typed_calls_la-*.lo'
+copied_objects="$typed_calls gpu/emulated/kernels/elementwise_*.lo"
+copied_objects="$copied_objects conformance/core_conformance-*.o"
 if grep -qs avx512f /proc/cpuinfo; then
-    copied_objects="$copied_objects cpu/*/libcpu_avx2_la-*"
+    copied_objects="$copied_objects cpu/*/libcpu_avx2_la-*.lo"
 else
-    copied_objects="$copied_objects cpu/*/libcpu_avx512_la-*"
+    copied_objects="$copied_objects cpu/*/libcpu_avx512_la-*.lo"
 fi
 # A folder's stamp comes along, since make renews objects that are older.
 copy_objects() { # folder, patterns...
     copied_to=$1
     shift
     for pattern; do
-        find "$main/backends" "$main/core/ops" -path "$main/*/$pattern.lo" |
+        find "$main/backends" "$main/core/ops" "$main/tools/conformance" \
+            -path "$main/*/$pattern" |
             while read -r file; do
                 folder=${file%/*} name=${file##*/}
                 to=$copied_to${folder#"$main"}
-                mkdir -p "$to/.libs" "$to/.deps" && cp -p "$file" "$to" &&
+                mkdir -p "$to/.libs" "$to/.deps" && cp -p "$file" "$to" || exit
+                case $name in
+                *.lo)
                     cp -p "$folder/.libs/${name%.lo}.o" "$to/.libs" || exit
+                    ;;
+                esac
                 for stamp in .dirstamp .deps/.dirstamp; do
                     [ ! -f "$folder/$stamp" ] || [ -f "$to/$stamp" ] ||
                         cp -p "$folder/$stamp" "$to/$stamp" || exit
@@ -220,9 +234,10 @@ build() { # what, folder, configure's arguments...
 # As users build it, but for the debugging information.
 optimized='-O2 -g1'
 
-# Sanitizers find the same with few optimizations, which compile as fast as none
-# and run faster.
+# Sanitizers find the same with few optimizations.  Kernels, which configure gives
+# CPU_OPTIMIZATION, run faster with them; the rest compiles faster without.
 little_optimized='-Og -g1'
+not_optimized='-g1'
 
 # Programs and plugins of the tests, which compile in less than half of the time
 # with few optimizations; unit tests with none.

@@ -14,7 +14,7 @@ section_tsan() {
     # threads are fibers, are the first build's.
     kernel_sets=
     [ $full = yes ] || kernel_sets=--disable-x86-isa
-    copied_objects="$typed_calls gpu/emulated/kernels/*"
+    copied_objects="$typed_calls gpu/emulated/kernels/*.lo"
     tools='core-info core-train'
     # shellcheck disable=SC2086 # a list, and empty or one option
     build "thread sanitizer" "$work/tsan" --enable-sanitize=thread \

@@ -182,6 +182,19 @@ typedef struct allocation {
     uint64_t size;
 } allocation;
 
+/* Shows what reads memory, or leaves it, that nothing wrote.  Of large allocations,
+   which are the caching allocator's segments and mostly unused, a page in 16: filling
+   all took half of the time of tests. */
+static void fill_unwritten(char *memory, uint64_t size)
+{
+    enum { WHOLE = 256 << 10, PAGE = 4 << 10, STEP = 16 * PAGE };
+    uint64_t whole = size < WHOLE ? size : WHOLE;
+
+    memset(memory, 0xab, whole);
+    for (uint64_t at = whole; at < size; at += STEP)
+        memset(memory + at, 0xab, size - at < PAGE ? size - at : PAGE);
+}
+
 static int device_alloc(void *device, uint64_t size, void **out)
 {
     context *c = device;
@@ -206,7 +219,7 @@ static int device_alloc(void *device, uint64_t size, void **out)
         gpu_emulated_list_add(&c->memory, &made->held);
         made->size = size;
         *out = (char *)made + HEAD;
-        memset(*out, 0xab, size);
+        fill_unwritten(*out, size);
         c->used += size;
     }
     pthread_mutex_unlock(&gpu_emulated_lock);
