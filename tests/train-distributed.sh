@@ -272,17 +272,30 @@ traces() {
 # The processes of ends_on: the launcher and the ranks.
 # shellcheck disable=SC2009 # pgrep does not print the arguments alone
 started() { ps -eo pid=,args= | grep -F -e "--save $work/stopped" | grep -v grep; }
+rank() { started | grep -v mpirun | sed -n '2s/^ *\([0-9]*\).*/\1/p'; }
 
-# A signal to mpirun ends all ranks; no process and no temporary file is left, and what
-# was saved after an epoch can be resumed.
-ends_on() { # SIGNAL
-    rm -rf "$work/ended" "$work/stopped"
+# The checkpoint is that of the step which the message names.
+is_saved() {
+    # shellcheck disable=SC2046 # two words
+    set -- $(sed -n 's/.*interrupted in epoch \([0-9]*\) after \([0-9]*\) .*/\1 \2/p' \
+        "$work/err")
+    echo "epoch $1, $2 samples; $# words"
+    [ $# = 2 ] &&
+        head -c 4096 "$work/stopped" | grep -a -q "\"position\":\"$2\"" &&
+        head -c 4096 "$work/stopped" | grep -a -q "\"epoch\":\"$(($1 - 1))\""
+}
+
+# A signal to mpirun or to a rank ends all ranks after a step, which is saved and can
+# be resumed; no process and no temporary file is left.  mpirun of Open MPI kills the
+# ranks after a second: some may have saved no more than an epoch by then.
+ends_on() { # SIGNAL launcher|rank [ARGUMENT]
+    rm -rf "$work/ended" "$work"/stopped*
     mkdir "$work/ended" || return
     # shellcheck disable=SC2046
     TMPDIR=$work/ended OMPI_MCA_btl_vader_backing_directory=$work/ended \
         env --default-signal=INT timeout --foreground -s KILL 300 \
         "mpirun.$mpi" $([ "$mpi" = mpich ] || echo --oversubscribe) -n 2 \
-        "$train" --distributed mpi --threads 1 $(arguments gpt) \
+        "$train" --distributed mpi --threads 1 $(arguments gpt) ${3:+"$3"} \
         --steps 1000000 --epochs 1000000 --save "$work/stopped" \
         >"$work/out" 2>"$work/err" </dev/null &
     launcher=$! tries=0
@@ -291,7 +304,10 @@ ends_on() { # SIGNAL
         tries=$((tries + 1))
         [ $tries -lt 2400 ] && kill -0 $launcher || return
     done
-    kill -"$1" $launcher # of timeout, which passes it on
+    case $2 in
+    launcher) kill -"$1" $launcher ;; # of timeout, which passes it on
+    rank) kill -"$1" "$(rank)" ;;
+    esac
     # MPICH's status is 0 at times.
     wait $launcher && [ "$mpi" != mpich ] && return 1
     tries=0
@@ -301,9 +317,11 @@ ends_on() { # SIGNAL
         [ $tries -lt 400 ] || return
     done
     ls -R "$work/ended"
-    rmdir "$work/ended" &&
-        launch 2 --text "$work/text" --sample 0 --resume "$work/stopped" \
-            --steps 1000000 --epochs 1
+    cat "$work/err"
+    rmdir "$work/ended" || return
+    [ "$2$mpi" = launcheropenmpi ] || is_saved || return
+    launch 2 --text "$work/text" --sample 0 --resume "$work/stopped" \
+        --steps 1000000 --epochs 1
 }
 
 refuses() { # PATTERN ARGUMENT...
@@ -356,8 +374,8 @@ for mpi in openmpi mpich; do
     ok "$mpi: cnn" trains cnn 2 cpu
     ok "$mpi: gpt on 3 ranks" trains gpt 3 cpu
     ok "$mpi: mlp on sim" trains mlp 2 sim
-    ok "$mpi: SIGTERM to mpirun ends all ranks" ends_on TERM
-    ok "$mpi: SIGINT to mpirun ends all ranks" ends_on INT
+    ok "$mpi: SIGTERM to mpirun ends all ranks" ends_on TERM launcher
+    ok "$mpi: SIGINT to a rank ends all ranks" ends_on INT rank --shard
     ok "$mpi: another number of ranks resumes" resumes mlp
     ok "$mpi: gpt with parts of the gradients" trains gpt 2 cpu --shard=gradients
     ok "$mpi: another number of ranks resumes such parts" resumes_shards
@@ -373,6 +391,9 @@ for mpi in openmpi mpich; do
         ok "$mpi: ranks cannot read different checkpoints" refuses_a_mixture
         ok "$mpi: a damaged tensor is named" names_the_tensor
         ok "$mpi: a trace shows what is hidden" traces
+        ok "$mpi: SIGINT to mpirun ends all ranks" ends_on INT launcher
+        ok "$mpi: SIGTERM ends ranks that have pieces" \
+            ends_on TERM rank --shard=parameters
     fi
     if [ -n "$opencl" ]; then
         ok "$mpi: mlp on $opencl" trains mlp 2 "$opencl"

@@ -7,6 +7,8 @@
 #include "parameter_shards.h"
 #include "tensor_parallel.h"
 
+#include <libcore/memory.h>
+#include <libcore/stream.h>
 #include <stdlib.h>
 
 core_status train_distributed_connect(trainer *t)
@@ -59,6 +61,67 @@ core_status train_distributed_sum(const trainer *t, core_tensor *local,
         return core_all_reduce(t->comm, local, CORE_REDUCE_SUM, out_sum);
     *out_sum = core_tensor_retain(local);
     return CORE_OK;
+}
+
+/* Of the ranks of both communicators, with --tensor-parallel. */
+static core_status find_largest(const trainer *t, core_tensor *number)
+{
+    CORE_TRY(core_all_reduce_(t->comm, number, CORE_REDUCE_MAX));
+    return t->tensor ? core_all_reduce_(t->tensor, number, CORE_REDUCE_MAX)
+                     : CORE_OK;
+}
+
+static core_status ask_signals(trainer *t, int64_t mine)
+{
+    core_stream *stream;
+    core_tensor *number;
+    core_status status;
+
+    CORE_TRY(
+        core_tensor_from_data(&mine, CORE_I64, NULL, 0, t->device, &number));
+    status = find_largest(t, number);
+    if (status == CORE_OK)
+        status = core_tensor_copy(t->noticed, number, CORE_COPY_NON_BLOCKING);
+    core_tensor_release(number);
+    if (status == CORE_OK)
+        status = core_stream_current(t->device, &stream);
+    return status == CORE_OK ? core_event_record(t->answered, stream) : status;
+}
+
+static core_status read_signals(const trainer *t, int *out_signal)
+{
+    int64_t number;
+
+    CORE_TRY(core_event_synchronize(t->answered));
+    CORE_TRY(core_tensor_item_int(t->noticed, &number));
+    *out_signal = (int)number;
+    return core_comm_error(t->comm);
+}
+
+core_status train_distributed_notice(trainer *t, int signal, int *out_signal)
+{
+    *out_signal = t->comm ? 0 : signal;
+    if (!t->comm)
+        return CORE_OK;
+    if (t->noticed) {
+        CORE_TRY(read_signals(t, out_signal));
+    } else {
+        CORE_TRY(core_event_create(t->device, 0, &t->answered));
+        CORE_TRY(core_tensor_pinned(t->device, CORE_I64, NULL, 0, &t->noticed));
+    }
+    return *out_signal ? CORE_OK : ask_signals(t, signal);
+}
+
+core_status train_distributed_wait(const trainer *t)
+{
+    if (!t->comm)
+        return CORE_OK;
+    CORE_TRY(core_barrier(t->comm));
+    CORE_TRY(core_comm_synchronize(t->comm));
+    if (!t->tensor)
+        return CORE_OK;
+    CORE_TRY(core_barrier(t->tensor));
+    return core_comm_synchronize(t->tensor);
 }
 
 core_status train_distributed_collect(trainer *t)

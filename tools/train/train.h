@@ -337,6 +337,9 @@ typedef struct trainer {
     core_shard *shard;        /* with --shard, else NULL */
     core_tensor **pieces;     /* of it, borrowed */
     uint64_t read_digest;     /* of whole tensors that were read, or 0 */
+    core_tensor *noticed;     /* pinned; the largest signal of all ranks, before
+                               * the step that runs; NULL: not asked yet */
+    core_event *answered;     /* it is there */
     const char *shard_save;   /* --save, on every rank; NULL: none */
     /* What follows it in the names of the shard's last files, and of those
      * before, which rank 0 removes; "": none. */
@@ -465,6 +468,10 @@ double train_distributed_weight(const trainer *t, int64_t mine, int64_t whole);
 /* Sums a tensor over the ranks.  The caller owns *out_sum. */
 core_status train_distributed_sum(const trainer *t, core_tensor *local,
                                   core_tensor **out_sum);
+/* Called by all ranks between steps: *out_signal is the largest number that a rank
+ * gave in the call before, so that the host does not wait for the step that runs;
+ * in one process it is that of this call. */
+core_status train_distributed_notice(trainer *t, int signal, int *out_signal);
 /* Moves the progress of the epoch to rank 0, which saves it. */
 core_status train_distributed_collect(trainer *t);
 /* Gathers a number of each rank of comm. */
@@ -477,6 +484,8 @@ core_status train_distributed_verify(const trainer *t);
 core_status train_distributed_compare(const trainer *t, core_comm *comm,
                                       uint64_t digest, const char *what,
                                       const char *among);
+/* Waits for all ranks: a launcher may end those that remain when one exits. */
+core_status train_distributed_wait(const trainer *t);
 /* Lets the other ranks fail after an error of this one. */
 void train_distributed_abort(trainer *t);
 /* core_backward, with averages over the ranks.  loss NULL: no samples. */
