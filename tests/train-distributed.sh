@@ -258,15 +258,19 @@ resumes_shards() {
 }
 
 # The trace of rank 0 has the collectives of 4 steps and what is computed meanwhile.
-traces() {
+traces() { # DEVICE [ARGUMENT]
     # shellcheck disable=SC2046
-    launch 2 $(arguments gpt) --steps 14 --profile "$work/profile" || return
+    launch 2 $(arguments gpt) --steps 14 --profile "$work/profile" \
+        --device "$1" ${2:+"$2"} || return
     if ! command -v "${PYTHON:-python3}"; then
         grep -c '"name": "all_reduce".*"cat": "range"' "$work/profile/trace.json"
         return
     fi
     "${PYTHON:-python3}" "$LIBCORE_SOURCE/tools/hidden-communication" \
-        "$work/profile/trace.json" | grep '^[1-9][0-9]* collectives'
+        "$work/profile/trace.json" >"$work/shares" || return
+    cat "$work/shares"
+    grep '^[1-9][0-9]* all_reduce' "$work/shares" || return
+    [ -z "$2" ] || grep '^[1-9][0-9]* reduce_scatter' "$work/shares"
 }
 
 # The processes of ends_on: the launcher and the ranks.
@@ -390,7 +394,8 @@ for mpi in openmpi mpich; do
         ok "$mpi: dropout with parts and with pieces" drops_out
         ok "$mpi: ranks cannot read different checkpoints" refuses_a_mixture
         ok "$mpi: a damaged tensor is named" names_the_tensor
-        ok "$mpi: a trace shows what is hidden" traces
+        ok "$mpi: a trace shows what is hidden" traces cpu --shard
+        ok "$mpi: a trace of streams shows what kernels hide" traces sim
         ok "$mpi: SIGINT to mpirun ends all ranks" ends_on INT launcher
         ok "$mpi: SIGTERM ends ranks that have pieces" \
             ends_on TERM rank --shard=parameters
