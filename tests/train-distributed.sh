@@ -328,6 +328,42 @@ ends_on() { # SIGNAL launcher|rank [ARGUMENT]
         --steps 1000000 --epochs 1
 }
 
+# A rank is killed: the others go on from the last checkpoint, with the same weights,
+# until a signal ends them.
+goes_on() { # ARGUMENT
+    rm -rf "$work"/stopped*
+    # shellcheck disable=SC2046
+    timeout --foreground -s KILL 300 \
+        mpirun.openmpi --oversubscribe --enable-recovery -n 3 \
+        "$train" --distributed mpi --threads 1 $(arguments gpt) "$1" --verify \
+        --shrink --timeout 15 --steps 1000000 --epochs 1000000 \
+        --save "$work/stopped" >"$work/out" 2>"$work/err" </dev/null &
+    launcher=$! tries=0
+    until [ -e "$work/stopped" ]; do
+        sleep 0.05
+        tries=$((tries + 1))
+        [ $tries -lt 2400 ] && kill -0 $launcher || return
+    done
+    kill -KILL "$(rank)"
+    until grep -q 'core-train: 2 ranks go on from' "$work/err" &&
+        [ "$(grep -c '^ranks' "$work/out")" = 2 ]; do
+        sleep 0.05
+        tries=$((tries + 1))
+        [ $tries -lt 4800 ] && kill -0 $launcher || return
+    done
+    lines=$(wc -l <"$work/out")
+    until [ "$(wc -l <"$work/out")" -gt $((lines + 3)) ]; do
+        sleep 0.05
+        tries=$((tries + 1))
+        [ $tries -lt 4800 ] && kill -0 $launcher || return
+    done
+    kill -TERM "$(rank)"
+    wait $launcher
+    cat "$work/out" "$work/err"
+    is_saved && launch 2 --text "$work/text" --sample 0 --epochs 1 \
+        --steps 1000000 --resume "$work/stopped"
+}
+
 refuses() { # PATTERN ARGUMENT...
     pattern=$1
     shift
@@ -363,6 +399,10 @@ ok '--tensor-parallel does not support --shard' refuses 'neither --shard nor' \
 ok '--shard=parameters needs gpt' refuses 'parameters requires --model gpt' \
     --shard=parameters --distributed mpi
 ok '--verify alone is refused' refuses 'requires --distributed' --verify
+ok '--timeout alone is refused' refuses 'timeout requires --dist' --timeout 9
+ok '--shrink does not support --tensor-parallel' \
+    refuses 'shrink does not support' --tensor-parallel 2 --model gpt \
+    --text "$work/text" --distributed mpi --shrink
 
 opencl=$("$LIBCORE_BUILD/core-info" --devices 2>/dev/null |
     sed -n 's/^ *\(opencl[:0-9]*\).*/\1/p' | head -n 1)
@@ -383,6 +423,8 @@ for mpi in openmpi mpich; do
     ok "$mpi: another number of ranks resumes" resumes mlp
     ok "$mpi: gpt with parts of the gradients" trains gpt 2 cpu --shard=gradients
     ok "$mpi: another number of ranks resumes such parts" resumes_shards
+    [ "$mpi" = mpich ] ||
+        ok "$mpi: the others go on without a killed rank" goes_on --shard
     if [ "$mpi" = mpich ]; then # what differs is not in the MPI library
         ok "$mpi: parts of gpt on 4 ranks" trains_parts gpt 4 cpu
         ok "$mpi: parts of gpt on sim" trains_parts gpt-adamw 2 sim

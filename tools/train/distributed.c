@@ -15,13 +15,15 @@ core_status train_distributed_connect(trainer *t)
 {
     train_options *options = &t->options;
     const core_comm_options chosen = {.struct_size = sizeof chosen,
-                                      .engine = options->distributed};
+                                      .engine = options->distributed,
+                                      .timeout = options->timeout};
 
     t->ranks = t->processes = 1;
     t->shard_save = options->save;
     if (!options->distributed)
         return CORE_OK;
-    CORE_TRY(core_comm_create(t->device, &chosen, &t->comm));
+    if (!t->comm)
+        CORE_TRY(core_comm_create(t->device, &chosen, &t->comm));
     t->rank = core_comm_rank(t->comm);
     t->ranks = t->processes = core_comm_size(t->comm);
     t->quiet = t->rank > 0;
@@ -250,6 +252,39 @@ void train_distributed_abort(trainer *t)
     if (t->tensor)
         core_comm_abort(t->tensor);
     core_error_raise(error);
+}
+
+static core_comm *reducer_comm(const trainer *t)
+{
+    return core_reducer_comm(t->shard ? core_shard_reducer(t->shard)
+                                      : t->reducer);
+}
+
+core_comm *train_distributed_shrink(trainer *t)
+{
+    uint32_t before = t->processes;
+    core_comm *rest = NULL;
+    core_error *error = NULL;
+    bool failed;
+
+    if (!t->options.shrinks || !t->comm)
+        return NULL;
+    core_error_detach(&error);
+    failed = core_comm_error(t->comm) != CORE_OK ||
+             core_comm_error(reducer_comm(t)) != CORE_OK;
+    core_error_raise(error);
+    if (!failed)
+        return NULL;
+    train_distributed_abort(t);
+    if (core_comm_shrink(t->comm, &rest) != CORE_OK) {
+        fprintf(stderr, "core-train: %s\n", core_error_message());
+        return NULL;
+    }
+    if (core_comm_size(rest) < before)
+        return rest;
+    fprintf(stderr, "core-train: no rank has ended\n");
+    core_comm_release(rest);
+    return NULL;
 }
 
 core_status train_distributed_backward(trainer *t, core_tensor *loss)

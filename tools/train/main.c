@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { CHECK_STEPS = 100 };
 enum { EXIT_USAGE = 2, EXIT_INTERRUPTED = 130, EXIT_TERMINATED = 143 };
@@ -325,9 +326,28 @@ static void print_failure(void)
     fprintf(stderr, "core-train: %.*s\n", (int)size, text);
 }
 
+/* The ranks that are left begin again at the last checkpoint, or at the beginning. */
+static core_status go_on(trainer *t, const train_options *given,
+                         core_comm *rest, int *out_exit)
+{
+    trainer_release(t);
+    t->options = *given;
+    t->comm = rest;
+    if (given->save && access(given->save, F_OK) == 0)
+        t->options.resume = given->save;
+    if (core_comm_rank(rest) == 0)
+        fprintf(stderr, "core-train: %u ranks go on from %s\n",
+                core_comm_size(rest),
+                t->options.resume ? t->options.resume : "the beginning");
+    CORE_TRY(set_up(t));
+    return train(t, out_exit);
+}
+
 int main(int argc, char **argv)
 {
     trainer t;
+    train_options given;
+    core_comm *rest;
     core_status status;
     bool nothing_to_do;
     int code = EXIT_SUCCESS;
@@ -338,12 +358,21 @@ int main(int argc, char **argv)
         status = report_flush();
     else if (status != CORE_OK)
         code = EXIT_USAGE;
-    else
+    given = t.options;
+    if (status == CORE_OK && !nothing_to_do)
         status = set_up(&t);
     if (status == CORE_OK && !nothing_to_do)
         status = train(&t, &code);
-    if (status != CORE_OK) {
+    while (status != CORE_OK && code != EXIT_USAGE) {
         print_failure();
+        rest = train_distributed_shrink(&t);
+        if (!rest)
+            break;
+        status = go_on(&t, &given, rest, &code);
+    }
+    if (status != CORE_OK) {
+        if (code == EXIT_USAGE)
+            print_failure();
         train_distributed_abort(&t);
         if (code != EXIT_USAGE)
             code = EXIT_FAILURE;

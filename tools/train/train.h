@@ -112,6 +112,7 @@ typedef struct train_options {
     int64_t heads;
     int64_t width;
     int64_t tensor_parallel; /* ranks that share a model; 1: each has all */
+    double timeout;          /* of a collective, in seconds; 0: the default */
     double lr;               /* of the first epoch */
     double lr_decay;         /* its factor from epoch to epoch */
     double momentum;
@@ -124,6 +125,7 @@ typedef struct train_options {
     uint32_t compile; /* the mode, if compiles */
     bool compiles;
     bool verifies;        /* that the ranks have equal weights */
+    bool shrinks;         /* ranks go on without those that end */
     bool shards;          /* each rank has a part of the optimizer's state */
     uint32_t shard_level; /* CORE_SHARD_… or TRAIN_SHARD_PARAMETERS */
     bool json;
@@ -456,6 +458,10 @@ core_status train_amp_step(trainer *t);
 
 /* With --distributed: connects the ranks, after the devices are known. */
 core_status train_distributed_connect(trainer *t);
+/* With --shrink, after a collective has failed: returns a communicator of the ranks
+ * that are left, fewer than before; NULL: there is none, for a reason that is
+ * reported. */
+core_comm *train_distributed_shrink(trainer *t);
 /* Makes the parameters those of rank 0, after a checkpoint was loaded. */
 core_status train_distributed_create(trainer *t);
 /* Sets this rank's part of a batch of `whole` samples: those from *out_first to
