@@ -346,7 +346,7 @@ goes_on() { # ARGUMENT
     timeout --foreground -s KILL 300 \
         mpirun.openmpi --oversubscribe --enable-recovery -n 3 \
         "$train" --distributed mpi --threads 1 $(arguments gpt) "$1" --verify \
-        --shrink --timeout 15 --steps 1000000 --epochs 1000000 \
+        --shrink --timeout 10 --steps 1000000 --epochs 1000000 \
         --save "$work/stopped" >"$work/out" 2>"$work/err" </dev/null &
     launcher=$! tries=0
     until [ -e "$work/stopped" ]; do
