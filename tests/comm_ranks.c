@@ -13,7 +13,8 @@
  * (from the creation of a second communicator); or `unchecked`, which is stop in
  * a barrier whose calls are not compared.  The others then print the error that
  * they get.  `versions`: the last rank's plugin is another version, which all ranks
- * print.  `fork`: a child of each rank ends by exit.  Exits with 0 if a rank
+ * print.  `fork`: a child of each rank ends by exit.  `shrink` and `shrink-killed`: the
+ * last rank stops or is killed, and the others go on.  Exits with 0 if a rank
  * passes; SIGALRM ends it if it hangs for COMM_WATCHDOG seconds (60). */
 
 #include <libcore/core.h>
@@ -460,6 +461,39 @@ static void fork_child(void)
     OK(core_comm_synchronize(comm));
 }
 
+/* The others find out with the timeout, make a communicator of those that are left,
+ * and test it. */
+static int shrink(bool killed)
+{
+    core_comm *rest, *none;
+    core_status status;
+    uint32_t before = size;
+
+    OK(core_barrier(comm));
+    OK(core_comm_synchronize(comm));
+    CHECK(core_comm_shrink(comm, &none) == CORE_ERROR_INVALID_ARGUMENT,
+          "a communicator that works was made smaller");
+    if (rank == size - 1 && killed)
+        raise(SIGKILL);
+    if (rank == size - 1) {
+        sleep(6 * TIMEOUT);
+        _exit(0);
+    }
+    status = core_barrier(comm);
+    if (status == CORE_OK)
+        status = core_comm_synchronize(comm);
+    CHECK(status != CORE_OK, "there was no error");
+    OK(core_comm_shrink(comm, &rest));
+    core_comm_release(comm);
+    comm = rest;
+    CHECK(core_comm_rank(comm) == rank, "the rank is %u", core_comm_rank(comm));
+    size = core_comm_size(comm);
+    CHECK(size == before - 1, "there are %u ranks", size);
+    results();
+    printf("rank %u of %u goes on\n", rank, size);
+    return 0;
+}
+
 static int faults(const char *fault)
 {
     bool wrong = rank == size - 1;
@@ -500,7 +534,7 @@ static bool waits_for_the_timeout(const char *test)
 {
     return strcmp(test, "stop") == 0 || strcmp(test, "leave") == 0 ||
            strcmp(test, "abort") == 0 || strcmp(test, "unchecked") == 0 ||
-           strcmp(test, "absent") == 0;
+           strcmp(test, "absent") == 0 || strncmp(test, "shrink", 6) == 0;
 }
 
 static void find_device(const char *name)
@@ -532,6 +566,8 @@ static int run(char **arguments, const char *store)
         options.flags = CORE_COMM_UNCHECKED;
     setvbuf(stdout, NULL, _IOLBF, 0);
     alarm(watchdog != NULL ? (unsigned)atoi(watchdog) : WATCHDOG_SECONDS);
+    if (strncmp(arguments[3], "shrink", 6) == 0)
+        options.timeout = 3 * TIMEOUT; /* busy ranks may notice it late */
     if (!waits_for_the_timeout(arguments[3]))
         options.timeout = WATCHDOG_SECONDS / 2;
     find_device(arguments[2]);
@@ -548,6 +584,8 @@ static int run(char **arguments, const char *store)
         result = absent(options);
     else if (strcmp(arguments[3], "cancel") == 0)
         result = cancel();
+    else if (strncmp(arguments[3], "shrink", 6) == 0)
+        result = shrink(strcmp(arguments[3], "shrink-killed") == 0);
     else
         result = faults(arguments[3]);
     core_comm_release(comm);

@@ -36,7 +36,8 @@ start() { # MPI PROGRAM ARGUMENT...: three ranks
     case $mpi in
     openmpi)
         OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-            ASAN_OPTIONS="$leaks" limited mpirun.openmpi --oversubscribe -n 3 "$@"
+            ASAN_OPTIONS="$leaks" limited mpirun.openmpi --oversubscribe \
+            ${recovery:+"$recovery"} -n 3 "$@"
         ;;
     mpich)
         ASAN_OPTIONS="$leaks" limited mpirun.mpich -disable-auto-cleanup -n 3 "$@"
@@ -70,6 +71,17 @@ fault() { # MPI FAULT TEXT: both other ranks report the text
 ends() { # MPI: a killed rank ends the job, before the watchdog of launch does
     launch "$1" cpu kill >"$work/out" 2>&1
     [ $? -ne 124 ]
+}
+
+# goes_on MPI TEST: the two ranks that are left make a communicator, in which
+# everything works.
+recovery=
+goes_on() {
+    recovery=--enable-recovery
+    launch "$1" cpu "$2" >"$work/out" 2>&1
+    recovery=
+    cat "$work/out"
+    [ "$(grep -c '^rank [01] of 2 goes on' "$work/out")" = 2 ]
 }
 
 # core-conformance ends a test that does not end; all of them may take longer.
@@ -169,6 +181,12 @@ for mpi in sockets openmpi mpich; do
         fault "$mpi" unchecked 'collective 2.*rank 2'
     ok "$mpi: a child of fork can exit" launch "$mpi" cpu fork
     ok "$mpi: a killed rank ends the job" ends "$mpi"
+    case $mpi in # mpirun of MPICH ends the others, too
+    openmpi) ok "$mpi: the others go on without a killed rank" \
+        goes_on "$mpi" shrink-killed ;;
+    mpich) ok "$mpi: the others go on without a rank that stops" \
+        goes_on "$mpi" shrink ;;
+    esac
     [ "$mpi" = sockets ] || ok "$mpi: another version of the plugin is named" \
         names_versions "$mpi"
     [ "$mpi" = sockets ] || ok "$mpi: creation ends by its timeout" \

@@ -7,7 +7,6 @@
 #include "comm/reducer.h"
 
 #include "base/memory.h"
-#include "base/observe.h"
 #include "base/thread.h"
 #include "base/thread_start.h"
 
@@ -40,11 +39,8 @@ static void fail(core__reducer_thread *thread, core_status status)
 
 static void reduce(core_reducer *reducer, core__bucket *bucket)
 {
-    uint64_t token = core__observe_begin(CORE__OBSERVED_RANGE, "all_reduce", 0,
-                                         reducer->comm->device);
     core_status status = core__bucket_average(reducer, bucket);
 
-    core__observe_end(token);
     if (status != CORE_OK)
         fail(reducer->thread, status);
 }

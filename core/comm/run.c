@@ -11,6 +11,7 @@
 
 #include "base/fork.h"
 #include "base/memory.h"
+#include "base/observe.h"
 #include "base/thread.h"
 #include "device/stream.h"
 #include "tensor/dtype.h"
@@ -36,7 +37,7 @@ static core_status compare(core_comm *comm, const core_collective *call)
                                             : core__comm_compare(comm, call);
 }
 
-static core_status run(core_comm *comm, const core_collective *call)
+static core_status run_compared(core_comm *comm, const core_collective *call)
 {
     CORE_TRY(compare(comm, call));
     if (call->count == 0 && call->kind != CORE_COLLECTIVE_BARRIER)
@@ -44,6 +45,18 @@ static core_status run(core_comm *comm, const core_collective *call)
     if (call->input_counts && !(comm->flags & CORE_COMM_UNCHECKED))
         CORE_TRY(core__comm_compare_counts(comm, call));
     return comm->engine->table.run(comm->impl, call);
+}
+
+/* A range of the thread that communicates, in profiles: "all_reduce". */
+static core_status run(core_comm *comm, const core_collective *call)
+{
+    const char *name = core__collective_name(call->kind) + strlen("core_");
+    uint64_t token =
+        core__observe_begin(CORE__OBSERVED_RANGE, name, 0, comm->device);
+    core_status status = run_compared(comm, call);
+
+    core__observe_end(token);
+    return status;
 }
 
 /* Not because of this call: it was aborted. */
@@ -477,6 +490,7 @@ static core_status run_engine(const core_comm *comm, batch *job)
     size_t size = job->count * sizeof(core_collective);
     core_collective *calls = core__alloc(size);
     core_status status;
+    uint64_t token;
 
     if (!calls)
         return core__error_memory(size);
@@ -485,7 +499,10 @@ static core_status run_engine(const core_comm *comm, batch *job)
         calls[i].input = core__comm_address(job->calls[i].input);
         calls[i].output = core__comm_address(job->calls[i].output);
     }
+    token = core__observe_begin(CORE__OBSERVED_RANGE, "collectives", 0,
+                                comm->device);
     status = comm->engine->table.run_group(comm->impl, calls, job->count);
+    core__observe_end(token);
     core__free(calls);
     return status;
 }

@@ -25,6 +25,7 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <poll.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,7 +133,7 @@ static core_status compare_sizes(uint32_t rank, uint32_t size, uint32_t first)
 typedef struct file_head {
     char id[ID];
     uint32_t size; /* ranks */
-    uint32_t zero;
+    uint32_t odd;  /* a rank that has another size, counted from 1; 0: none */
 } file_head;
 
 _Static_assert(sizeof(file_head) == CORE__STORE_TEXTS, "the texts follow");
@@ -172,6 +173,10 @@ typedef struct meeting {
     const char *about;
 } meeting;
 
+/* The last byte of a text: its rank has come; it has read those of the others, after
+ * an error; or it has met all. */
+enum { HERE = 1, LEAVES = 2, MET = 3 };
+
 /* The texts of several ranks are in one page, of which a machine that has a file of
  * a network open may have old bytes: it reads them again when it gets the lock.
  * Without locks in the file system the text is written, too.  Its last byte is
@@ -194,8 +199,22 @@ static core_status write_text(const meeting *m, int file, const char *text)
     return status;
 }
 
+/* INVALID_ARGUMENT: a rank has said that it has another size. */
+static core_status check_odd(const meeting *m, int file)
+{
+    uint32_t odd = 0;
+
+    if (pread(file, &odd, sizeof odd, offsetof(file_head, odd)) < 0)
+        return failed(m->store, "the file cannot be read");
+    return odd ? core__error(CORE_ERROR_INVALID_ARGUMENT,
+                             "core_comm_create: rank %u has another size than "
+                             "rank 0, which has size %u",
+                             odd - 1, m->size)
+               : CORE_OK;
+}
+
 /* Waits until the last byte of a rank's text is at least `last`, which it is not if
- * the deadline passes. */
+ * the deadline passes, or if a rank has another size. */
 static core_status read_text(const meeting *m, int file, uint32_t rank,
                              char last, int64_t deadline, char *text)
 {
@@ -209,26 +228,35 @@ static core_status read_text(const meeting *m, int file, uint32_t rank,
         if (size == ABOUT && text[ABOUT - 1] >= last)
             return CORE_OK;
         text[ABOUT - 1] = 0;
+        if (last == HERE)
+            CORE_TRY(check_odd(m, file));
         if (core__store_now_ns() > deadline)
             return CORE_OK;
         pause_short();
     }
 }
 
+static core_status write_last(const meeting *m, int file, char last)
+{
+    char text[ABOUT];
+
+    memcpy(text, m->about, ABOUT);
+    text[ABOUT - 1] = last;
+    return write_text(m, file, text);
+}
+
 /* After an error all ranks read the texts of the others before rank 0 removes the
- * file; a last byte of 2 says that a rank has. */
+ * file. */
 static void leave_file(const meeting *m, int file, int64_t deadline)
 {
     core__error_record error;
     char text[ABOUT];
 
     core__error_save(&error);
-    memcpy(text, m->about, ABOUT);
-    text[ABOUT - 1] = 2;
     if (m->rank > 0)
-        write_text(m, file, text);
+        write_last(m, file, LEAVES);
     for (uint32_t r = 1; r < m->size && m->rank == 0; r++)
-        if (read_text(m, file, r, 2, deadline, text) != CORE_OK)
+        if (read_text(m, file, r, LEAVES, deadline, text) != CORE_OK)
             break;
     core__error_restore(&error);
 }
@@ -240,11 +268,15 @@ static core_status file_meet(const meeting *m, int file)
     core_status status = CORE_OK;
     char texts[2][ABOUT];
 
-    CORE_TRY(write_text(m, file, m->about));
+    CORE_TRY(write_last(m, file, HERE));
     for (uint32_t r = 0; r < m->size; r++) {
         char *about = texts[r > 0];
+        core_status read = read_text(m, file, r, HERE, deadline, about);
 
-        CORE_TRY(read_text(m, file, r, 1, deadline, about));
+        if (read != CORE_OK) {
+            leave_file(m, file, shorten(deadline));
+            return read;
+        }
         if (!about[ABOUT - 1] && status != CORE_OK)
             break;
         if (!about[ABOUT - 1]) {
@@ -252,15 +284,18 @@ static core_status file_meet(const meeting *m, int file)
             core__error_suffix("; rank %u has not", r);
             return CORE_ERROR_CANCELLED;
         }
-        about[ABOUT - 1] = 1;
+        about[ABOUT - 1] = HERE;
         if (status != CORE_OK)
             continue;
         status = core__store_compare(r, texts[0], about);
         if (status != CORE_OK)
             deadline = shorten(deadline);
     }
-    if (status != CORE_OK)
-        leave_file(m, file, deadline);
+    if (status == CORE_OK)
+        status = check_odd(m, file);
+    if (status == CORE_OK)
+        return write_last(m, file, MET);
+    leave_file(m, file, deadline);
     return status;
 }
 
@@ -302,6 +337,58 @@ static core_status file_publish(const meeting *m, const char *path,
     return status;
 }
 
+/* The ranks of the communicator before have all met in the file, and rank 0 has not
+ * removed it yet. */
+static bool is_over(const meeting *m, int file)
+{
+    char last = 0;
+
+    return pread(file, &last, 1,
+                 CORE__STORE_TEXTS + (off_t)m->rank * ABOUT + ABOUT - 1) == 1 &&
+           last == MET;
+}
+
+static core_status file_open(const meeting *m, const char *path, int *out_file)
+{
+    for (;;) {
+        int file = open(path, O_RDWR | O_CLOEXEC);
+
+        *out_file = file;
+        if (file >= 0 && !is_over(m, file))
+            return CORE_OK;
+        if (file < 0 && errno != ENOENT)
+            return failed(m->store, "the file cannot be opened and written");
+        if (file >= 0)
+            close(file);
+        if (core__store_now_ns() > m->deadline)
+            return late(m->store, file < 0
+                                      ? "rank 0 wrote the file"
+                                      : "rank 0 removed the file in which the "
+                                        "ranks have met before");
+        pause_short();
+    }
+}
+
+/* Tells the others, which wait for this rank. */
+static core_status check_size(const meeting *m, int file, uint32_t size)
+{
+    meeting as_theirs = *m;
+    core_status status = compare_sizes(m->rank, m->size, size);
+    core__error_record error;
+    uint32_t odd = m->rank + 1;
+
+    if (status == CORE_OK)
+        return CORE_OK;
+    as_theirs.deadline = shorten(m->deadline);
+    core__error_save(&error);
+    if (pwrite(file, &odd, sizeof odd, offsetof(file_head, odd)) ==
+            sizeof odd &&
+        flush(file) && m->rank < size)
+        write_last(&as_theirs, file, LEAVES);
+    core__error_restore(&error);
+    return status;
+}
+
 static core_status file_fetch(const meeting *m, const char *path, void *id,
                               core__progress **out_progress)
 {
@@ -309,13 +396,7 @@ static core_status file_fetch(const meeting *m, const char *path, void *id,
     file_head head;
     int file;
 
-    while ((file = open(path, O_RDWR | O_CLOEXEC)) < 0) {
-        if (errno != ENOENT)
-            return failed(m->store, "the file cannot be opened and written");
-        if (core__store_now_ns() > m->deadline)
-            return late(m->store, "rank 0 wrote the file");
-        pause_short();
-    }
+    CORE_TRY(file_open(m, path, &file));
     if (read(file, &head, sizeof head) != sizeof head)
         status =
             core__error(CORE_ERROR_CORRUPT,
@@ -323,7 +404,7 @@ static core_status file_fetch(const meeting *m, const char *path, void *id,
                         "not contain %zu bytes",
                         m->store, sizeof head);
     else
-        status = compare_sizes(m->rank, m->size, head.size);
+        status = check_size(m, file, head.size);
     if (status == CORE_OK)
         status = file_meet(m, file);
     if (status == CORE_OK) {
@@ -404,8 +485,9 @@ typedef struct server {
     bool *served; /* by rank: it has connected */
     int64_t deadline;
     uint32_t missing; /* ranks that have not connected */
-    bool keeps;       /* false: there are too few files for it */
-    bool too_few;     /* ... also for those of the ranks that wait */
+    int reserve;  /* a descriptor, to be closed if no other is left; or -1 */
+    bool keeps;   /* false: there are too few files for it */
+    bool too_few; /* ... also for those of the ranks that wait */
 } server;
 
 static core_status check_hello(const server *s, const hello *from)
@@ -470,10 +552,14 @@ static void keep(server *s, uint32_t rank, int peer)
 static void wait_for_files(server *s)
 {
     s->too_few = errno == EMFILE || errno == ENFILE;
-    if (s->too_few && s->keeps)
+    if (s->too_few && s->keeps) {
         keep_none(s);
-    else
+    } else if (s->too_few && s->reserve >= 0) {
+        close(s->reserve);
+        s->reserve = -1;
+    } else {
         pause_short();
+    }
 }
 
 /* After the first error, all get it. */
@@ -485,6 +571,27 @@ static void fail(server *s, core_status status)
     keep_none(s);
 }
 
+static bool has_closed(int peer)
+{
+    char byte;
+    ssize_t size = recv(peer, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+    return size == 0 || (size < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+/* A rank that has ended is missing, and may come again: a launcher may have started
+ * another process. */
+static void forget_closed(server *s)
+{
+    for (uint32_t r = 1; r < s->meeting->size; r++)
+        if (s->peers[r] >= 0 && has_closed(s->peers[r])) {
+            close(s->peers[r]);
+            s->peers[r] = -1;
+            s->served[r] = false;
+            s->missing++;
+        }
+}
+
 static void serve_one(server *s, int peer)
 {
     core_status status = CORE_OK;
@@ -494,6 +601,8 @@ static void serve_one(server *s, int peer)
         close(peer);
         return;
     }
+    if (from.rank < s->meeting->size && s->served[from.rank])
+        forget_closed(s);
     if (s->reply.status == CORE_OK)
         status = check_hello(s, &from);
     if (status != CORE_OK)
@@ -524,10 +633,14 @@ static void fail_late(server *s)
 
 static core_status serve_all(server *s)
 {
-    while (s->missing > 0) {
+    for (;;) {
         struct pollfd ready = {s->listener, POLLIN, 0};
         int peer;
 
+        if (s->missing == 0)
+            forget_closed(s);
+        if (s->missing == 0)
+            break;
         poll(&ready, 1, left_ms(s->deadline));
         if (core__store_now_ns() > s->deadline) {
             if (s->reply.status == CORE_OK)
@@ -562,13 +675,22 @@ static core_status tcp_serve(const meeting *m, int listener, const void *id,
                 .served = core__alloc_zero(size),
                 .deadline = m->deadline,
                 .missing = size - 1,
+                .reserve = fcntl(listener, F_DUPFD_CLOEXEC, 0),
                 .keeps = true};
     core_status status;
 
-    if (!s.peers || !s.served) {
+    if (s.reserve < 0)
+        status = failed(m->store, "rank 0 cannot accept connections");
+    else if (!s.peers || !s.served)
+        status = core__error_memory(size * sizeof *s.peers);
+    else
+        status = CORE_OK;
+    if (status != CORE_OK) {
         core__free(s.peers);
         core__free(s.served);
-        return core__error_memory(size * sizeof *s.peers);
+        if (s.reserve >= 0)
+            close(s.reserve);
+        return status;
     }
     for (uint32_t r = 0; r < size; r++)
         s.peers[r] = -1;
@@ -576,6 +698,8 @@ static core_status tcp_serve(const meeting *m, int listener, const void *id,
     memcpy(s.reply.id, id, ID);
     status = serve_all(&s);
     core__free(s.served);
+    if (s.reserve >= 0)
+        close(s.reserve);
     if (status == CORE_OK && s.keeps)
         *out_progress = core__progress_of_server(s.peers, size);
     else

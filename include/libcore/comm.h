@@ -157,8 +157,10 @@ core_status core_comm_split(core_comm *comm, uint32_t color, uint32_t key,
 core_status core_comm_abort(core_comm *comm);
 
 /* Creates a communicator of the ranks that still work, after an error; all of
- * these ranks call it.  The caller owns one reference.  UNSUPPORTED: the engine
- * cannot.  INVALID_ARGUMENT: the communicator has not failed. */
+ * these ranks call it, within three quarters of the timeout.  They keep their
+ * order.  The caller owns one reference.  UNSUPPORTED: the engine cannot; "mpi"
+ * can.  INVALID_ARGUMENT: the communicator has not failed.  CANCELLED or IO: the
+ * ranks do not agree who is left, as one came too late. */
 core_status core_comm_shrink(core_comm *comm, core_comm **out_comm);
 
 /* Returns CORE_OK, or the error with which the communicator failed.  Does not

@@ -85,14 +85,15 @@ static core_status name_missing(mpi_comm *comm, const char *format)
     int named = 0;
 
     mpi_lock();
-    for (int r = 0; r < comm->size && at < text + sizeof text - 16; r++) {
+    for (int r = 0; r < comm->size; r++) {
         int done = 1;
 
         if (r != comm->rank && comm->requests[r] != mpi.REQUEST_NULL &&
             mpi.Test(&comm->requests[r], &done, MPI_STATUS_IGNORE) !=
                 MPI_SUCCESS)
             done = 0;
-        if (!done)
+        comm->missing[r] = !done;
+        if (!done && at < text + sizeof text - 16)
             at += snprintf(at, 16, "%s%d", named++ ? ", " : "rank ", r);
     }
     mpi_unlock();

@@ -35,6 +35,7 @@
                 X(Ireduce_scatter_block) X(Ialltoall) X(Ibarrier)     \
     X(Ireduce)                                                        \
     X(Ialltoallv)                                                     \
+    X(Comm_group) X(Comm_create_group) X(Group_incl) X(Group_free)    \
                     X(Error_string) X(Get_library_version)
 
 /* The handles of MPI that it uses, with their names in Open MPI, where they
@@ -97,12 +98,22 @@ typedef struct mpi_comm {
     /* Of exchange; kept after a failure, because messages may be unfinished. */
     char *inbox;
     char outbox[MPI_EXCHANGE_MOST];
+    uint8_t *missing; /* by rank: 1 if it was waited for until a timeout */
     int *parts; /* counts and places of the parts of an all_to_all, 4 * size */
     void *scratch; /* f16 and bf16 as f32 */
     size_t scratch_size;
 } mpi_comm;
 
 int64_t mpi_now_ns(void);
+
+/* The memory of a communicator; NULL: there is none, which is the error of
+ * mpi_no_memory. */
+mpi_comm *mpi_comm_new(int rank, int size);
+core_status mpi_no_memory(void);
+/* Duplicates a communicator, without the lock while it waits for the ranks.  After an
+ * error, `comm` stays: MPI may still write to it. */
+core_status mpi_duplicate(mpi_comm *comm, MPI_Comm of, MPI_Comm *out,
+                          int64_t deadline);
 
 /* Waits for requests; *out_done says whether they completed by the deadline. */
 core_status mpi_wait(mpi_comm *comm, MPI_Request *requests, int count,
@@ -113,6 +124,8 @@ core_status mpi_exchange(void *comm, const void *mine, uint32_t bytes,
 /* CANCELLED, naming the ranks that do not respond. */
 core_status mpi_report_missing_ranks(mpi_comm *comm, int64_t timeout_ns);
 core_status mpi_run(void *comm, const core_collective *call);
+core_status mpi_shrink(void *comm, int64_t timeout_ns, uint32_t *out_rank,
+                       uint32_t *out_size, void **out_comm);
 
 extern const core_collectives_interface mpi_collectives;
 

@@ -46,6 +46,7 @@ static void comm_free(mpi_comm *comm)
     free(comm->requests);
     free(comm->statuses);
     free(comm->inbox);
+    free(comm->missing);
     free(comm->parts);
     free(comm->scratch);
     free(comm);
@@ -67,8 +68,7 @@ static void destroy(void *handle, uint32_t failed)
     comm_free(comm);
 }
 
-/* The memory of a communicator. */
-static mpi_comm *comm_new(int rank, int size)
+mpi_comm *mpi_comm_new(int rank, int size)
 {
     mpi_comm *comm = calloc(1, sizeof *comm);
 
@@ -79,24 +79,23 @@ static mpi_comm *comm_new(int rank, int size)
     comm->requests = calloc(2 * (size_t)size, sizeof(MPI_Request));
     comm->statuses = calloc(2 * (size_t)size, sizeof(MPI_Status));
     comm->inbox = calloc((size_t)size, MPI_EXCHANGE_MOST);
+    comm->missing = calloc((size_t)size, 1);
     comm->parts = calloc(4 * (size_t)size, sizeof(int));
     if (comm->requests != NULL && comm->statuses != NULL &&
-        comm->inbox != NULL && comm->parts != NULL)
+        comm->inbox != NULL && comm->missing != NULL && comm->parts != NULL)
         return comm;
     comm_free(comm);
     return NULL;
 }
 
-static core_status no_memory(void)
+core_status mpi_no_memory(void)
 {
     return core_sdk_error(mpi_host, CORE_ERROR_OUT_OF_MEMORY, MPI_TITLE,
                           "cannot allocate host memory for a communicator");
 }
 
-/* Duplicates a communicator, without the lock while it waits for the ranks.
- * After an error, `comm` stays: MPI may still write to it. */
-static core_status duplicate(mpi_comm *comm, MPI_Comm of, MPI_Comm *out,
-                             int64_t deadline)
+core_status mpi_duplicate(mpi_comm *comm, MPI_Comm of, MPI_Comm *out,
+                          int64_t deadline)
 {
     MPI_Request request = mpi.REQUEST_NULL;
     core_status status;
@@ -127,18 +126,18 @@ static core_status create(void *user, uint32_t rank, uint32_t size,
                           const void *id, int64_t timeout_ns, void **out_comm)
 {
     int64_t deadline = mpi_now_ns() + timeout_ns;
-    mpi_comm *comm = comm_new((int)rank, (int)size);
+    mpi_comm *comm = mpi_comm_new((int)rank, (int)size);
     core_status status;
 
     (void)user;
     (void)id;
     *out_comm = NULL;
     if (comm == NULL)
-        return no_memory();
+        return mpi_no_memory();
     mpi_set_finalize_timeout(timeout_ns);
-    status = duplicate(comm, mpi.COMM_WORLD, &comm->data, deadline);
+    status = mpi_duplicate(comm, mpi.COMM_WORLD, &comm->data, deadline);
     if (status == CORE_OK)
-        status = duplicate(comm, comm->data, &comm->control, deadline);
+        status = mpi_duplicate(comm, comm->data, &comm->control, deadline);
     if (status == CORE_OK)
         *out_comm = comm;
     return status;
@@ -160,9 +159,9 @@ static core_status split(void *handle, uint32_t color, uint32_t rank,
         return core_sdk_error(mpi_host, CORE_ERROR_INVALID_ARGUMENT, MPI_TITLE,
                               "the color is %u; accepted: 0 to %d", color,
                               INT32_MAX);
-    part = comm_new((int)rank, (int)size);
+    part = mpi_comm_new((int)rank, (int)size);
     if (part == NULL)
-        return no_memory();
+        return mpi_no_memory();
     mpi_lock();
     code = mpi.Comm_split(comm->data, (int)color, (int)rank, &part->data);
     mpi_unlock();
@@ -170,7 +169,7 @@ static core_status split(void *handle, uint32_t color, uint32_t rank,
         comm_free(part);
         return mpi_error(code, "MPI_Comm_split");
     }
-    status = duplicate(part, part->data, &part->control, deadline);
+    status = mpi_duplicate(part, part->data, &part->control, deadline);
     if (status == CORE_OK)
         *out_comm = part;
     return status;
@@ -213,6 +212,7 @@ const core_collectives_interface mpi_collectives = {
     .exchange = mpi_exchange,
     .run = mpi_run,
     .abort = abort_comm,
+    .shrink = mpi_shrink,
 };
 
 static core_status init(const core_host *host, core_registry *registry,

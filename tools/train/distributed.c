@@ -7,19 +7,23 @@
 #include "parameter_shards.h"
 #include "tensor_parallel.h"
 
+#include <libcore/memory.h>
+#include <libcore/stream.h>
 #include <stdlib.h>
 
 core_status train_distributed_connect(trainer *t)
 {
     train_options *options = &t->options;
     const core_comm_options chosen = {.struct_size = sizeof chosen,
-                                      .engine = options->distributed};
+                                      .engine = options->distributed,
+                                      .timeout = options->timeout};
 
     t->ranks = t->processes = 1;
     t->shard_save = options->save;
     if (!options->distributed)
         return CORE_OK;
-    CORE_TRY(core_comm_create(t->device, &chosen, &t->comm));
+    if (!t->comm)
+        CORE_TRY(core_comm_create(t->device, &chosen, &t->comm));
     t->rank = core_comm_rank(t->comm);
     t->ranks = t->processes = core_comm_size(t->comm);
     t->quiet = t->rank > 0;
@@ -59,6 +63,67 @@ core_status train_distributed_sum(const trainer *t, core_tensor *local,
         return core_all_reduce(t->comm, local, CORE_REDUCE_SUM, out_sum);
     *out_sum = core_tensor_retain(local);
     return CORE_OK;
+}
+
+/* Of the ranks of both communicators, with --tensor-parallel. */
+static core_status find_largest(const trainer *t, core_tensor *number)
+{
+    CORE_TRY(core_all_reduce_(t->comm, number, CORE_REDUCE_MAX));
+    return t->tensor ? core_all_reduce_(t->tensor, number, CORE_REDUCE_MAX)
+                     : CORE_OK;
+}
+
+static core_status ask_signals(trainer *t, int64_t mine)
+{
+    core_stream *stream;
+    core_tensor *number;
+    core_status status;
+
+    CORE_TRY(
+        core_tensor_from_data(&mine, CORE_I64, NULL, 0, t->device, &number));
+    status = find_largest(t, number);
+    if (status == CORE_OK)
+        status = core_tensor_copy(t->noticed, number, CORE_COPY_NON_BLOCKING);
+    core_tensor_release(number);
+    if (status == CORE_OK)
+        status = core_stream_current(t->device, &stream);
+    return status == CORE_OK ? core_event_record(t->answered, stream) : status;
+}
+
+static core_status read_signals(const trainer *t, int *out_signal)
+{
+    int64_t number;
+
+    CORE_TRY(core_event_synchronize(t->answered));
+    CORE_TRY(core_tensor_item_int(t->noticed, &number));
+    *out_signal = (int)number;
+    return core_comm_error(t->comm);
+}
+
+core_status train_distributed_notice(trainer *t, int signal, int *out_signal)
+{
+    *out_signal = t->comm ? 0 : signal;
+    if (!t->comm)
+        return CORE_OK;
+    if (t->noticed) {
+        CORE_TRY(read_signals(t, out_signal));
+    } else {
+        CORE_TRY(core_event_create(t->device, 0, &t->answered));
+        CORE_TRY(core_tensor_pinned(t->device, CORE_I64, NULL, 0, &t->noticed));
+    }
+    return *out_signal ? CORE_OK : ask_signals(t, signal);
+}
+
+core_status train_distributed_wait(const trainer *t)
+{
+    if (!t->comm)
+        return CORE_OK;
+    CORE_TRY(core_barrier(t->comm));
+    CORE_TRY(core_comm_synchronize(t->comm));
+    if (!t->tensor)
+        return CORE_OK;
+    CORE_TRY(core_barrier(t->tensor));
+    return core_comm_synchronize(t->tensor);
 }
 
 core_status train_distributed_collect(trainer *t)
@@ -187,6 +252,39 @@ void train_distributed_abort(trainer *t)
     if (t->tensor)
         core_comm_abort(t->tensor);
     core_error_raise(error);
+}
+
+static core_comm *reducer_comm(const trainer *t)
+{
+    return core_reducer_comm(t->shard ? core_shard_reducer(t->shard)
+                                      : t->reducer);
+}
+
+core_comm *train_distributed_shrink(trainer *t)
+{
+    uint32_t before = t->processes;
+    core_comm *rest = NULL;
+    core_error *error = NULL;
+    bool failed;
+
+    if (!t->options.shrinks || !t->comm)
+        return NULL;
+    core_error_detach(&error);
+    failed = core_comm_error(t->comm) != CORE_OK ||
+             core_comm_error(reducer_comm(t)) != CORE_OK;
+    core_error_raise(error);
+    if (!failed)
+        return NULL;
+    train_distributed_abort(t);
+    if (core_comm_shrink(t->comm, &rest) != CORE_OK) {
+        fprintf(stderr, "core-train: %s\n", core_error_message());
+        return NULL;
+    }
+    if (core_comm_size(rest) < before)
+        return rest;
+    fprintf(stderr, "core-train: no rank has ended\n");
+    core_comm_release(rest);
+    return NULL;
 }
 
 core_status train_distributed_backward(trainer *t, core_tensor *loss)

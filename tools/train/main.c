@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { CHECK_STEPS = 100 };
 enum { EXIT_USAGE = 2, EXIT_INTERRUPTED = 130, EXIT_TERMINATED = 143 };
@@ -162,19 +163,24 @@ static bool stops(const trainer *t)
     return t->options.steps >= 0 && trainer_steps(t) >= t->options.steps;
 }
 
-/* Trains the rest of an epoch; *out_done is false if a signal or --steps ended
- * it early. */
-static core_status run_epoch(trainer *t, report *r, bool *out_done)
+/* Trains the rest of an epoch; *out_done is false if a signal, *out_signal, or
+ * --steps ended it early. */
+static core_status run_epoch(trainer *t, report *r, bool *out_done,
+                             int *out_signal)
 {
     int64_t log = t->options.log;
 
     *out_done = false;
+    *out_signal = 0;
     CORE_TRY(trainer_begin_epoch(t));
     report_epoch_begin(r, t);
     while (t->position < t->train.count) {
         bool logs = log && (trainer_steps(t) + 1) % log == 0;
 
-        if (caught || stops(t))
+        if (stops(t))
+            return CORE_OK;
+        CORE_TRY(train_distributed_notice(t, caught, out_signal));
+        if (*out_signal)
             return CORE_OK;
         CORE_TRY(trainer_batch(t, logs));
         train_profile_step(t);
@@ -201,31 +207,38 @@ static core_status finish_epoch(trainer *t, report *r, train_score *train,
     return save(t);
 }
 
+static void report_interruption(const trainer *t)
+{
+    if (t->profiled)
+        fprintf(stderr, "core-train: profile in %s\n", t->options.profile);
+    if (!t->options.save)
+        fprintf(stderr,
+                "core-train: interrupted in epoch %lld; nothing was saved (use "
+                "--save FILE)\n",
+                (long long)t->epoch + 1);
+    else
+        fprintf(stderr,
+                "core-train: interrupted in epoch %lld after %lld %s; continue "
+                "with --resume %s\n",
+                (long long)t->epoch + 1, (long long)t->position,
+                t->task->samples, t->options.save);
+}
+
 static core_status interrupted(trainer *t, report *r)
 {
     core_status status;
 
     report_clear(r);
     train_profile_stop(t);
-    if (t->profiled)
-        fprintf(stderr, "core-train: profile in %s\n", t->options.profile);
-    if (!t->options.save) {
-        fprintf(stderr,
-                "core-train: interrupted in epoch %lld; nothing was saved (use "
-                "--save FILE)\n",
-                (long long)t->epoch + 1);
-        return CORE_OK;
+    if (t->shard_save) {
+        status = trainer_check(t, false);
+        if (status != CORE_OK)
+            return train_error(status, "interrupted; %s", core_error_message());
+        CORE_TRY(save(t));
     }
-    status = trainer_check(t, false);
-    if (status != CORE_OK)
-        return train_error(status, "interrupted; %s", core_error_message());
-    CORE_TRY(save(t));
-    fprintf(stderr,
-            "core-train: interrupted in epoch %lld after %lld %s; continue "
-            "with --resume %s\n",
-            (long long)t->epoch + 1, (long long)t->position, t->task->samples,
-            t->options.save);
-    return CORE_OK;
+    if (!t->quiet)
+        report_interruption(t);
+    return train_distributed_wait(t);
 }
 
 /* Reports the current model. */
@@ -255,14 +268,14 @@ static core_status train(trainer *t, int *out_exit)
 {
     train_score train, test;
     bool trained = false, done = true;
+    int signal;
     report r;
 
     report_start(&r, t);
-    if (!t->comm) /* the ranks would stop after different steps */
-        catch_signals();
+    catch_signals();
     CORE_TRY(train_profile_start(t));
     while (t->epoch < t->options.epochs && !stops(t)) {
-        core_status status = run_epoch(t, &r, &done);
+        core_status status = run_epoch(t, &r, &done, &signal);
 
         if (status == CORE_OK && done)
             status = finish_epoch(t, &r, &train, &test);
@@ -270,8 +283,8 @@ static core_status train(trainer *t, int *out_exit)
             report_clear(&r);
             return status;
         }
-        if (!done && caught) {
-            *out_exit = caught == SIGINT ? EXIT_INTERRUPTED : EXIT_TERMINATED;
+        if (!done && signal) {
+            *out_exit = signal == SIGINT ? EXIT_INTERRUPTED : EXIT_TERMINATED;
             return interrupted(t, &r);
         }
         trained = done;
@@ -313,9 +326,28 @@ static void print_failure(void)
     fprintf(stderr, "core-train: %.*s\n", (int)size, text);
 }
 
+/* The ranks that are left begin again at the last checkpoint, or at the beginning. */
+static core_status go_on(trainer *t, const train_options *given,
+                         core_comm *rest, int *out_exit)
+{
+    trainer_release(t);
+    t->options = *given;
+    t->comm = rest;
+    if (given->save && access(given->save, F_OK) == 0)
+        t->options.resume = given->save;
+    if (core_comm_rank(rest) == 0)
+        fprintf(stderr, "core-train: %u ranks go on from %s\n",
+                core_comm_size(rest),
+                t->options.resume ? t->options.resume : "the beginning");
+    CORE_TRY(set_up(t));
+    return train(t, out_exit);
+}
+
 int main(int argc, char **argv)
 {
     trainer t;
+    train_options given;
+    core_comm *rest;
     core_status status;
     bool nothing_to_do;
     int code = EXIT_SUCCESS;
@@ -326,12 +358,21 @@ int main(int argc, char **argv)
         status = report_flush();
     else if (status != CORE_OK)
         code = EXIT_USAGE;
-    else
+    given = t.options;
+    if (status == CORE_OK && !nothing_to_do)
         status = set_up(&t);
     if (status == CORE_OK && !nothing_to_do)
         status = train(&t, &code);
-    if (status != CORE_OK) {
+    while (status != CORE_OK && code != EXIT_USAGE) {
         print_failure();
+        rest = train_distributed_shrink(&t);
+        if (!rest)
+            break;
+        status = go_on(&t, &given, rest, &code);
+    }
+    if (status != CORE_OK) {
+        if (code == EXIT_USAGE)
+            print_failure();
         train_distributed_abort(&t);
         if (code != EXIT_USAGE)
             code = EXIT_FAILURE;

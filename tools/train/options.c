@@ -84,6 +84,13 @@ static const char help[] =
     "  --verify              after each step, checks that all ranks have the\n"
     "                        same weights or, with --shard=parameters, gather\n"
     "                        the same ones from their parts\n"
+    "  --timeout SECONDS     with --distributed: how long a rank waits for "
+    "the\n"
+    "                        others in a collective [300]\n"
+    "  --shrink              with --distributed mpi: if a rank ends or does "
+    "not\n"
+    "                        answer, the others go on without it from the\n"
+    "                        last checkpoint; not with --tensor-parallel\n"
     "  --shard[=LEVEL]       with --distributed: each rank has a part of the\n"
     "                        optimizer's state, which it saves beside the\n"
     "                        checkpoint; not with --amp fp16.  LEVEL: states;\n"
@@ -150,6 +157,8 @@ enum {
     OPTION_COMPILE,
     OPTION_DISTRIBUTED,
     OPTION_VERIFY,
+    OPTION_TIMEOUT,
+    OPTION_SHRINK,
     OPTION_SHARD,
     OPTION_TENSOR_PARALLEL,
     OPTION_LOG,
@@ -197,6 +206,8 @@ static const struct option names[] = {
     {"compile", optional_argument, NULL, OPTION_COMPILE},
     {"distributed", required_argument, NULL, OPTION_DISTRIBUTED},
     {"verify", no_argument, NULL, OPTION_VERIFY},
+    {"timeout", required_argument, NULL, OPTION_TIMEOUT},
+    {"shrink", no_argument, NULL, OPTION_SHRINK},
     {"shard", optional_argument, NULL, OPTION_SHARD},
     {"tensor-parallel", required_argument, NULL, OPTION_TENSOR_PARALLEL},
     {"log", required_argument, NULL, OPTION_LOG},
@@ -471,6 +482,11 @@ static core_status take(train_options *options, int option, const char *text)
     case OPTION_VERIFY:
         options->verifies = true;
         return CORE_OK;
+    case OPTION_TIMEOUT:
+        return parse_number(option, text, false, &options->timeout);
+    case OPTION_SHRINK:
+        options->shrinks = true;
+        return CORE_OK;
     case OPTION_TEXT:
         options->text = text;
         return CORE_OK;
@@ -599,6 +615,14 @@ static core_status check_distributed(const train_options *options)
     if (options->verifies && !options->distributed)
         return train_error(CORE_ERROR_INVALID_ARGUMENT,
                            "--verify requires --distributed");
+    if ((options->timeout > 0 || options->shrinks) && !options->distributed)
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "--%s requires --distributed",
+                           options->shrinks ? "shrink" : "timeout");
+    if (options->shrinks && options->tensor_parallel > 1)
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "--shrink does not support --tensor-parallel, whose "
+                           "parts end with their ranks");
     if (options->distributed && options->compiles)
         return train_error(CORE_ERROR_INVALID_ARGUMENT,
                            "--distributed does not support --compile, because "

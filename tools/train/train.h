@@ -112,6 +112,7 @@ typedef struct train_options {
     int64_t heads;
     int64_t width;
     int64_t tensor_parallel; /* ranks that share a model; 1: each has all */
+    double timeout;          /* of a collective, in seconds; 0: the default */
     double lr;               /* of the first epoch */
     double lr_decay;         /* its factor from epoch to epoch */
     double momentum;
@@ -124,6 +125,7 @@ typedef struct train_options {
     uint32_t compile; /* the mode, if compiles */
     bool compiles;
     bool verifies;        /* that the ranks have equal weights */
+    bool shrinks;         /* ranks go on without those that end */
     bool shards;          /* each rank has a part of the optimizer's state */
     uint32_t shard_level; /* CORE_SHARD_… or TRAIN_SHARD_PARAMETERS */
     bool json;
@@ -337,6 +339,9 @@ typedef struct trainer {
     core_shard *shard;        /* with --shard, else NULL */
     core_tensor **pieces;     /* of it, borrowed */
     uint64_t read_digest;     /* of whole tensors that were read, or 0 */
+    core_tensor *noticed;     /* pinned; the largest signal of all ranks, before
+                               * the step that runs; NULL: not asked yet */
+    core_event *answered;     /* it is there */
     const char *shard_save;   /* --save, on every rank; NULL: none */
     /* What follows it in the names of the shard's last files, and of those
      * before, which rank 0 removes; "": none. */
@@ -453,6 +458,10 @@ core_status train_amp_step(trainer *t);
 
 /* With --distributed: connects the ranks, after the devices are known. */
 core_status train_distributed_connect(trainer *t);
+/* With --shrink, after a collective has failed: returns a communicator of the ranks
+ * that are left, fewer than before; NULL: there is none, for a reason that is
+ * reported. */
+core_comm *train_distributed_shrink(trainer *t);
 /* Makes the parameters those of rank 0, after a checkpoint was loaded. */
 core_status train_distributed_create(trainer *t);
 /* Sets this rank's part of a batch of `whole` samples: those from *out_first to
@@ -465,6 +474,10 @@ double train_distributed_weight(const trainer *t, int64_t mine, int64_t whole);
 /* Sums a tensor over the ranks.  The caller owns *out_sum. */
 core_status train_distributed_sum(const trainer *t, core_tensor *local,
                                   core_tensor **out_sum);
+/* Called by all ranks between steps: *out_signal is the largest number that a rank
+ * gave in the call before, so that the host does not wait for the step that runs;
+ * in one process it is that of this call. */
+core_status train_distributed_notice(trainer *t, int signal, int *out_signal);
 /* Moves the progress of the epoch to rank 0, which saves it. */
 core_status train_distributed_collect(trainer *t);
 /* Gathers a number of each rank of comm. */
@@ -477,6 +490,8 @@ core_status train_distributed_verify(const trainer *t);
 core_status train_distributed_compare(const trainer *t, core_comm *comm,
                                       uint64_t digest, const char *what,
                                       const char *among);
+/* Waits for all ranks: a launcher may end those that remain when one exits. */
+core_status train_distributed_wait(const trainer *t);
 /* Lets the other ranks fail after an error of this one. */
 void train_distributed_abort(trainer *t);
 /* core_backward, with averages over the ranks.  loss NULL: no samples. */

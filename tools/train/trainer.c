@@ -424,6 +424,8 @@ void trainer_release(trainer *t)
     core_reducer_release(t->reducer);
     core_shard_release(t->shard);
     free(t->pieces);
+    core_event_release(t->answered);
+    core_tensor_release(t->noticed);
     core_comm_release(t->comm);
     core_comm_release(t->tensor);
     free(t->points);

@@ -217,6 +217,125 @@ START_TEST(two_processes_with_one_rank_are_an_error)
 }
 END_TEST
 
+static const char *free_tcp_store(void)
+{
+    static char store[64];
+    struct sockaddr_in address;
+
+    close(free_port(&address));
+    snprintf(store, sizeof store, "tcp:127.0.0.1:%d", ntohs(address.sin_port));
+    return store;
+}
+
+/* A process of a rank connects to rank 0, says what it is, and ends. */
+static void come_and_end(const char *store, uint32_t rank, uint32_t size,
+                         const char *about)
+{
+    const struct sockaddr_in address = {
+        .sin_family = AF_INET,
+        .sin_port = htons((uint16_t)atoi(strrchr(store, ':') + 1)),
+        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    char hello[16 + CORE__COMM_ABOUT] = "libcore";
+    int connection;
+
+    memcpy(hello + 8, &rank, sizeof rank);
+    memcpy(hello + 12, &size, sizeof size);
+    memcpy(hello + 16, about, CORE__COMM_ABOUT);
+    do {
+        connection = socket(AF_INET, SOCK_STREAM, 0);
+        if (connect(connection, (const struct sockaddr *)&address,
+                    sizeof address) == 0)
+            break;
+        close(connection);
+        usleep(1000);
+    } while (true);
+    ck_assert_int_eq(write(connection, hello, sizeof hello), sizeof hello);
+    close(connection);
+}
+
+/* What these ranks run. */
+static const char same[CORE__COMM_ABOUT] = {'a', [CORE__COMM_ABOUT - 1] = 1};
+
+/* Rank 1 ends before rank 2 has come, and is started again, or is not. */
+START_TEST(rank_that_ends_while_ranks_meet_may_come_again)
+{
+    const char *store = free_tcp_store();
+    bool again = _i == 1;
+    char id[CORE_COLLECTIVES_ID_SIZE] = "y";
+    core__progress *progress;
+    pid_t child = fork();
+    core_status status;
+    int state;
+
+    if (child == 0) {
+        alarm(RANK_WATCHDOG_SECONDS);
+        come_and_end(store, 1, 3, same);
+        child = fork();
+        if (child == 0) {
+            core__store_share_id(store, 2, 3, 20000000000, same, id, &progress);
+            _exit(RANK_IS_WELL);
+        }
+        if (again)
+            OK(core__store_share_id(store, 1, 3, 20000000000, same, id,
+                                    &progress));
+        ck_assert_int_eq(waitpid(child, &state, 0), child);
+        _exit(RANK_IS_WELL);
+    }
+    status = core__store_share_id(store, 0, 3, again ? 20000000000 : 1000000000,
+                                  same, id, &progress);
+    if (again) {
+        OK(status);
+        core__progress_end(progress, true);
+    } else {
+        ck_assert_int_eq(status, CORE_ERROR_CANCELLED);
+        MESSAGE("before all ranks had connected; rank 1 has not");
+    }
+    ck_assert_int_eq(waitpid(child, &state, 0), child);
+    ck_assert_int_eq(WEXITSTATUS(state), RANK_IS_WELL);
+}
+END_TEST
+
+/* Rank 1 has met rank 0, and wants to meet it again, before rank 0 has removed the
+ * file. */
+START_TEST(file_in_which_ranks_have_met_is_not_used_again)
+{
+    char id[CORE_COLLECTIVES_ID_SIZE] = "first", found[sizeof id];
+    core__progress *progress;
+    const char *store;
+    int ready[2], state;
+    pid_t child;
+
+    temporary_folder(rank_folder, "libcore-ranks");
+    store = rank_options(0, 2).store;
+    ck_assert_int_eq(pipe(ready), 0);
+    child = fork();
+    if (child == 0) {
+        alarm(RANK_WATCHDOG_SECONDS);
+        for (int i = 0; i < 2; i++) {
+            OK(core__store_share_id(store, 1, 2, 20000000000, same, found,
+                                    &progress));
+            ck_assert_str_eq(found, i == 0 ? "first" : "second");
+            core__progress_end(progress, true);
+            ck_assert_int_eq(write(ready[1], "x", 1), 1);
+        }
+        _exit(RANK_IS_WELL);
+    }
+    for (int i = 0; i < 2; i++) {
+        OK(core__store_share_id(store, 0, 2, 20000000000, same, id, &progress));
+        core__progress_end(progress, true);
+        ck_assert_int_eq(read(ready[0], found, 1), 1);
+        usleep(i == 0 ? 100000 : 0);
+        core__store_end(store, 0);
+        strcpy(id, "second");
+    }
+    ck_assert_int_eq(waitpid(child, &state, 0), child);
+    ck_assert_int_eq(WEXITSTATUS(state), RANK_IS_WELL);
+    close(ready[0]);
+    close(ready[1]);
+    temporary_remove(rank_folder);
+}
+END_TEST
+
 /* ------------------------------------------------------------ versions -- */
 
 /* The places of texts in the note of a plugin, after its name. */
@@ -278,16 +397,6 @@ static void await_ranks(const pid_t *ranks, uint32_t size)
         ck_assert_msg(WIFEXITED(state) && WEXITSTATUS(state) == RANK_IS_WELL,
                       "rank %u failed", r);
     }
-}
-
-static const char *free_tcp_store(void)
-{
-    static char store[64];
-    struct sockaddr_in address;
-
-    close(free_port(&address));
-    snprintf(store, sizeof store, "tcp:127.0.0.1:%d", ntohs(address.sin_port));
-    return store;
 }
 
 /* Every rank names the first rank that differs from rank 0, and both versions; the
@@ -391,28 +500,35 @@ START_TEST(rank_that_does_not_connect_is_named_on_every_rank)
 }
 END_TEST
 
-/* What another rank would have written is not changed. */
+/* Also of a rank that rank 0 does not know.  Rank 2, which is right, gets the error,
+ * too, and none waits for the timeout. */
 START_TEST(another_number_of_ranks_in_a_file_is_an_error)
 {
-    core_comm_options options;
-    pid_t ranks[2];
+    int64_t begin = core__store_now_ns();
+    uint32_t odd = (uint32_t)_i;
+    pid_t ranks[3];
+    char text[2][80];
 
     temporary_folder(rank_folder, "libcore-ranks");
-    rank_timeout = 3;
-    for (uint32_t r = 0; r < 2; r++) {
+    rank_timeout = 60;
+    snprintf(text[0], sizeof text[0],
+             "core_comm_create: rank %u has size 5, and rank 0 has size 3",
+             odd);
+    snprintf(text[1], sizeof text[1],
+             "core_comm_create: rank %u has another size than rank 0, which "
+             "has size 3",
+             odd);
+    for (uint32_t r = 0; r < 3; r++) {
+        core_comm_options options =
+            rank_options(r == 1 ? odd : r, r == 1 ? 5 : 3);
+
         ranks[r] = fork();
-        if (ranks[r] == 0 && r == 0)
-            refused_rank(rank_options(0, 2), NULL, CORE_ERROR_CANCELLED,
-                         "rank 1 has not");
-        options = rank_options(_i, 4);
         if (ranks[r] == 0)
             refused_rank(options, NULL, CORE_ERROR_INVALID_ARGUMENT,
-                         _i == 1 ? "core_comm_create: rank 1 has size 4, and "
-                                   "rank 0 has size 2"
-                                 : "core_comm_create: rank 3 has size 4, and "
-                                   "rank 0 has size 2");
+                         text[r != 1]);
     }
-    await_ranks(ranks, 2);
+    await_ranks(ranks, 3);
+    ck_assert_int_lt(core__store_now_ns() - begin, INT64_C(50000000000));
     temporary_remove(rank_folder);
 }
 END_TEST
@@ -436,9 +552,6 @@ END_TEST
 /* --------------------------------------------------- few open files -- */
 
 enum { FEW = 6, ID = CORE_COLLECTIVES_ID_SIZE };
-
-/* What these ranks run. */
-static const char same[CORE__COMM_ABOUT] = {'a', [CORE__COMM_ABOUT - 1] = 1};
 
 /* A rank gets the id, and then knows nothing of the others: rank 0, which has
  * kept no connection, has not ended. */
@@ -532,13 +645,11 @@ START_TEST(files_that_are_used_up_are_the_error)
     limit = before;
     limit.rlim_cur = (rlim_t)dup(0) + 2; /* for the listener */
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    /* Until then the child connects. */
     status =
-        core__store_share_id(store, 0, FEW, 5000000000, same, id, &progress);
+        core__store_share_id(store, 0, FEW, 600000000000, same, id, &progress);
     setrlimit(RLIMIT_NOFILE, &before); /* the sanitizers open files, too */
-    ck_assert_int_eq(status, CORE_ERROR_CANCELLED);
-    MESSAGE("the timeout passed before all ranks had connected: Too many open "
-            "files");
+    ck_assert_int_eq(status, CORE_ERROR_IO);
+    MESSAGE("rank 0 cannot accept connections: Too many open files");
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
 }
@@ -556,11 +667,13 @@ int main(void)
         rank_that_does_not_come_is_named,
         rank_that_does_not_connect_is_named_on_every_rank,
         others_are_not_awaited_long_after_an_error_in_a_file,
+        file_in_which_ranks_have_met_is_not_used_again,
         files_that_are_used_up_are_the_error,
         rank_that_can_open_no_connection_says_so,
     };
     const suite_loop loops[] = {
         {rank_0_keeps_no_connections_if_files_are_few, 0, 2},
+        {rank_that_ends_while_ranks_meet_may_come_again, 0, 2},
         {rank_and_store_come_from_the_environment, 0, 2},
         {another_number_of_ranks_in_a_file_is_an_error, 1, 2},
         {another_number_of_ranks_in_a_file_is_an_error, 3, 4},
