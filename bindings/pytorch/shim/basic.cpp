@@ -71,6 +71,12 @@ at::Tensor empty(c10::IntArrayRef sizes, c10::ScalarType type,
     return contiguous(sizes, type);
 }
 
+/* The default is only looked up where it is needed. */
+static c10::ScalarType type_or_default(std::optional<c10::ScalarType> type)
+{
+    return type ? *type : c10::get_default_dtype_as_scalartype();
+}
+
 static void check_options(std::optional<c10::Layout> layout,
                           std::optional<bool> pin_memory)
 {
@@ -90,8 +96,7 @@ static at::Tensor empty_memory_format(c10::IntArrayRef size,
 {
     c10::OptionalDeviceGuard guard(device);
 
-    c10::ScalarType chosen =
-        type.value_or(c10::get_default_dtype_as_scalartype());
+    c10::ScalarType chosen = type_or_default(type);
 
     check_options(layout, pin_memory);
     if (format.value_or(c10::MemoryFormat::Contiguous) ==
@@ -109,8 +114,7 @@ static at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride,
 {
     c10::OptionalDeviceGuard guard(device);
 
-    c10::ScalarType chosen =
-        type.value_or(c10::get_default_dtype_as_scalartype());
+    c10::ScalarType chosen = type_or_default(type);
 
     check_options(layout, pin_memory);
     if (are_contiguous(size, stride))
@@ -148,9 +152,9 @@ static at::Tensor efficient_zeros(c10::IntArrayRef size,
     ZeroAllocator allocator(c10::Device(device_type, index));
 
     check_options(layout, pin_memory);
-    return at::detail::empty_generic(
-        size, &allocator, keys.add(c10::DispatchKey::ZeroTensor),
-        type.value_or(c10::get_default_dtype_as_scalartype()), std::nullopt);
+    return at::detail::empty_generic(size, &allocator,
+                                     keys.add(c10::DispatchKey::ZeroTensor),
+                                     type_or_default(type), std::nullopt);
 }
 
 /* ---------------------------------------------------- resize_ and set_ -- */
@@ -243,8 +247,7 @@ static void copy_elements(const at::Tensor &to, const at::Tensor &from,
     }
     modes = core_inference_begin();
     {
-        Activity activity(
-            core_tensor_device(to.is_cpu() ? source : target));
+        Activity activity(core_tensor_device(to.is_cpu() ? source : target));
 
         status = core_tensor_copy(target, source,
                                   non_blocking ? CORE_COPY_NON_BLOCKING : 0);

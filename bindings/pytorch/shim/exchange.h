@@ -28,6 +28,10 @@ PyObject *capsule_device(PyObject *self, PyObject *capsule);
 PyObject *dlpack_stream(PyObject *self, PyObject *index);
 /* import_dlpack(capsule, index): a tensor on libcore:index. */
 PyObject *import_dlpack(PyObject *self, PyObject *arguments);
+/* exchange_api(capsule): DLPack's table of functions for tensors of torch, which
+ * passes tensors of other devices to torch's own, that of the capsule.  What is no
+ * such capsule is returned as it is. */
+PyObject *exchange_api(PyObject *self, PyObject *capsule);
 /* buffer(tensor): an object with the buffer protocol. */
 PyObject *buffer(PyObject *self, PyObject *tensor);
 

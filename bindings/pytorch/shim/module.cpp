@@ -178,6 +178,7 @@ static PyMethodDef methods[] = {
     {"capsule_device", capsule_device, METH_O, nullptr},
     {"dlpack_stream", dlpack_stream, METH_O, nullptr},
     {"import_dlpack", import_dlpack, METH_VARARGS, nullptr},
+    {"exchange_api", exchange_api, METH_O, nullptr},
     {"buffer", buffer, METH_O, nullptr},
     {"process_group", process_group, METH_VARARGS, nullptr},
     {"drop_batch", drop_batch, METH_O, nullptr},

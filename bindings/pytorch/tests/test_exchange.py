@@ -154,6 +154,50 @@ class Exchange(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "unknown"):
             torch.to_dlpack(here, unknown=1)
 
+    def test_the_table_of_functions_shares_tensors_of_all_devices(self):
+        table = Table.of(torch.Tensor)
+        for device in NAMES.values():
+            x = torch.arange(6.0, device=device).reshape(2, 3).t()
+            y = table.to_object(table.managed(x))
+            self.assertEqual(y.device, torch.device("cpu") if device == CPU
+                             else device)
+            y[1, 0] = 7
+            self.assertEqual(x.tolist(), [[0, 3], [7, 4], [2, 5]])
+            lent = table.lend(x)
+            self.assertEqual((lent.type, lent.index), x.__dlpack_device__())
+            self.assertEqual(lent.shape[:lent.ndim], [3, 2])
+            self.assertEqual(lent.strides[:lent.ndim], [1, 3])
+            made = table.to_object(table.allocated(lent))
+            self.assertEqual((made.device, made.shape, made.dtype),
+                             (y.device, x.shape, x.dtype))
+            made.fill_(2)
+            self.assertEqual(made.tolist(), [[2, 2]] * 3)
+            self.assertEqual(table.stream(lent), libcore_torch._shim.
+                             dlpack_stream(device.index))
+
+    def test_the_table_of_functions_leaves_other_tensors_to_torch(self):
+        table = Table.of(torch.nn.Parameter)
+        x = torch.arange(3.0)
+        table.to_object(table.managed(x))[0] = 5
+        self.assertEqual(x.tolist(), [5, 1, 2])
+        self.assertEqual(table.lend(x).data, x.data_ptr())
+
+    def test_the_table_of_functions_refuses_what_dlpack_cannot_express(self):
+        table = Table.of(torch.Tensor)
+        for device in NAMES.values():
+            x = torch.ones(2, dtype=torch.complex64).imag
+            negated = x.to(device)._neg_view()
+            for function in (table.managed, table.lend):
+                with self.assertRaisesRegex(RuntimeError, "negated"):
+                    function(negated)
+                with self.assertRaisesRegex(NotImplementedError, "dtype"):
+                    function(torch.ones(2, dtype=torch.complex64,
+                                        device=device))
+            lent = table.lend(torch.ones(2, device=device))
+            lent.bits = 3
+            with self.assertRaisesRegex(RuntimeError, "RuntimeError|Type"):
+                table.allocated(lent)
+
     def test_keywords_are_passed_to_torch_as_they_are(self):
         with self.assertRaisesRegex(TypeError, "unknown"):
             torch.ones(2).__dlpack__(unknown=1)
@@ -305,6 +349,80 @@ def view_of(exporter, flags):
     result = view.shape, view.strides
     ctypes.pythonapi.PyBuffer_Release(ctypes.byref(view))
     return result
+
+
+class _Tensor(ctypes.Structure):
+    """DLTensor."""
+    _fields_ = [("data", ctypes.c_void_p), ("type", ctypes.c_int32),
+                ("index", ctypes.c_int32), ("ndim", ctypes.c_int32),
+                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+                ("lanes", ctypes.c_uint16),
+                ("shape", ctypes.POINTER(ctypes.c_int64)),
+                ("strides", ctypes.POINTER(ctypes.c_int64)),
+                ("byte_offset", ctypes.c_uint64)]
+
+
+_ADDRESS = ctypes.POINTER(ctypes.c_void_p)
+_SET_ERROR = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p,
+                              ctypes.c_char_p)
+
+
+class Table(ctypes.Structure):
+    """DLPackExchangeAPI: the functions in C that a type of tensors offers."""
+    _fields_ = [
+        ("version", ctypes.c_uint32 * 2), ("older", ctypes.c_void_p),
+        ("allocate", ctypes.CFUNCTYPE(
+            ctypes.c_int, ctypes.POINTER(_Tensor), _ADDRESS, ctypes.c_void_p,
+            _SET_ERROR)),
+        ("from_python", ctypes.PYFUNCTYPE(
+            ctypes.c_int, ctypes.py_object, _ADDRESS)),
+        ("to_python", ctypes.PYFUNCTYPE(
+            ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.py_object))),
+        ("lent_from_python", ctypes.PYFUNCTYPE(
+            ctypes.c_int, ctypes.py_object, ctypes.POINTER(_Tensor))),
+        ("current_stream", ctypes.PYFUNCTYPE(
+            ctypes.c_int, ctypes.c_int32, ctypes.c_int32, _ADDRESS))]
+
+    @staticmethod
+    def of(kind):
+        address = ctypes.pythonapi.PyCapsule_GetPointer
+        address.restype = ctypes.c_void_p
+        address.argtypes = ctypes.py_object, ctypes.c_char_p
+        return Table.from_address(address(kind.__dlpack_c_exchange_api__,
+                                          b"dlpack_exchange_api"))
+
+    def managed(self, tensor):
+        """The functions raise what they return -1 for."""
+        result = ctypes.c_void_p()
+        self.from_python(tensor, ctypes.byref(result))
+        return result
+
+    def to_object(self, managed):
+        result = ctypes.py_object()
+        self.to_python(managed, ctypes.byref(result))
+        tensor = result.value
+        ctypes.pythonapi.Py_DecRef(result)  # ctypes counts its own
+        return tensor
+
+    def lend(self, tensor):
+        result = _Tensor()
+        self.lent_from_python(tensor, ctypes.byref(result))
+        return result
+
+    def allocated(self, prototype):
+        result, errors = ctypes.c_void_p(), []
+        failed = self.allocate(
+            ctypes.byref(prototype), ctypes.byref(result), None,
+            _SET_ERROR(lambda context, kind, text: errors.append(
+                (kind + b": " + text).decode())))
+        if failed:
+            raise RuntimeError(*errors)
+        return result
+
+    def stream(self, lent):
+        result = ctypes.c_void_p()
+        self.current_stream(lent.type, lent.index, ctypes.byref(result))
+        return result.value
 
 
 class _Foreign:

@@ -10,6 +10,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 import unittest
 import weakref
 
@@ -303,6 +304,94 @@ class Features(unittest.TestCase):
             total = sum(batch.to(device, non_blocking=True).sum().item()
                         for batch in batches)
             self.assertEqual(total, 66)
+
+    def test_a_worker_cannot_return_memory_of_a_device(self):
+        """An error in the parent, which does not wait forever."""
+        for device in DEVICES:
+            for size in 0, 2:
+                loader = torch.utils.data.DataLoader(
+                    [torch.ones(size, device=device)], batch_size=None,
+                    num_workers=1, multiprocessing_context="fork")
+                with self.assertRaisesRegex(
+                        RuntimeError,
+                        f"{device} cannot be shared between processes"):
+                    list(loader)
+
+    def test_threads_use_devices_at_once(self):
+        result = run("""
+import threading, torch, libcore_torch
+failed = []
+def work(device, number):
+    try:
+        torch.accelerator.set_device_index(device.index)
+        x = torch.full((8, 8), float(number), device=device,
+                       requires_grad=True)
+        with torch.Stream(device):
+            for _ in range(20):
+                y = (x @ x).relu().sum()
+                x.grad = None
+                y.backward()
+                try:
+                    x @ torch.ones(3, device=device)
+                except RuntimeError:
+                    pass
+                else:
+                    failed.append("no error")
+            if y.item() != 512 * number ** 2:
+                failed.append(y.item())
+        if torch.accelerator.current_device_index() != device.index:
+            failed.append("another current device")
+    except BaseException as error:
+        failed.append(error)
+threads = [threading.Thread(target=work, args=(one.device, number))
+           for one in libcore_torch.devices() for number in range(1, 5)]
+for one in threads: one.start()
+for one in threads: one.join()
+assert not failed, failed
+""")
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_a_package_without_a_shim_for_this_torch_is_an_import_error(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(folder + "/shim-2.9-cpython-311.so", "wb"):
+                pass
+            result = run("""
+import torch
+for _ in range(2):
+    try:
+        import libcore_torch
+    except ImportError as error:
+        print(error)
+assert (torch.ones(2) + 1).tolist() == [2, 2]
+""", LIBCORE_TORCH_SHIM=folder)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"(.*was not built for torch and Python "
+                         r"[\w.-]+, but for 2\.9-cpython-311.*\n){2}")
+
+    def test_import_without_a_device_is_an_error(self):
+        program = """
+import torch
+for _ in range(2):
+    try:
+        import libcore_torch
+    except RuntimeError as error:
+        print(error)
+assert (torch.ones(2) + 1).tolist() == [2, 2]
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            with open(folder + "/core_broken.so", "w") as file:
+                file.write("no plugin")
+            result = run(program, LIBCORE_PLUGIN_PATH=folder,
+                         LIBCORE_DEVICE="broken")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertRegex(result.stdout, r'(no device "broken".*'
+                             r"core_broken\.so: is not an ELF file.*\n){2}")
+            path = os.environ.get("LIBCORE_PLUGIN_PATH", "")
+            result = run("import libcore_torch\n"
+                         "print(libcore_torch.devices())",
+                         LIBCORE_PLUGIN_PATH=f"{folder}:{path}")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("is cpu", result.stdout)
 
     def test_a_forked_child_gets_errors_and_not_crashes(self):
         result = run("""
