@@ -203,7 +203,7 @@ START_TEST(modules_are_loaded)
     ck_assert_ptr_null(core_x_nn_load(other, path));
     ck_assert_ptr_null(core_x_nn_load(to, path));
     FAILS(core_scope_end(scope), CORE_ERROR_NOT_FOUND,
-          "0 names are missing and 1 unexpected: unexpected bias (at ",
+          "0 names are missing and 1 unexpected: unexpected bias (in /",
           "test_network_errors.c:");
 }
 END_TEST
@@ -222,7 +222,7 @@ START_TEST(names_that_are_not_shown_are_counted)
     core_x_nn_load(to, path);
     FAILS(core_scope_end(scope), CORE_ERROR_NOT_FOUND,
           "20 names are missing and 1 unexpected: missing a_long_name_00, ",
-          "missing a_long_name_09 and 11 more (at ");
+          "missing a_long_name_09 and 11 more (in /");
 }
 END_TEST
 

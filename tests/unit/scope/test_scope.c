@@ -11,6 +11,7 @@
 #include <libcore/compiled.h>
 #include <libcore/expressions.h>
 #include <libcore/mode.h>
+#include <libcore/settings.h>
 #include <libcore/transform.h>
 
 #include <pthread.h>
@@ -211,6 +212,48 @@ START_TEST(lists_are_unpacked)
 }
 END_TEST
 
+START_TEST(a_list_grows)
+{
+    core_scope scope = core_scope_begin();
+    core_growing_list list = {0}, other = {0};
+    int64_t live;
+
+    for (int i = 0; i < 100; i++) {
+        core_scope inner = core_scope_begin();
+        core_tensor *x = core_x_add(core_x_ones(CORE_SIZES(1), CORE_F64), i);
+
+        x = core_scope_return(inner, core_x_mul(x, 2));
+        core_x_append(&list, x);
+        ck_assert_ptr_eq(core_list_at(list.list, (size_t)i), x);
+    }
+    ck_assert_double_eq(core_x_item_float(core_x_sum(core_x_cat(list.list))),
+                        2 * 5050);
+    OK(core_scope_status());
+    core_x_append(&list, NULL);
+    core_x_append(&other, core_x_ones(CORE_SIZES(1)));
+    ck_assert_uint_eq(list.list.count, 100);
+    ck_assert_uint_eq(other.list.count, 0);
+    FAILS(core_scope_end(scope), CORE_ERROR_INVALID_ARGUMENT,
+          "core_x_append: the argument tensor is NULL (at ");
+    live = core__alloc_live();
+    scope = core_scope_begin();
+    core_x_append(NULL, core_x_ones(CORE_SIZES(1)));
+    FAILS(core_scope_end(scope), CORE_ERROR_INVALID_ARGUMENT, "list is NULL");
+    for (int64_t allowed = 0; allowed < 40; allowed++) {
+        list = (core_growing_list){0};
+        scope = core_scope_begin();
+        core__alloc_fault_set(allowed, false);
+        for (int i = 0; i < 9; i++)
+            core_x_append(&list, core_x_ones(CORE_SIZES(1)));
+        core__alloc_fault_set(-1, false);
+        ck_assert(core_scope_end(scope) == CORE_ERROR_OUT_OF_MEMORY ||
+                  list.list.count == 9);
+    }
+    ck_assert_int_eq(list.list.count, 9);
+    ck_assert_int_le(core__alloc_live(), live);
+}
+END_TEST
+
 START_TEST(sizes_of_dimensions_that_do_not_exist_are_errors)
 {
     core_tensor *x = MATRIX(2, 3, 1, 2, 3, 4, 5, 6);
@@ -372,6 +415,43 @@ START_TEST(calls_need_a_scope)
     core_scope_output(x, &y);
     ck_assert_ptr_null(y);
     ck_assert_uint_eq(core_x_chunk(x, 2).count, 0);
+}
+END_TEST
+
+static int lines;
+static char line[1024];
+
+static void collect(void *context, uint32_t level, const char *component,
+                    const char *text)
+{
+    (void)context;
+    ck_assert_uint_eq(level, CORE_LOG_ERROR);
+    ck_assert_str_eq(component, "scope");
+    snprintf(line, sizeof line, "%s", text);
+    lines++;
+}
+
+/* No call can return this error, and other settings of the log hide nothing. */
+START_TEST(the_first_call_without_a_scope_is_printed)
+{
+    core_tensor *x = pair(1, 2);
+    core_scope scope = core_scope_begin();
+
+    core_log_set_sink(collect, NULL, CORE_LOG_ERROR);
+    core_x_matmul(x, NULL);
+    ck_assert_int_ne(core_scope_end(scope), CORE_OK);
+    ck_assert_int_eq(core_scope_status(), CORE_ERROR_INVALID_ARGUMENT);
+    ck_assert_int_eq(lines, 0);
+    ck_assert_int_ne(CORE_CHECK(counted(CORE_OK)), CORE_OK);
+    ck_assert_ptr_nonnull(strstr(core_error_message(), "test_scope.c:"));
+    ck_assert_int_eq(lines, 1);
+    ck_assert_ptr_nonnull(strstr(line, "has no open scope (at "));
+    ck_assert_ptr_nonnull(strstr(line, "core_scope_begin or CORE_MAIN"));
+    ck_assert_double_eq(core_x_item_float(x), 0);
+    ck_assert_int_eq(core_error_code(), CORE_ERROR_INVALID_ARGUMENT);
+    ck_assert_ptr_null(core_x_neg(x));
+    ck_assert_int_eq(lines, 1);
+    core_log_set_sink(NULL, NULL, 0);
 }
 END_TEST
 
@@ -830,6 +910,8 @@ int main(void)
         an_error_stays_in_its_scope,
         a_status_is_checked,
         calls_need_a_scope,
+        the_first_call_without_a_scope_is_printed,
+        a_list_grows,
         a_scope_that_was_left_open_is_an_error,
         outputs_of_a_scope_that_was_left_open_are_not_set,
         a_scope_ends_once,
