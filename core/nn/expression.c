@@ -15,6 +15,12 @@
 #include <stdio.h>
 #include <string.h>
 
+/* core_scope_status, which reports the place of a call without a scope. */
+static core_status scope_status(const char *where)
+{
+    return core_scope_check_at(where, "core_x_nn", core_scope_status());
+}
+
 /* ---------------------------------------------------------------- calls -- */
 
 core_tensor *core_x_module_at(const char *where, core_module *module,
@@ -51,7 +57,7 @@ static core_module *child_at(const char *where, const char *function,
 {
     core_module *child = core_module_child(module, path);
 
-    if (core_scope_status() != CORE_OK)
+    if (scope_status(where) != CORE_OK)
         return NULL;
     if (!child)
         not_found(where, function, module, "child", path);
@@ -69,7 +75,7 @@ core_tensor *core_x_nn_tensor_at(const char *where, core_module *module,
 {
     core_tensor *tensor = core_module_tensor(module, path);
 
-    if (core_scope_status() != CORE_OK)
+    if (scope_status(where) != CORE_OK)
         return NULL;
     if (!tensor)
         not_found(where, "core_x_nn_tensor", module, "tensor", path);
@@ -129,7 +135,7 @@ core_list core_x_forward_at(const char *where, core_module *module,
     enum { MOST = 16 };
     core_tensor **outputs;
     size_t count = MOST;
-    core_status status = core_scope_status();
+    core_status status = scope_status(where);
 
     if (status != CORE_OK)
         return CORE_NO_LIST;
@@ -307,7 +313,7 @@ core_module *core_x_lazy_find_at(const char *where, core_module *module,
                                  core_tensor *x, core_nn_options *out_options)
 {
     core_module *child = core_module_child(module, path);
-    core_status status = core_scope_status();
+    core_status status = scope_status(where);
 
     *out_options = (core_nn_options){0};
     if (status != CORE_OK)
@@ -433,7 +439,7 @@ core_tensor *core_x_lazy_parameter_at(const char *where, core_module *module,
                                       double deviation, core_tensor *like)
 {
     core__member *m = core__module_find(module, path);
-    core_status status = core_scope_status();
+    core_status status = scope_status(where);
 
     if (status != CORE_OK)
         return NULL;
