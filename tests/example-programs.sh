@@ -64,6 +64,18 @@ lstm_learns() {
         awk '/continued alone/ { exit $3 > 0.4 }' "$work/out"
 }
 
+# With the layers that it has trained and saved.
+voice_is_detected() {
+    prints voice_activity cpu "$work/voice.safetensors" -- 'are right' &&
+        learns 0.2 && awk '/are right/ { exit $4 < 95 }' "$work/out" &&
+        test -s "$work/voice.safetensors"
+}
+
+voice_refuses() {
+    fails none voice_activity none "$work/voice.safetensors" &&
+        fails "$work/none/file" voice_activity cpu "$work/none/file"
+}
+
 resnet_learns() {
     prints resnet18 cpu 8 -- 'step 7' && learns 0.7
 }
@@ -305,9 +317,9 @@ is_short() {
     done
 }
 
-echo 1..17
+echo 1..20
 ok 'each is below 150 lines' is_short
-for program in custom_operator gpt2 llama lstm resnet18; do
+for program in custom_operator gpt2 llama lstm resnet18 voice_activity; do
     ok "$program.c compiles" compiles "$examples/$program.c"
 done
 ok 'the gradients of custom_operator are right' \
@@ -323,3 +335,5 @@ ok 'llama continues as PyTorch does' llama_continues
 ok 'gpt2 reports wrong files, devices and numbers' gpt2_refuses
 ok 'llama reports them' llama_refuses
 ok 'resnet18 starts from weights of torchvision' resnet_continues
+ok 'voice_activity learns, and computes with its file' voice_is_detected
+ok 'voice_activity reports wrong devices and files' voice_refuses

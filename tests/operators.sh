@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# gen_ops.py: docs/operators.md matches ops.yaml, new operators get an id and
+# gen_ops.py: docs/operators.md and calls.md match ops.yaml, new operators get an id and
 # their release, and mistakes in an entry are named.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -18,7 +18,8 @@ generate() {
 
 document() {
     generate --ops "$ops/ops.yaml" --doc "$work" &&
-        diff -u "$LIBCORE_SOURCE/docs/operators.md" "$work/operators.md"
+        diff -u "$LIBCORE_SOURCE/docs/operators.md" "$work/operators.md" &&
+        diff -u "$LIBCORE_SOURCE/docs/calls.md" "$work/calls.md"
 }
 
 # A copy of ops.yaml with one more entry, of these lines.
@@ -73,7 +74,7 @@ if ! "$python" -c 'import yaml' 2>/dev/null; then
     done
     exit 0
 fi
-ok 'docs/operators.md is the output of gen_ops.py' document
+ok 'docs/operators.md and calls.md are the output of gen_ops.py' document
 ok 'a new operator gets an id and its release' new_operator
 ok 'a new operator without its release is refused' missing_since
 ok 'an unknown word of a sample is named' \

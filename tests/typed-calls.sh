@@ -133,12 +133,54 @@ expressions() { # compiler's arguments...
         grep -E '^add_.Tensor: .* \(at .*scope\.c[cp]*:20\)$'
 }
 
+# Not only a warning, and a crash.
+number_first() {
+    cat >"$work/first.c" <<'END'
+#include <libcore/core.h>
+#include <libcore/expressions.h>
+
+core_tensor *scaled(core_tensor *x)
+{
+    return core_x_mul(FIRST, x);
+}
+END
+    program first.o -w -Wno-error -c -DFIRST=x "$work/first.c" &&
+        program first.o -w -Wno-error -c -DFIRST=NULL "$work/first.c" &&
+        ! program first.o -w -Wno-error -c -DFIRST=3 "$work/first.c" \
+            2>"$work/out" && grep -w int "$work/out"
+}
+
+# Once, although no setting of the log prints anything.
+no_scope() {
+    cat >"$work/none.c" <<'END'
+#include <libcore/core.h>
+#include <libcore/expressions.h>
+
+int main(void)
+{
+    core_scope scope = core_scope_begin();
+
+    core_x_neg(NULL);
+    core_scope_end(scope);
+    for (int i = 0; i < 3; i++)
+        if (core_x_ones(CORE_SIZES(1)))
+            return 1;
+    return core_scope_status() == CORE_OK;
+}
+END
+    program none "$work/none.c" && "$work/none" 2>"$work/out" &&
+        test "$(wc -l <"$work/out")" -eq 1 &&
+        grep 'error: scope: .*none.c:11): .*core_scope_begin' "$work/out"
+}
+
 ok 'the definitions are compiled' definitions
 ok 'typed calls are inline functions' inline_calls
 ok 'typed calls are declared, and defined in one file' one_definition
 ok 'a program without the definitions is not linked' no_definition
 ok 'a shared library does not export the definitions' not_exported
 ok 'calls of expressions.h need no definitions' expressions "$work/scope.c"
+ok 'a number in the place of the first tensor does not compile' number_first
+ok 'the first call without a scope is printed' no_scope
 standard='c99'
 ok 'expressions.h is C99' expressions "$work/scope.c"
 compiler=${CXX:-c++} # may have arguments

@@ -7,7 +7,8 @@
     gen_ops.py --ops core/ops/ops.yaml --assign        assigns missing ids, and
                                                        adds `since` to the
                                                        entries
-    gen_ops.py --ops core/ops/ops.yaml --doc FOLDER    writes operators.md
+    gen_ops.py --ops core/ops/ops.yaml --doc FOLDER    writes operators.md and
+                                                       calls.md
 
 A file is rewritten only when its content changes."""
 
@@ -58,6 +59,8 @@ def main():
         model.assign(lock, current_abi(here) if options.assign else None)
         if options.doc:
             write(options.doc, "operators.md", doc.text(model))
+            write(options.doc, "calls.md", doc.calls(
+                expressions.expressions(model, emit.constants(model))))
         if not options.out:
             return 0
         names = emit.constants(model)

@@ -129,7 +129,8 @@ void core_log_set_sink(core_log_function function, void *context,
     pthread_mutex_unlock(&lock);
 }
 
-void core__log_always(const char *component, const char *format, ...)
+void core__log_always(uint32_t level, const char *component, const char *format,
+                      ...)
 {
     char text[LOG_TEXT];
     va_list arguments;
@@ -137,5 +138,5 @@ void core__log_always(const char *component, const char *format, ...)
     va_start(arguments, format);
     core__format_list(text, sizeof text, format, arguments);
     va_end(arguments);
-    write_line(CORE_LOG_INFO, component, text);
+    write_line(level, component, text);
 }

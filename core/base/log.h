@@ -19,9 +19,10 @@ bool core__log_is_enabled(uint32_t level);
 void core__log(uint32_t level, const char *component, const char *format, ...)
     __attribute__((format(printf, 3, 4), cold));
 
-/* Writes at any level: for output with its own setting. */
-void core__log_always(const char *component, const char *format, ...)
-    __attribute__((format(printf, 2, 3), cold));
+/* Writes also if the level is not enabled: for output with its own setting, and for
+ * an error that no call can return. */
+void core__log_always(uint32_t level, const char *component, const char *format,
+                      ...) __attribute__((format(printf, 3, 4), cold));
 
 /* For the child of a fork. */
 void core__log_after_fork(void);

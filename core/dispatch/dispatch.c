@@ -37,7 +37,7 @@ _Static_assert(CORE__THREAD_INCLUDED == CORE__KEY_INPLACE_OR_VIEW,
 static void write_steps(core__trace_steps *steps)
 {
     if (steps->op)
-        core__log_always("dispatch", "%s", steps->text);
+        core__log_always(CORE_LOG_INFO, "dispatch", "%s", steps->text);
     steps->op = NULL;
 }
 

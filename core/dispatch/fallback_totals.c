@@ -98,7 +98,7 @@ static void report_total(const total *one)
     bool same = strcmp(one->name, one->kernel) == 0;
     bool typed = one->dtype != CORE_DTYPE_NONE;
 
-    core__log_always("fallback", "%10llu  %s%s%s%s%s%s",
+    core__log_always(CORE_LOG_INFO, "fallback", "%10llu  %s%s%s%s%s%s",
                      (unsigned long long)one->calls, one->name,
                      same ? "" : " (kernel ", same ? "" : one->kernel,
                      same ? "" : ")", typed ? " of " : "",
@@ -118,7 +118,7 @@ __attribute__((destructor)) static void report(void)
         return;
     count = collect(totals, all);
     qsort(totals, count, sizeof *totals, most_calls_first);
-    core__log_always("fallback",
+    core__log_always(CORE_LOG_INFO, "fallback",
                      "calls that the CPU computed, because their device has no "
                      "kernel: %llu",
                      (unsigned long long)all);

@@ -263,7 +263,7 @@ void interposer_violation(interposer_call *call, const char *format, ...)
     if (interposers->violations++ == 0)
         memcpy(interposers->first, line, sizeof line);
     pthread_mutex_unlock(&interposers->lock);
-    core__log_always("validate", "%s", line);
+    core__log_always(CORE_LOG_INFO, "validate", "%s", line);
 }
 
 static bool fails(core__interposers *interposers, interposer_kind kind,
@@ -320,9 +320,10 @@ core_status interposer_enter(interposer_call *call,
             "%s: call %llu of kind \"%s\" fails because of LIBCORE_FAULT",
             interposers->plugin, (unsigned long long)nth, kind_names[kind]);
         if (interposers->on & INTERPOSER_TRACE)
-            core__log_always(
-                "trace", "%s %s%s%s fails because of LIBCORE_FAULT",
-                interposers->plugin, device, *device ? "." : "", slot);
+            core__log_always(CORE_LOG_INFO, "trace",
+                             "%s %s%s%s fails because of LIBCORE_FAULT",
+                             interposers->plugin, device, *device ? "." : "",
+                             slot);
     }
     return status;
 }
@@ -335,9 +336,9 @@ static void trace(const interposer_call *call, const char *result,
     if (!(call->interposers->on & INTERPOSER_TRACE))
         return;
     vsnprintf(text, sizeof text, format, arguments);
-    core__log_always("trace", "%s %s %s%s%s(%s)%s%s", call->interposers->plugin,
-                     call->to_host ? "->" : "<-", call->device,
-                     *call->device ? "." : "", call->slot, text,
+    core__log_always(CORE_LOG_INFO, "trace", "%s %s %s%s%s(%s)%s%s",
+                     call->interposers->plugin, call->to_host ? "->" : "<-",
+                     call->device, *call->device ? "." : "", call->slot, text,
                      *result ? " = " : "", result);
 }
 

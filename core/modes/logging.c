@@ -149,7 +149,7 @@ static core_status log_call(core_call *call, const core_value *args,
     if (logging->write)
         logging->write(logging->context, line.text);
     else
-        core__log_always("mode", "%s", line.text);
+        core__log_always(CORE_LOG_INFO, "mode", "%s", line.text);
     return status;
 }
 

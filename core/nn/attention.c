@@ -95,7 +95,7 @@ static CORE__ONCE core_status add(core_module *module, const char *name,
         options = &own;
     }
     return core_module_take_child(
-        module, name, core_nn_linear(inputs, outputs, bias, options, &child),
+        module, name, core__nn_linear(inputs, outputs, bias, options, &child),
         &child);
 }
 

@@ -15,6 +15,12 @@
 #include <stdio.h>
 #include <string.h>
 
+/* core_scope_status, which reports the place of a call without a scope. */
+static core_status scope_status(const char *where)
+{
+    return core_scope_check_at(where, "core_x_nn", core_scope_status());
+}
+
 /* ---------------------------------------------------------------- calls -- */
 
 core_tensor *core_x_module_at(const char *where, core_module *module,
@@ -41,6 +47,8 @@ static CORE__ONCE void not_found(const char *where, const char *function,
     else
         status = core__error(CORE_ERROR_NOT_FOUND, "%s: a %s has no %s \"%s\"",
                              function, module->type, kind, path);
+    if (status == CORE_ERROR_NOT_FOUND)
+        core__module_name_origin(module, path);
     (void)core_scope_check_at(where, function, status);
 }
 
@@ -49,7 +57,7 @@ static core_module *child_at(const char *where, const char *function,
 {
     core_module *child = core_module_child(module, path);
 
-    if (core_scope_status() != CORE_OK)
+    if (scope_status(where) != CORE_OK)
         return NULL;
     if (!child)
         not_found(where, function, module, "child", path);
@@ -67,7 +75,7 @@ core_tensor *core_x_nn_tensor_at(const char *where, core_module *module,
 {
     core_tensor *tensor = core_module_tensor(module, path);
 
-    if (core_scope_status() != CORE_OK)
+    if (scope_status(where) != CORE_OK)
         return NULL;
     if (!tensor)
         not_found(where, "core_x_nn_tensor", module, "tensor", path);
@@ -85,10 +93,10 @@ core_module *core_x_apply_find_at(const char *where, const char *function,
         *out_tensor = found;
     if (!child || found || !tensor)
         return child;
-    (void)core_scope_check_at(where, function,
-                              core__error(CORE_ERROR_NOT_FOUND,
-                                          "%s: \"%s\" has no tensor \"%s\"",
-                                          function, path, tensor));
+    core__error(CORE_ERROR_NOT_FOUND, "%s: \"%s\" has no tensor \"%s\"",
+                function, path, tensor);
+    core__module_name_origin(child, tensor);
+    (void)core_scope_check_at(where, function, CORE_ERROR_NOT_FOUND);
     return NULL;
 }
 
@@ -127,7 +135,7 @@ core_list core_x_forward_at(const char *where, core_module *module,
     enum { MOST = 16 };
     core_tensor **outputs;
     size_t count = MOST;
-    core_status status = core_scope_status();
+    core_status status = scope_status(where);
 
     if (status != CORE_OK)
         return CORE_NO_LIST;
@@ -288,12 +296,24 @@ static bool has_last_name(const char *path)
     return !path || (*path && path[strlen(path) - 1] != '.');
 }
 
+/* A program that is recorded would keep the random weights of a new layer. */
+static core_status refuse_recording(const char *path)
+{
+    if (!core__thread_self()->trace)
+        return CORE_OK;
+    return core__error(CORE_ERROR_REFUSED,
+                       "core_x_lazy: the first call of \"%s\" creates it, "
+                       "which a function that is being recorded cannot do; "
+                       "call it once before",
+                       path);
+}
+
 core_module *core_x_lazy_find_at(const char *where, core_module *module,
                                  const char *path, const char *type,
                                  core_tensor *x, core_nn_options *out_options)
 {
     core_module *child = core_module_child(module, path);
-    core_status status = core_scope_status();
+    core_status status = scope_status(where);
 
     *out_options = (core_nn_options){0};
     if (status != CORE_OK)
@@ -303,12 +323,14 @@ core_module *core_x_lazy_find_at(const char *where, core_module *module,
     else if (child ? type && child->function && strcmp(child->type, type) != 0
                    : !has_last_name(path))
         status = refuse(path, type, child);
+    else if (child && (child->function || child->context))
+        return child;
+    else if (type && path)
+        status = refuse_recording(path);
     if (status != CORE_OK) {
         (void)core_scope_check_at(where, "core_x_lazy", status);
         return NULL;
     }
-    if (child && (child->function || child->context))
-        return child;
     if (child || (path && core_module_is_training(module)))
         *out_options =
             (core_nn_options){.struct_size = sizeof *out_options,
@@ -362,8 +384,10 @@ CORE__ONCE core_module *core_x_lazy_add_at(const char *where,
     if (status == CORE_OK && child && layer)
         status = *layer ? become(child, *layer)
                         : core__error_null("core_x_lazy", "layer");
-    if (status != CORE_OK && path)
+    if (status != CORE_OK && path) {
         core__error_prefix("the layer \"%s\"", path);
+        core__module_name_origin(child, "");
+    }
     if (!child || !layer)
         return core_x_nn_add_at(where, module, path, status, layer);
     core_module_release(*layer);
@@ -371,14 +395,51 @@ CORE__ONCE core_module *core_x_lazy_add_at(const char *where,
     return status == CORE_OK ? child : NULL;
 }
 
-CORE__ONCE core_tensor *core_x_lazy_parameter_at(const char *where,
-                                                 core_module *module,
-                                                 const char *path,
-                                                 core_sizes sizes,
-                                                 double deviation)
+/* Adds a new parameter at a path. */
+static CORE__ONCE core_status make_parameter(core_module *module,
+                                             const char *path, core_sizes sizes,
+                                             double deviation,
+                                             core_tensor *like)
+{
+    const core_nn_options options = {.struct_size = sizeof options,
+                                     .device = like ? core_tensor_device(like)
+                                                    : NULL};
+
+    if (!has_last_name(path))
+        return refuse(path, NULL, NULL);
+    CORE_TRY(refuse_recording(path));
+    CORE_TRY(core__module_walk(&module, &path, true));
+    return core__module_make(module, path, sizes.items, sizes.count,
+                             CORE__NORMAL, deviation, &options);
+}
+
+/* Checks what is at a path.  That of a file was a buffer. */
+static core_status take_parameter(const core_module *module, const char *path,
+                                  core_sizes sizes, core__member *m)
+{
+    core_status status;
+
+    if (m->kind == CORE__MEMBER_CHILD)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_x_lazy_parameter: \"%s\" is a module", path);
+    status =
+        core__module_check_sizes(m->u.tensor, path, sizes.items, sizes.count);
+    if (status != CORE_OK)
+        core__module_name_origin(module, path);
+    if (status != CORE_OK || m->kind == CORE__MEMBER_PARAMETER)
+        return status;
+    CORE_TRY(refuse_recording(path));
+    CORE_TRY(core_tensor_set_requires_grad(m->u.tensor, true));
+    m->kind = CORE__MEMBER_PARAMETER;
+    return CORE_OK;
+}
+
+core_tensor *core_x_lazy_parameter_at(const char *where, core_module *module,
+                                      const char *path, core_sizes sizes,
+                                      double deviation, core_tensor *like)
 {
     core__member *m = core__module_find(module, path);
-    core_status status = core_scope_status();
+    core_status status = scope_status(where);
 
     if (status != CORE_OK)
         return NULL;
@@ -386,27 +447,10 @@ CORE__ONCE core_tensor *core_x_lazy_parameter_at(const char *where,
         not_created(where, module, path);
         return NULL;
     }
-    if (!m && !has_last_name(path)) {
-        status = refuse(path, NULL, NULL);
-    } else if (!m) {
-        status = core__module_walk(&module, &path, true);
-        if (status == CORE_OK)
-            status = core__module_make(module, path, sizes.items, sizes.count,
-                                       CORE__NORMAL, deviation, NULL);
-        m = core__module_find(module, path);
-    } else if (m->kind == CORE__MEMBER_CHILD) {
-        status = core__error(CORE_ERROR_INVALID_ARGUMENT,
-                             "core_x_lazy_parameter: \"%s\" is a module", path);
-    } else {
-        status = core__module_check_sizes(m->u.tensor, path, sizes.items,
-                                          sizes.count);
-        /* That of a file was a buffer. */
-        if (status == CORE_OK && m->kind == CORE__MEMBER_BUFFER) {
-            status = core_tensor_set_requires_grad(m->u.tensor, true);
-            if (status == CORE_OK)
-                m->kind = CORE__MEMBER_PARAMETER;
-        }
-    }
+    if (m)
+        status = take_parameter(module, path, sizes, m);
+    else
+        status = make_parameter(module, path, sizes, deviation, like);
     status = core_scope_check_at(where, "core_x_lazy_parameter", status);
-    return status == CORE_OK ? m->u.tensor : NULL;
+    return status == CORE_OK ? core_module_tensor(module, path) : NULL;
 }

@@ -73,7 +73,7 @@ static CORE__ONCE core_status take(core_module *module, const char *name,
             module->type);
     CORE_TRY(core__module_check_sizes(tensor, name, sizes, ndim));
     return buffer ? core_module_add_buffer(module, name, tensor)
-                  : core_module_add_parameter(module, name, tensor);
+                  : core__module_add_pending(module, name, tensor);
 }
 
 CORE__ONCE core_status core__module_make(core_module *module, const char *name,
@@ -146,6 +146,23 @@ static CORE__ONCE core_status linear_made(core_module *module, int64_t inputs,
                 : CORE_OK;
 }
 
+CORE__ONCE core_status core__nn_linear(int64_t inputs, int64_t outputs,
+                                       bool bias,
+                                       const core_nn_options *options,
+                                       core_module **out_module)
+{
+    core_status status;
+
+    CORE_TRY(
+        core_module_create("Linear", linear_forward, NULL, NULL, out_module));
+    status = linear_made(*out_module, inputs, outputs, bias, options);
+    if (status != CORE_OK) {
+        core_module_release(*out_module);
+        *out_module = NULL;
+    }
+    return status;
+}
+
 CORE__ONCE core_status core_nn_linear(int64_t inputs, int64_t outputs,
                                       bool bias, const core_nn_options *options,
                                       core_module **out_module)
@@ -154,10 +171,8 @@ CORE__ONCE core_status core_nn_linear(int64_t inputs, int64_t outputs,
 
     CORE__NOT_NULL(out_module);
     *out_module = NULL;
-    CORE_TRY(core_module_create("Linear", linear_forward, NULL, NULL, &module));
-    return core__module_finish(
-        linear_made(module, inputs, outputs, bias, options), module,
-        out_module);
+    CORE_TRY(core__nn_linear(inputs, outputs, bias, options, &module));
+    return core__module_finish(CORE_OK, module, out_module);
 }
 
 /* ------------------------------------------------------------ embedding -- */

@@ -8,10 +8,12 @@
 #include "autograd/graph/callback.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "tensor/dtype.h"
 #include "tensor/tensor.h"
 
 #include <libcore/ops.h>
 
+#include <stdio.h>
 #include <string.h>
 
 /* ------------------------------------------------------------- creation -- */
@@ -73,6 +75,7 @@ CORE__ONCE void core_module_release(core_module *module)
         module->destroy(module->context);
     core__free(module->members);
     core__free(module->type);
+    core__free(module->origin);
     core__free(module);
 }
 
@@ -98,6 +101,8 @@ CORE__ONCE core_status core__module_finish(core_status status,
                                            core_module *module,
                                            core_module **out_module)
 {
+    if (status == CORE_OK)
+        status = core__module_require_grad(module);
     if (status == CORE_OK)
         *out_module = module;
     else
@@ -172,6 +177,65 @@ CORE__ONCE core_status core_module_add_parameter(core_module *module,
     return CORE_OK;
 }
 
+CORE__ONCE core_status core__module_add_pending(core_module *module,
+                                                const char *name,
+                                                core_tensor *tensor)
+{
+    core__member *m;
+
+    if (!core__dtype_is_floating(tensor->dtype))
+        return core__error(CORE_ERROR_DTYPE,
+                           "%s is %s; a parameter must be of a floating dtype",
+                           name, core__dtype_name(tensor->dtype));
+    CORE_TRY(add_member(module, "core_nn", name, CORE__MEMBER_PARAMETER, &m));
+    core_tensor_retain(tensor);
+    m->u.tensor = tensor;
+    m->pending = !core_tensor_requires_grad(tensor);
+    return CORE_OK;
+}
+
+/* Sets whether the pending parameters of a module and its children, of which
+ * *most at most, require grad; *most becomes the number of those left. */
+static CORE__ONCE core_status set_pending(core_module *module, bool requires,
+                                          size_t *most)
+{
+    for (size_t i = 0; i < module->count; i++) {
+        core__member *m = &module->members[i];
+
+        if (m->kind == CORE__MEMBER_CHILD) {
+            CORE_TRY(set_pending(m->u.child, requires, most));
+        } else if (m->pending && *most > 0) {
+            CORE_TRY(core_tensor_set_requires_grad(m->u.tensor, requires));
+            --*most;
+        }
+    }
+    return CORE_OK;
+}
+
+static CORE__ONCE void clear_pending(core_module *module)
+{
+    for (size_t i = 0; i < module->count; i++) {
+        core__member *m = &module->members[i];
+
+        m->pending = false;
+        if (m->kind == CORE__MEMBER_CHILD)
+            clear_pending(m->u.child);
+    }
+}
+
+CORE__ONCE core_status core__module_require_grad(core_module *module)
+{
+    size_t left = SIZE_MAX, set;
+    core_status status = set_pending(module, true, &left);
+
+    set = SIZE_MAX - left;
+    if (status != CORE_OK)
+        (void)set_pending(module, false, &set);
+    else
+        clear_pending(module);
+    return status;
+}
+
 CORE__ONCE core_status core_module_add_buffer(core_module *module,
                                               const char *name,
                                               core_tensor *tensor)
@@ -229,6 +293,30 @@ core_status core_module_take_child(core_module *module, const char *name,
     return status;
 }
 
+void core__module_name_origin(const core_module *module, const char *name)
+{
+    size_t size = module && module->origin ? strlen(module->origin) : 0;
+
+    if (size > 0 && *name == '\0') /* without the dot or colon at the end */
+        size -= module->origin[size - 1] == '.' ? 1 : 2;
+    if (size > 0)
+        core__error_suffix(" (in %.*s%s)", (int)size, module->origin, name);
+}
+
+CORE__ONCE core_status core__module_set_origin(core_module *module,
+                                               const char *before,
+                                               const char *name,
+                                               const char *end)
+{
+    size_t size = strlen(before) + strlen(name) + strlen(end) + 1;
+
+    module->origin = core__alloc(size);
+    if (!module->origin)
+        return core__error_memory(size);
+    snprintf(module->origin, size, "%s%s%s", before, name, end);
+    return CORE_OK;
+}
+
 /* Adds a sequence, or a module without a function, with the first size bytes of
  * name as its name. */
 static CORE__ONCE core_status add_on_the_way(core_module *parent,
@@ -244,10 +332,11 @@ static CORE__ONCE core_status add_on_the_way(core_module *parent,
     status = sequence
                  ? core_nn_sequential(NULL, 0, out_child)
                  : core_module_create("Container", NULL, NULL, NULL, out_child);
-    if (status == CORE_OK) {
+    if (status == CORE_OK && parent->origin)
+        status = core__module_set_origin(*out_child, parent->origin, copy, ".");
+    if (status == CORE_OK)
         core_module_set_training(*out_child, core_module_is_training(parent));
-        status = core_module_take_child(parent, copy, CORE_OK, out_child);
-    }
+    status = core_module_take_child(parent, copy, status, out_child);
     core__free(copy);
     return status;
 }

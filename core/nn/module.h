@@ -24,6 +24,9 @@ typedef enum core__member_kind {
 typedef struct core__member {
     char *name;
     core__member_kind kind;
+    /* A parameter that was taken from weights, and will require grad when the
+     * layer is complete. */
+    bool pending;
     union {
         core_tensor *tensor;
         core_module *child;
@@ -34,6 +37,9 @@ struct core_module {
     atomic_uint references;
     atomic_bool training;
     char *type;
+    /* Of a file's tensors: stands before their names in messages, such as
+     * "weights.safetensors: layers.0.".  NULL: of no file. */
+    char *origin;
     core_module_function function;
     void *context;
     void (*destroy)(void *context);
@@ -56,6 +62,20 @@ core__member *core__module_find(const core_module *module, const char *path);
  * in training if their parent is. */
 core_status core__module_walk(core_module **parent, const char **path,
                               bool sequences);
+
+/* Sets the origin of a module that has none. */
+core_status core__module_set_origin(core_module *module, const char *before,
+                                    const char *name, const char *end);
+
+/* Adds the file and the path of a module, and of a name in it, to the message of
+ * the error; nothing if the module is of no file. */
+void core__module_name_origin(const core_module *module, const char *name);
+
+/* Adds a parameter that requires grad when the module is complete: then
+ * core__module_require_grad makes that of all of them, or of none. */
+core_status core__module_add_pending(core_module *module, const char *name,
+                                     core_tensor *tensor);
+core_status core__module_require_grad(core_module *module);
 
 /* Creates a module whose context is a copy of `size` bytes. */
 core_status core__module_create(const char *type, core_module_function function,
@@ -89,8 +109,12 @@ core_status core__module_check_sizes(const core_tensor *tensor,
 /* Fills a tensor with uniform numbers in +-bound, and records nothing. */
 core_status core__init_uniform(core_tensor *tensor, double bound);
 
-/* Completes the creation of a module: on failure releases it, and puts its type
- * before the message. */
+/* core_nn_linear for a part of a layer, which is complete only with that. */
+core_status core__nn_linear(int64_t inputs, int64_t outputs, bool bias,
+                            const core_nn_options *options,
+                            core_module **out_module);
+
+/* Completes the creation of a module, or releases it on failure. */
 core_status core__module_finish(core_status status, core_module *module,
                                 core_module **out_module);
 

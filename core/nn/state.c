@@ -148,6 +148,7 @@ CORE__ONCE core_status core_module_save(const core_module *module,
 /* A file that is read into a module. */
 typedef struct loading {
     core_safetensors *file;
+    const char *file_name;
     core_module_tensors list;
     const char *prefix;
     uint32_t flags;
@@ -354,6 +355,9 @@ static CORE__ONCE core_status add_one(loading *l, core_module *module,
 static CORE__ONCE core_status load_all(loading *l, core_module *module)
 {
     CORE_TRY(check_file(l));
+    if (l->flags & CORE_MODULE_ADD && !module->origin)
+        CORE_TRY(
+            core__module_set_origin(module, l->file_name, ": ", l->prefix));
     for (size_t i = 0; i < l->list.count; i++) {
         CORE_TRY(name_in_file(l, i));
         if (!core_safetensors_has(l->file, l->name))
@@ -406,7 +410,8 @@ CORE__ONCE core_status core_module_load(core_module *module, const char *path,
                                         const char *prefix, uint32_t flags,
                                         core_module_report *out_report)
 {
-    loading l = {.prefix = prefix ? prefix : "", .flags = flags};
+    loading l = {
+        .file_name = path, .prefix = prefix ? prefix : "", .flags = flags};
     core_status status, reported = CORE_OK;
 
     if (out_report && out_report->struct_size >= sizeof *out_report)
@@ -418,6 +423,8 @@ CORE__ONCE core_status core_module_load(core_module *module, const char *path,
     status = core_safetensors_open(path, &l.file);
     if (status == CORE_OK)
         status = load_all(&l, module);
+    if (status != CORE_OK && !strstr(core_error_message(), path))
+        core__error_suffix(" (in %s)", path);
     core_safetensors_close(l.file);
     core_module_tensors_free(&l.list);
     if (out_report)

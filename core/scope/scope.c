@@ -8,10 +8,12 @@
 #include "scope/scope.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/memory.h"
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,8 +42,18 @@ static open_scope *innermost(const core__scopes *scopes)
 
 core__scopes *core__scopes_unready(const char *where)
 {
-    if (!innermost(core__thread_self()->scopes))
-        no_scope("core_scope", where);
+    static atomic_flag printed = ATOMIC_FLAG_INIT;
+
+    if (innermost(core__thread_self()->scopes))
+        return NULL;
+    no_scope("core_scope", where);
+    /* No scope will return this error, and the program may never look at it. */
+    if (!atomic_flag_test_and_set(&printed))
+        core__log_always(CORE_LOG_ERROR, "scope",
+                         "%s: calls that return what they compute do nothing "
+                         "without one; begin it with core_scope_begin or "
+                         "CORE_MAIN",
+                         core_error_message());
     return NULL;
 }
 

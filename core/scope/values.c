@@ -5,7 +5,10 @@
 
 #include "scope/scope.h"
 
+#include "base/memory.h"
 #include "tensor/tensor.h"
+
+#include <string.h>
 
 int64_t core_x_size_at(const char *where, const core_tensor *tensor,
                        int64_t dim)
@@ -37,4 +40,41 @@ void core_list_unpack_refuse(const char *where, size_t given, size_t wanted)
                         "CORE_UNPACK: the list has %zu tensors, and there are "
                         "%zu variables",
                         given, wanted));
+}
+
+/* Doubles the room of a list; the former memory stays the scope's. */
+static core_status grow(const char *where, core_growing_list *list)
+{
+    size_t count = list->list.count, capacity = count < 4 ? 8 : 2 * count;
+    core_tensor **items = core__alloc_array(capacity, sizeof *items);
+    core_status status = CORE_OK;
+
+    if (!items)
+        status = core__error_memory(capacity * sizeof *items);
+    items = core_scope_own_object_at(where, status, items, core__free);
+    if (!items)
+        return status != CORE_OK ? status : CORE_ERROR_OUT_OF_MEMORY;
+    if (count > 0)
+        memcpy(items, list->list.items, count * sizeof *items);
+    list->list.items = items;
+    list->capacity = capacity;
+    return CORE_OK;
+}
+
+void core_x_append_at(const char *where, core_growing_list *list,
+                      core_tensor *tensor)
+{
+    core__scopes *scopes = core__scopes_ready(where);
+
+    if (!scopes)
+        return;
+    if (!list || !tensor) {
+        core__scopes_fail(
+            scopes, where,
+            core__error_null("core_x_append", list ? "tensor" : "list"));
+        return;
+    }
+    if (list->list.count == list->capacity && grow(where, list) != CORE_OK)
+        return;
+    ((core_tensor **)list->list.items)[list->list.count++] = tensor;
 }

@@ -55,6 +55,7 @@
 #include "optim.h"
 #include "safetensors.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -461,7 +462,8 @@ static inline core_tensor *core_x_interpolate_at(const char *where,
     bool is_nearest = mode && strcmp(mode, "nearest") == 0;
     bool is_area = mode && strcmp(mode, "area") == 0;
 
-    if (core_scope_status() != CORE_OK)
+    if (core_scope_check_at(where, "core_x_interpolate", core_scope_status()) !=
+        CORE_OK)
         return NULL;
     if (!mode || (align_corners && (is_nearest || is_area))) {
         core_x_interpolate_refuse(where, sizes, mode, align_corners);
@@ -560,6 +562,63 @@ static inline core_tensor *core_x_apply_conv_at(
         return core_x_conv2d_at(where, x, weight, bias, stride, padding,
                                 dilation, groups);
     }
+}
+
+/* The same with the options of core_nn_conv by name, also transposed:
+ *
+ *     core_x_apply_conv_options(m, "up", x, .stride = {2}, .transposed = true);
+ *
+ * The channels, the kernel, dims and no_bias are those of the tensors. */
+#define core_x_apply_conv_options(module, path, x, ...) \
+    core_x_apply_conv_options_at(                       \
+        CORE_HERE, module, path, x,                     \
+        CORE_OPTIONS(core_nn_conv_options, __VA_ARGS__))
+/* Writes the numbers of an option of a convolution, where core_nn_conv has
+ * shorter ones: the second and third are the first if they are 0, and -1 stands
+ * for 0. */
+static inline core_sizes core_x_conv_numbers(const int64_t *given,
+                                             int64_t usual, size_t count,
+                                             int64_t *numbers)
+{
+    size_t i;
+
+    numbers[0] = given[0] ? given[0] : usual;
+    for (i = 1; i < count; i++)
+        numbers[i] = given[i] == 0 ? numbers[0] : given[i] < 0 ? 0 : given[i];
+    return core_sizes_from(numbers, count);
+}
+static inline core_tensor *core_x_apply_conv_options_at(
+    const char *where, core_module *module, const char *path, core_tensor *x,
+    const core_nn_conv_options *o)
+{
+    typedef core_tensor *(*transposed)(
+        const char *, core_tensor *, core_tensor *, core_tensor *, core_sizes,
+        core_sizes, core_sizes, int64_t, core_sizes);
+    static const transposed by_dims[] = {core_x_conv_transpose1d_at,
+                                         core_x_conv_transpose2d_at,
+                                         core_x_conv_transpose3d_at};
+    int64_t stride[3], padding[3], dilation[3], more[3];
+    int64_t groups = o->groups ? o->groups : 1;
+    core_tensor *weight = NULL;
+    core_module *m = core_x_apply_find_at(where, "core_x_apply_conv", module,
+                                          path, "weight", &weight);
+    size_t dims = m ? core_tensor_ndim(weight) - 2 : 0;
+    core_sizes strides, paddings, dilations;
+
+    if (!m)
+        return NULL;
+    if (dims < 1 || dims > 3)
+        dims = 2; /* which refuses the weight */
+    strides = core_x_conv_numbers(o->stride, 1, dims, stride);
+    paddings = core_x_conv_numbers(o->padding, 0, dims, padding);
+    dilations = core_x_conv_numbers(o->dilation, 1, dims, dilation);
+    if (!o->transposed)
+        return core_x_apply_conv_at(where, module, path, x, strides, paddings,
+                                    dilations, groups);
+    return by_dims[dims - 1](
+        where, x, weight, core_module_tensor(m, "bias"), strides, paddings,
+        core_x_conv_numbers(o->output_padding, 0, dims, more), groups,
+        dilations);
 }
 
 /* layer_norm over the dimensions of `weight`: (module, path, x, eps=1e-5). */
@@ -692,8 +751,9 @@ static inline core_tensor *core_x_apply_batch_norm_at(const char *where,
  *     classify(m, x);
  *     adam = core_x_adam(m, .learning_rate = 1e-3);
  *
- * The first call changes the module: no other thread may use it meanwhile, and it
- * must not be in a function while core_compile records it: make it before. */
+ * The first call changes the module: no other thread may use it meanwhile.  While a
+ * function is recorded it fails with REFUSED, so that a program has no weights of
+ * its own; for core_compile that is a graph break.  Make the first call before. */
 
 /* core_x_nn_child, which adds a module without a function if there is none, in
  * training: core_x_lazy_child(m, "layers.%d", i). */
@@ -717,12 +777,16 @@ static inline core_module *core_x_lazy_child_at(const char *where,
 
 /* A parameter of the given sizes, which the first call fills with normal
  * numbers of mean 0 and this standard deviation: (module, path, sizes,
- * deviation).  Returns it, borrowed.  A buffer there, as that of a file, becomes
- * a parameter.  SHAPE: it has other sizes.
+ * deviation, like=NULL).  It is made on the device of the tensor `like`, such as
+ * that with which it will be multiplied; NULL: on the default device.  Returns
+ * the parameter, borrowed.  A buffer there, as that of a file, becomes a
+ * parameter.  SHAPE: it has other sizes.
  *
- *     w = core_x_lazy_parameter(m, "weight", CORE_SIZES(4, 8), 0.02); */
-#define core_x_lazy_parameter(module, path, sizes, deviation) \
-    core_x_lazy_parameter_at(CORE_HERE, module, path, sizes, deviation)
+ *     w = core_x_lazy_parameter(m, "weight", CORE_SIZES(4, 8), 0.02, x); */
+#define core_x_lazy_parameter(...) \
+    core_x_lazy_parameter_at(CORE_HERE, CORE_X_PARAMETER_(__VA_ARGS__, NULL, 0))
+#define CORE_X_PARAMETER_(module, path, sizes, deviation, like, ...) \
+    module, path, sizes, deviation, like
 
 /* core_nn_linear: (module, path, x, outputs, bool bias=true). */
 #define core_x_lazy_linear(...) \
@@ -1143,6 +1207,29 @@ static inline void core_x_clip_grad_norm_at(const char *where,
  * "3 (i64)".  core_x_item_int returns the number itself. */
 #define core_x_print(tensor) CORE_CHECK(core_tensor_print(tensor))
 
+/* Prints as printf does, but nothing after an error of the scope, also one that
+ * its arguments have: their numbers would be 0.  The error itself is printed by
+ * core_scope_exit.  An IO error if the output cannot be written:
+ *
+ *     core_x_printf("loss %.3f\n", core_x_item_float(loss)); */
+#define core_x_printf(...) core_x_printf_at(CORE_HERE, __VA_ARGS__)
+static inline void core_x_printf_at(const char *where, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static inline void core_x_printf_at(const char *where, const char *format, ...)
+{
+    core_status status = core_scope_status();
+    va_list arguments;
+
+    if (status == CORE_OK) {
+        va_start(arguments, format);
+        if (vprintf(format, arguments) < 0)
+            status =
+                core_error_set(CORE_ERROR_IO, "core_x_printf: cannot write");
+        va_end(arguments);
+    }
+    (void)core_scope_check_at(where, "core_x_printf", status);
+}
+
 /* Finds a device (core_device_find) and makes it the current one of this thread
  * (core_device_set_current), so that modules and tensors are created on it.
  * Returns it, or NULL after an error. */
@@ -1171,9 +1258,8 @@ static inline core_tensor *core_x_load_at(const char *where, const char *path,
     core_tensor *tensor = NULL;
     core_status status = core_scope_status();
 
-    if (status != CORE_OK)
-        return NULL;
-    status = core_safetensors_open(path, &file);
+    if (status == CORE_OK)
+        status = core_safetensors_open(path, &file);
     if (status == CORE_OK)
         status = core_safetensors_load(file, name, NULL, &tensor);
     core_safetensors_close(file);

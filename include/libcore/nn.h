@@ -292,7 +292,7 @@ core_module *core_x_lazy_add_at(const char *where, core_module *module,
 /* The parameter at a path, for core_x_lazy_parameter (network.h). */
 core_tensor *core_x_lazy_parameter_at(const char *where, core_module *module,
                                       const char *path, core_sizes sizes,
-                                      double deviation);
+                                      double deviation, core_tensor *like);
 
 /* Sets whether a module and its descendants are in training, as new modules
  * are.  Dropout and batch normalization depend on it.  Accepts NULL. */

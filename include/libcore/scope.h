@@ -27,7 +27,11 @@
  *
  * Functions here that end in `_at` are called by the macro of the same name,
  * which adds the place of the call.  A call outside of any scope fails with
- * INVALID_ARGUMENT. */
+ * INVALID_ARGUMENT, and the first of them in a process prints that to the standard
+ * error stream (or the log's sink, settings.h).
+ *
+ * A tensor must not be used after its scope has ended, like memory after free:
+ * that is not checked. */
 
 #ifndef LIBCORE_SCOPE_H
 #define LIBCORE_SCOPE_H
@@ -176,10 +180,10 @@ const char *core_x_text_at(const char *where, const char *format, ...)
 /* Calls a function that returns a status, and returns it.  An error becomes the
  * scope's, with the file and the line of the call.  After an earlier error it
  * does not call the function, and returns that error. */
-#define CORE_CHECK(call)                                 \
-    (core_scope_status() == CORE_OK                      \
-         ? core_scope_check_at(CORE_HERE, #call, (call)) \
-         : core_scope_status())
+#define CORE_CHECK(call)                                        \
+    core_scope_check_at(CORE_HERE, #call,                       \
+                        core_scope_status() == CORE_OK ? (call) \
+                                                       : core_scope_status())
 core_status core_scope_check_at(const char *where, const char *call,
                                 core_status status);
 
@@ -293,6 +297,26 @@ static inline void core_list_unpack_at(const char *where, core_list list,
         core_list_unpack_refuse(where, list.count, count);
 }
 
+/* A list to which tensors are added one after the other, {0} at first:
+ *
+ *     core_growing_list parts = {0};
+ *
+ *     for (int64_t i = 0; i < count; i++)
+ *         core_x_append(&parts, step(core_x_part(x, "*", i)));
+ *     y = core_x_stack(parts.list); */
+typedef struct core_growing_list {
+    core_list list; /* the tensors so far, borrowed */
+    size_t capacity;
+} core_growing_list;
+
+/* Adds a tensor, which stays its scope's, to a list.  The innermost scope owns the
+ * memory of the list: add in the scope in which the list began, and bring what an
+ * inner scope made there with core_scope_return or core_scope_keep.
+ * INVALID_ARGUMENT: an argument is NULL. */
+#define core_x_append(list, tensor) core_x_append_at(CORE_HERE, list, tensor)
+void core_x_append_at(const char *where, core_growing_list *list,
+                      core_tensor *tensor);
+
 #define CORE_NO_SIZES core_sizes_from(NULL, 0)
 #define CORE_NO_FLOATS core_floats_from(NULL, 0)
 #define CORE_NO_LIST core_list_from(NULL, 0)
@@ -386,10 +410,9 @@ static inline core_tensor *core_x_from_data_at(const char *where,
     core_tensor *tensor = NULL;
     core_status status = core_scope_status();
 
-    if (status != CORE_OK)
-        return NULL;
-    status = core_tensor_from_data(data, dtype, sizes.items, sizes.count,
-                                   device, &tensor);
+    if (status == CORE_OK)
+        status = core_tensor_from_data(data, dtype, sizes.items, sizes.count,
+                                       device, &tensor);
     return core_scope_own_at(where, status, &tensor);
 }
 
@@ -400,10 +423,11 @@ static inline double core_x_item_float_at(const char *where,
                                           core_tensor *tensor)
 {
     double value = 0;
+    core_status status = core_scope_status();
 
-    if (core_scope_status() == CORE_OK)
-        (void)core_scope_check_at(where, "core_tensor_item_float",
-                                  core_tensor_item_float(tensor, &value));
+    if (status == CORE_OK)
+        status = core_tensor_item_float(tensor, &value);
+    (void)core_scope_check_at(where, "core_tensor_item_float", status);
     return value;
 }
 
@@ -413,10 +437,11 @@ static inline double core_x_item_float_at(const char *where,
 static inline int64_t core_x_item_int_at(const char *where, core_tensor *tensor)
 {
     int64_t value = 0;
+    core_status status = core_scope_status();
 
-    if (core_scope_status() == CORE_OK)
-        (void)core_scope_check_at(where, "core_tensor_item_int",
-                                  core_tensor_item_int(tensor, &value));
+    if (status == CORE_OK)
+        status = core_tensor_item_int(tensor, &value);
+    (void)core_scope_check_at(where, "core_tensor_item_int", status);
     return value;
 }
 

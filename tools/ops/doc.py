@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
-"""docs/operators.md: what the operators do not support."""
+"""docs/operators.md: what the operators do not support.
+docs/calls.md: the call of expressions.h for each operator."""
 
 import re
 
@@ -103,3 +104,44 @@ def text(model):
                if "out" not in (o.entry.get("variants") or [])]
     parts.append(wrapped([w + "," for w in without[:-1]] + without[-1:]))
     return "".join(parts)
+
+
+CALLS = """\
+# Calls of operators
+
+Generated from core/ops/ops.yaml by `tools/gen_ops.py --doc`; a test compares them.
+
+The operators of ATen, and the calls of `expressions.h` that compute them
+([expressions.md](expressions.md)); without `x_` they are those of `ops.h`. Arguments
+have the defaults of the schema. *number*: the call takes a tensor or a number there,
+for which ATen has two operators. *in place*: there is also a call with `_` at the end,
+which changes its first argument.
+
+"""
+
+
+def argument(a):
+    return a.name if a.default is None else "%s=%s" % (a.name, a.default)
+
+
+def calls(all_calls):
+    found = {call.name: call for call in all_calls}
+    merged = {call.either.operator.name for call in found.values()
+              if call.either}
+    lines = []
+    for call in found.values():
+        if call.inplace or call.operator.name in merged:
+            continue
+        operators = [call.operator.name]
+        notes = []
+        if call.either:
+            operators.append(call.either.operator.name)
+            notes.append("%s: number" % call.arguments[
+                call.differs(call.either)].name)
+        if call.name + "_" in found:
+            notes.append("in place")
+        lines.append("- %s: `%s(%s)`%s\n" % (
+            ", ".join("`%s`" % name for name in operators), call.name,
+            ", ".join(argument(a) for a in call.arguments),
+            "".join("; " + note for note in notes)))
+    return CALLS + "".join(sorted(lines, key=lambda line: line.lstrip("- `_")))

@@ -67,7 +67,8 @@ PREAMBLE = """\
  * schema says int[2], CORE_SIZES(1) means CORE_SIZES(1, 1).  A number is a number
  * of C, or core_int(2), core_float(0.5), core_bool(true).  Where ATen has an
  * operator for tensors and for numbers, such as mul.Tensor and mul.Scalar, one
- * call accepts both: core_x_mul(x, y), core_x_mul(x, 2).
+ * call accepts both: core_x_mul(x, y), core_x_mul(x, 2).  The number is the second
+ * argument.
  *
  * To omit an argument before others, pass NULL for a tensor, a text, a device or
  * a generator, core_none() for a number, CORE_NO_SIZES, CORE_NO_FLOATS or
@@ -137,6 +138,12 @@ static inline core_scalar core_x_same(core_scalar number)
     return number;
 }
 
+/* Returns a tensor as it is. */
+static inline core_tensor *core_x_same_tensor(core_tensor *tensor)
+{
+    return tensor;
+}
+
 /* Whether an argument that is a tensor or a number is a number. */
 static inline bool core_x_is_number(const core_value *value)
 {
@@ -199,8 +206,12 @@ static inline core_value core_x_real_operand(number x)
 #define CORE_X_TRUTH(x) core_x_truth(x)
 #define CORE_X_OPERAND(x) core_x_operand(x)
 #define CORE_X_REAL_OPERAND(x) core_x_real_operand(x)
+#define CORE_X_SELF(x) x
 extern "C" {
 #else
+#define CORE_X_SELF(x)                                             \\
+    CORE_X_CONVERT(x, __COUNTER__, core_tensor * : core_x_same_tensor, \\
+                   void * : core_x_same_tensor)
 #define CORE_X_NUMBER(x) CORE_X_CONVERT(x, __COUNTER__, CORE_X_NUMBERS)
 #define CORE_X_REAL(x) \\
     CORE_X_CONVERT(x, __COUNTER__, core_scalar : core_x_same, default : core_float)
@@ -424,6 +435,9 @@ class Expression:
             if kind == "Tensor":
                 kind = self.either.arguments[at].kind
             values[at] = OPERANDS[kind][0] % names[at]
+            # Else a number there is only a warning of the C compiler.
+            if at > 0 and self.arguments[0].kind == "Tensor":
+                values[0] = "CORE_X_SELF(%s)" % names[0]
         return (names, values) if names != values else (None, None)
 
     def macro(self, name, given):

@@ -136,6 +136,53 @@ START_TEST(a_function_that_returns_null_is_named)
 }
 END_TEST
 
+/* The error names the place of each call without a scope. */
+#define ALONE(call)                                            \
+    do {                                                       \
+        (void)core_error_set(CORE_ERROR_IO, "earlier");        \
+        (void)(call);                                          \
+        FAILS(core_error_code(), CORE_ERROR_INVALID_ARGUMENT,  \
+              "no open scope (at ", "test_network_errors.c:"); \
+    } while (0)
+
+START_TEST(calls_without_a_scope_are_errors)
+{
+    core_scope scope = core_scope_begin();
+    core_module *m = core_x_nn_container(NULL, NULL);
+    core_tensor *x = core_x_ones(CORE_SIZES(2, 4)), *y = NULL;
+
+    core_x_lazy_linear(m, "fc", x, 2);
+    m = core_module_retain(m);
+    x = core_tensor_retain(x);
+    OK(core_scope_end(scope));
+    ALONE(core_x_child(m, "fc", x));
+    ALONE(core_x_children(m, x, "fc", "fc"));
+    ALONE(core_x_nn_child(m, "fc"));
+    ALONE(core_x_nn_tensor_at(CORE_HERE, m, "fc.weight"));
+    ALONE(core_x_forward(m, x).count);
+    ALONE(core_x_module(m, x));
+    ALONE(core_x_parameters(m).count);
+    ALONE(core_x_lazy_linear(m, "fc", x, 2));
+    ALONE(core_x_lazy_parameter(m, "fc.weight", CORE_SIZES(2, 4), 1));
+    ALONE(core_x_apply_linear(m, "fc", x));
+    ALONE(core_x_nn_linear(m, "new", 2, 2));
+    ALONE(core_x_nn_buffer(m, "new", x));
+    ALONE(core_x_interpolate(x, CORE_SIZES(2), "nearest"));
+    ALONE(core_x_load(path, "x"));
+    ALONE(core_x_nn_from_file(path));
+    ALONE(core_x_from_data("", CORE_U8, CORE_SIZES(1), NULL));
+    ALONE(core_x_item_int(x));
+    ALONE(core_x_sgd(m, .learning_rate = 1));
+    ALONE(core_x_print(x));
+    ALONE((core_x_printf("no\n"), 0));
+    ALONE((core_x_save(path, {"x", x}), 0));
+    ALONE((core_scope_output(x, &y), 0));
+    ck_assert_ptr_null(core_module_tensor(m, "new"));
+    core_module_release(m);
+    core_tensor_release(x);
+}
+END_TEST
+
 /* -------------------------------------------------------------- tensors -- */
 
 START_TEST(tensors_are_found_by_a_formatted_path)
@@ -203,7 +250,7 @@ START_TEST(modules_are_loaded)
     ck_assert_ptr_null(core_x_nn_load(other, path));
     ck_assert_ptr_null(core_x_nn_load(to, path));
     FAILS(core_scope_end(scope), CORE_ERROR_NOT_FOUND,
-          "0 names are missing and 1 unexpected: unexpected bias (at ",
+          "0 names are missing and 1 unexpected: unexpected bias (in /",
           "test_network_errors.c:");
 }
 END_TEST
@@ -222,7 +269,7 @@ START_TEST(names_that_are_not_shown_are_counted)
     core_x_nn_load(to, path);
     FAILS(core_scope_end(scope), CORE_ERROR_NOT_FOUND,
           "20 names are missing and 1 unexpected: missing a_long_name_00, ",
-          "missing a_long_name_09 and 11 more (at ");
+          "missing a_long_name_09 and 11 more (in /");
 }
 END_TEST
 
@@ -233,6 +280,7 @@ int main(void)
         states_of_cells_are_named,
         states_of_packed_sequences_are_named,
         a_function_that_returns_null_is_named,
+        calls_without_a_scope_are_errors,
         tensors_are_found_by_a_formatted_path,
         tensors_are_added_at_a_path,
         modules_are_loaded,

@@ -11,7 +11,9 @@
 #include <libcore/network.h>
 #include <libcore/random.h>
 
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 static temporary_path path;
 
@@ -43,6 +45,8 @@ static core_module *layers(void)
     core_x_nn_conv1d(m, "convs.", 4, 4, {3}, {2}, {1}, .groups = 2);
     core_x_nn_conv2d(m, "convs.", 2, 4, {3, 1}, .dilation = {2});
     core_x_nn_conv3d(m, "convs.", 2, 2, {1}, .no_bias = true);
+    core_x_nn_conv2d(m, "up", 2, 3, {3, 2}, {2, 1}, {1, -1}, {2}, {1, -1},
+                     .transposed = true);
     core_x_nn_batch_norm(m, "norm.batch", 4);
     core_x_nn_group_norm(m, "norm.group", 2, 4, 0.01);
     core_x_nn_layer_norm(m, "norm.layer", 4);
@@ -93,6 +97,16 @@ START_TEST(layers_of_a_file_compute_what_modules_do)
     same(core_x_apply_conv(f, "convs.0", row, CORE_SIZES(2), CORE_SIZES(1),
                            CORE_NO_SIZES, 2),
          core_x_child(m, "convs.0", row));
+    same(core_x_apply_conv_options(f, "convs.0", row, .stride = {2},
+                                   .padding = {1}, .groups = 2),
+         core_x_child(m, "convs.0", row));
+    same(core_x_apply_conv_options(f, "convs.2", cube, .padding = {1, -1}),
+         core_x_apply_conv(f, "convs.2", cube, CORE_NO_SIZES,
+                           CORE_SIZES(1, 0, 1)));
+    same(core_x_apply_conv_options(f, "up", image, .stride = {2, 1},
+                                   .padding = {1, -1}, .transposed = true,
+                                   .output_padding = {1, -1}, .dilation = {2}),
+         core_x_child(m, "up", image));
     same(core_x_apply_conv(f, "convs.1", image, CORE_NO_SIZES, CORE_NO_SIZES,
                            CORE_SIZES(2)),
          core_x_child(m, "convs.1", image));
@@ -204,9 +218,11 @@ END_TEST
 START_TEST(what_a_file_lacks_is_named)
 {
     REFUSED(core_x_apply_linear(m, "none", x),
-            "core_x_apply_linear: a Container has no child \"none\"");
+            "core_x_apply_linear: a Container has no child \"none\" (in /",
+            ": none) (at ");
     REFUSED(core_x_apply_linear(m, "block", x),
-            "core_x_apply_linear: \"block\" has no tensor \"weight\"");
+            "core_x_apply_linear: \"block\" has no tensor \"weight\" (in /",
+            ": block.weight) (at ");
     REFUSED(core_x_apply_conv(m, "block", x),
             "core_x_apply_conv: \"block\" has no");
     REFUSED(core_x_apply_embedding(m, "block", x),
@@ -220,6 +236,33 @@ START_TEST(what_a_file_lacks_is_named)
     REFUSED(core_x_apply_batch_norm(m, "block.up", x),
             "batch_norm: \"block.up\" has no tensor \"running_mean\"");
     REFUSED(core_x_child(m, "none", x), "core_x_child: a Container has no");
+}
+END_TEST
+
+/* Its arguments are 0 after an error, which would look like results. */
+START_TEST(nothing_is_printed_after_an_error)
+{
+    core_scope scope = core_scope_begin();
+    core_tensor *x = core_x_ones(CORE_SIZES(1));
+    char text[64] = "";
+    FILE *file;
+    int before, other = open(path, O_WRONLY | O_TRUNC);
+
+    fflush(stdout);
+    before = dup(STDOUT_FILENO);
+    ck_assert_int_ge(dup2(other, STDOUT_FILENO), 0);
+    core_x_printf("%g %s\n", core_x_item_float(x), "yes");
+    core_x_printf("%g no\n", core_x_item_float(core_x_matmul(x, NULL)));
+    core_x_printf("no\n");
+    fflush(stdout);
+    ck_assert_int_ge(dup2(before, STDOUT_FILENO), 0);
+    close(before);
+    close(other);
+    file = fopen(path, "r");
+    ck_assert_uint_eq(fread(text, 1, sizeof text - 1, file), 6);
+    ck_assert_str_eq(text, "1 yes\n");
+    fclose(file);
+    FAILS(core_scope_end(scope), CORE_ERROR_INVALID_ARGUMENT, "matmul");
 }
 END_TEST
 
@@ -281,6 +324,7 @@ int main(void)
         what_is_added_is_reported,
         names_that_are_no_paths_are_refused,
         what_a_file_lacks_is_named,
+        nothing_is_printed_after_an_error,
         a_module_of_a_file_has_no_function,
         nothing_is_lost_without_memory,
     };

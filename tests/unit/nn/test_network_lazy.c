@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 
+#include <libcore/compiled.h>
 #include <libcore/network.h>
 #include <libcore/random.h>
 
@@ -294,6 +295,115 @@ START_TEST(layers_and_parameters_keep_what_they_are)
 }
 END_TEST
 
+static core_status recorded(void *context, core_tensor *const *inputs,
+                            size_t ninputs, core_tensor **outputs,
+                            size_t *noutputs)
+{
+    core_scope scope = core_scope_begin();
+    core_module *m = context;
+    core_tensor *x = core_x_lazy_linear(m, "fc", inputs[0], 2);
+
+    (void)ninputs;
+    x = core_x_mul(x, core_x_lazy_parameter(m, "w", CORE_SIZES(2), 1));
+    *noutputs = 1;
+    return core_scope_end_with(scope, x, &outputs[0]);
+}
+
+/* It would have random weights in the program, and others in the module. */
+START_TEST(a_recorded_function_creates_no_layer)
+{
+    core_scope scope = core_scope_begin();
+    core_module *m = core_x_nn_container(NULL, NULL);
+    core_tensor *x = core_x_ones(CORE_SIZES(2, 4)), *y = NULL;
+    core_compiled *compiled = NULL;
+    core_program *program = NULL;
+
+    FAILS(core_program_trace(recorded, m, &x, 1, 1, &program),
+          CORE_ERROR_REFUSED,
+          "the first call of \"fc\" creates it, which a function that is being "
+          "recorded cannot do; call it once before (at ");
+    OK(core_compile(
+        recorded, m,
+        CORE_OPTIONS(core_compile_options, .flags = CORE_COMPILE_FULLGRAPH),
+        &compiled));
+    FAILS(core_compiled_call(compiled, &x, 1, &y, 1), CORE_ERROR_REFUSED,
+          "the first call of \"fc\"");
+    ck_assert_uint_eq(core_x_parameters(m).count, 0);
+    core_x_lazy_linear(m, "fc", x, 2);
+    FAILS(core_compiled_call(compiled, &x, 1, &y, 1), CORE_ERROR_REFUSED,
+          "the first call of \"w\"");
+    core_x_lazy_parameter(m, "w", CORE_SIZES(2), 1);
+    OK(core_compiled_call(compiled, &x, 1, &y, 1));
+    same(y, core_x_mul(core_x_lazy_linear(m, "fc", x, 2),
+                       core_x_nn_tensor(m, "w")));
+    core_tensor_release(y);
+    core_compiled_release(compiled);
+    OK(core_scope_end(scope));
+}
+END_TEST
+
+START_TEST(parameters_follow_a_tensor_to_its_device)
+{
+    core_scope scope = core_scope_begin();
+    core_module *m = core_x_nn_container(NULL, NULL);
+    core_device *sim = NULL;
+    core_tensor *x, *w;
+
+    OK(core_device_find("sim", &sim));
+    x = core_x_ones(CORE_SIZES(2), CORE_F32, sim);
+    w = core_x_lazy_parameter(m, "w", CORE_SIZES(2), 1, x);
+    OK(core_scope_status());
+    ck_assert_ptr_eq(core_tensor_device(w), sim);
+    ck_assert_ptr_eq(core_x_lazy_parameter(m, "w", CORE_SIZES(2), 1, x), w);
+    w = core_x_lazy_parameter(m, "v", CORE_SIZES(2), 1);
+    ck_assert_ptr_eq(core_tensor_device(w),
+                     core_tensor_device(core_x_ones(CORE_SIZES(1))));
+    OK(core_scope_end(scope));
+}
+END_TEST
+
+/* A layer that is refused for one of its tensors leaves the others as they were:
+ * gradients are not computed for what is no parameter. */
+START_TEST(a_refused_layer_changes_no_tensor)
+{
+    core_scope scope = core_scope_begin();
+    const core_nn_attention_options heads = {
+        .struct_size = sizeof heads, .size = 4, .heads = 2, .bias = true};
+    core_nn_options o = {.struct_size = sizeof o};
+    core_module *m, *n = NULL;
+    core_tensor *w = core_x_ones(CORE_SIZES(4, 4));
+    core_module_tensors list;
+
+    core_x_save(path, {"fc.weight", w}, {"a.q_proj.weight", w},
+                {"a.q_proj.bias", core_x_ones(CORE_SIZES(4))},
+                {"a.k_proj.weight", core_x_ones(CORE_SIZES(4, 4))},
+                {"a.k_proj.bias", core_x_ones(CORE_SIZES(4), CORE_I64)},
+                {"rnn.weight_ih", core_x_ones(CORE_SIZES(16, 4))},
+                {"rnn.weight_hh", core_x_ones(CORE_SIZES(16, 5))});
+    m = core_x_nn_from_file(path);
+    o.weights = core_x_nn_child(m, "fc");
+    FAILS(core_nn_linear(4, 4, true, &o, &n), CORE_ERROR_NOT_FOUND, "bias");
+    o.weights = core_x_nn_child(m, "rnn");
+    FAILS(core_nn_recurrent(CORE_OPTIONS(core_nn_recurrent_options,
+                                         .input_size = 4, .hidden_size = 4,
+                                         .cell = true),
+                            &o, &n),
+          CORE_ERROR_SHAPE, "weight_hh");
+    o.weights = core_x_nn_child(m, "a");
+    FAILS(core_nn_attention(&heads, &o, &n), CORE_ERROR_DTYPE,
+          "bias is i64; a parameter must be of a floating dtype");
+    OK(core_module_list(m, NULL, CORE_MODULE_STATE, &list));
+    ck_assert_uint_eq(list.count, 7);
+    for (size_t i = 0; i < list.count; i++)
+        ck_assert_msg(!core_tensor_requires_grad(list.tensors[i]), "%s",
+                      list.names[i]);
+    core_module_tensors_free(&list);
+    core_x_lazy_linear(m, "fc", w, 4, false);
+    ck_assert(core_tensor_requires_grad(core_x_nn_tensor(m, "fc.weight")));
+    OK(core_scope_end(scope));
+}
+END_TEST
+
 START_TEST(a_layer_that_is_null_is_refused)
 {
     core_scope scope = core_scope_begin();
@@ -398,6 +508,9 @@ int main(void)
         tensors_of_a_file_must_fit,
         arguments_are_checked,
         layers_and_parameters_keep_what_they_are,
+        a_recorded_function_creates_no_layer,
+        parameters_follow_a_tensor_to_its_device,
+        a_refused_layer_changes_no_tensor,
         a_layer_that_is_null_is_refused,
         layers_take_weights,
         a_padding_of_weights_is_kept,

@@ -211,6 +211,48 @@ START_TEST(lists_are_unpacked)
 }
 END_TEST
 
+START_TEST(a_list_grows)
+{
+    core_scope scope = core_scope_begin();
+    core_growing_list list = {0}, other = {0};
+    int64_t live;
+
+    for (int i = 0; i < 100; i++) {
+        core_scope inner = core_scope_begin();
+        core_tensor *x = core_x_add(core_x_ones(CORE_SIZES(1), CORE_F64), i);
+
+        x = core_scope_return(inner, core_x_mul(x, 2));
+        core_x_append(&list, x);
+        ck_assert_ptr_eq(core_list_at(list.list, (size_t)i), x);
+    }
+    ck_assert_double_eq(core_x_item_float(core_x_sum(core_x_cat(list.list))),
+                        2 * 5050);
+    OK(core_scope_status());
+    core_x_append(&list, NULL);
+    core_x_append(&other, core_x_ones(CORE_SIZES(1)));
+    ck_assert_uint_eq(list.list.count, 100);
+    ck_assert_uint_eq(other.list.count, 0);
+    FAILS(core_scope_end(scope), CORE_ERROR_INVALID_ARGUMENT,
+          "core_x_append: the argument tensor is NULL (at ");
+    live = core__alloc_live();
+    scope = core_scope_begin();
+    core_x_append(NULL, core_x_ones(CORE_SIZES(1)));
+    FAILS(core_scope_end(scope), CORE_ERROR_INVALID_ARGUMENT, "list is NULL");
+    for (int64_t allowed = 0; allowed < 40; allowed++) {
+        list = (core_growing_list){0};
+        scope = core_scope_begin();
+        core__alloc_fault_set(allowed, false);
+        for (int i = 0; i < 9; i++)
+            core_x_append(&list, core_x_ones(CORE_SIZES(1)));
+        core__alloc_fault_set(-1, false);
+        ck_assert(core_scope_end(scope) == CORE_ERROR_OUT_OF_MEMORY ||
+                  list.list.count == 9);
+    }
+    ck_assert_int_eq(list.list.count, 9);
+    ck_assert_int_le(core__alloc_live(), live);
+}
+END_TEST
+
 START_TEST(sizes_of_dimensions_that_do_not_exist_are_errors)
 {
     core_tensor *x = MATRIX(2, 3, 1, 2, 3, 4, 5, 6);
@@ -372,6 +414,20 @@ START_TEST(calls_need_a_scope)
     core_scope_output(x, &y);
     ck_assert_ptr_null(y);
     ck_assert_uint_eq(core_x_chunk(x, 2).count, 0);
+}
+END_TEST
+
+/* tests/typed-calls.sh: the first one is also printed. */
+START_TEST(calls_without_a_scope_name_their_place)
+{
+    core_tensor *x = pair(1, 2);
+
+    ck_assert_int_ne(CORE_CHECK(counted(CORE_OK)), CORE_OK);
+    ck_assert_ptr_nonnull(strstr(core_error_message(), "test_scope.c:"));
+    (void)core_error_set(CORE_ERROR_IO, "earlier");
+    ck_assert_double_eq(core_x_item_float(x), 0);
+    ck_assert_ptr_nonnull(strstr(core_error_message(), "test_scope.c:"));
+    ck_assert_int_eq(core_error_code(), CORE_ERROR_INVALID_ARGUMENT);
 }
 END_TEST
 
@@ -830,6 +886,8 @@ int main(void)
         an_error_stays_in_its_scope,
         a_status_is_checked,
         calls_need_a_scope,
+        calls_without_a_scope_name_their_place,
+        a_list_grows,
         a_scope_that_was_left_open_is_an_error,
         outputs_of_a_scope_that_was_left_open_are_not_set,
         a_scope_ends_once,
