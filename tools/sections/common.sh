@@ -234,10 +234,9 @@ build() { # what, folder, configure's arguments...
 # As users build it, but for the debugging information.
 optimized='-O2 -g1'
 
-# Sanitizers find the same with few optimizations.  Kernels, which configure gives
-# CPU_OPTIMIZATION, run faster with them; the rest compiles faster without.
+# Sanitizers find the same with few optimizations, which compile nearly as fast as
+# none: without, tests that call many operators take more than twice as long.
 little_optimized='-Og -g1'
-not_optimized='-g1'
 
 # Programs and plugins of the tests, which compile in less than half of the time
 # with few optimizations; unit tests with none.

@@ -41,7 +41,7 @@ section_sanitize() {
     # shellcheck disable=SC2086 # a list, and empty or one option
     build "address and undefined sanitizers" "$work/asan" \
         --enable-sanitize=$names $opencl \
-        CFLAGS="$not_optimized" CPU_OPTIMIZATION=-Og || return
+        CFLAGS="$little_optimized" CPU_OPTIMIZATION=-Og || return
     # Without --full the unit tests have the objects of the first build (ccache):
     # what they do to memory that they share with the library is still found.
     unit=
