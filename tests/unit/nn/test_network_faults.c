@@ -239,6 +239,7 @@ int main(void)
         {each_tensor_may_be_missing_or_of_other_sizes, 0, NETWORKS},
     };
     const test_suite suite = {.name = "nn/network_faults",
+                              .one_thread = true,
                               .setup = set_up,
                               .teardown = tear_down,
                               SUITE_LOOPS(loops)};
