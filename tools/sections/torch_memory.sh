@@ -3,12 +3,12 @@
 # Copyright The libcore authors
 
 # torch_memory (by name): the shim for PyTorch, and libcore, under the address
-# sanitizer.  LIBCORE_TORCH_PYTHON names a Python, as for the section torch.  The shim
-# has no tests in C++; these are those of Python, but
+# sanitizer and under valgrind.  LIBCORE_TORCH_PYTHON names a Python, as for the
+# section torch.  The shim has no tests in C++; these are those of Python, but
 #
 # - judges, which uses no device; op_db and module_db, which call operators hundreds of
-#   times by the same functions; examples and wheel, which run programs that others
-#   test; distributed, whose ranks are started by launchers that do not pass a preloaded
+#   times by the same functions; wheel, which runs a program that others test;
+#   distributed, whose ranks are started by launchers that do not pass a preloaded
 #   library on; and leaks, which reads malloc's own count.
 #
 # Neither torch nor Python is instrumented, and both leave memory when they end:
@@ -38,7 +38,7 @@ section_torch_memory() {
     ASAN_OPTIONS=$ASAN_OPTIONS:exitcode=0:log_path=$files/report
     ASAN_OPTIONS=$ASAN_OPTIONS:stack_trace_format='"    #%n %m %F %S"'
     preload="$(gcc -print-file-name=libasan.so) $(g++ -print-file-name=libstdc++.so.6)"
-    for test in smoke features exchange tools; do
+    for test in smoke features exchange tools examples; do
         try "torch under the address sanitizer: $test" env \
             LD_PRELOAD="$preload" PYTHONMALLOC=malloc \
             PYTHONPATH="$source/bindings/pytorch" LIBCORE_BUILD="$tree" \
@@ -46,6 +46,56 @@ section_torch_memory() {
             "$python" "$source/bindings/pytorch/tests/test_$test.py" -v
     done
     try "torch: reports of the address sanitizer" no_reports "$files" "$tree/"
+    torch_valgrind
+}
+
+# test_smoke.py under valgrind, which finds uninitialised reads, too.  Leaks are the
+# sanitizer's: when this process ends, valgrind does not search all memory for pointers.
+# It also takes the guards of torch's own devices for lost, to which the same table in
+# libc10 points as to the shim's.
+torch_valgrind() {
+    if ! have valgrind; then
+        skip "torch under valgrind" "no valgrind"
+        return
+    fi
+    tree=$work/torch
+    build "torch" "$tree" --with-torch="$python" --without-cuda \
+        --without-hip || return
+    files=$logs/valgrind-reports
+    rm -rf "$files" && mkdir -p "$files"
+    use_build "$tree"
+    if [ -d "$tree/plugins/opencl/.libs" ]; then
+        LIBCORE_PLUGIN_PATH=$LIBCORE_PLUGIN_PATH:$tree/plugins/opencl/.libs
+    fi
+    try "torch under valgrind: smoke" env PYTHONMALLOC=malloc \
+        OMP_NUM_THREADS=1 PYTHONPATH="$source/bindings/pytorch" \
+        LIBCORE_BUILD="$tree" \
+        LIBCORE_TORCH_SHIM="$tree/bindings/pytorch/libcore_torch" \
+        valgrind --log-file="$files/report.%p" --num-callers=40 \
+        --fullpath-after= --leak-check=no \
+        "$python" "$source/bindings/pytorch/tests/test_smoke.py" -v
+    try "torch: reports of valgrind" no_valgrind_reports "$files" "$source/" \
+        "$tree/"
+}
+
+# Prints the errors whose first caller, but for the C and C++ libraries, is in our
+# sources or libraries, or is not known: neither Python nor torch is free of errors.
+no_valgrind_reports() { # folder, beginnings of the names of our files
+    find "$1" -type f -exec cat {} + | awk -v sources="$2" -v tree="$3" '
+        { sub(/^==[0-9]+== ?/, "") }
+        /ERROR SUMMARY/ { ended = 1 }
+        !/^ *(at|by) 0x/ { if (shown) print block; block = caller = shown = "" }
+        { block = block "\n" $0 }
+        /^ *(at|by) 0x/ && !caller && !/vg_replace|vgpreload|\/lib(c|stdc\+\+)\.so/ {
+            caller = 1
+            if (index($0, "(" sources) || index($0, "(in " tree) || /\?\?\?/)
+                shown = bad = 1
+        }
+        # A line that says what follows belongs to the block.
+        !/^ *(at|by) 0x/ { block = $0 }
+        END { if (shown) print block
+              if (!ended) print "valgrind wrote no summary"
+              exit bad || !ended }'
 }
 
 # Prints the reports that count, and fails if there is one.
