@@ -6,6 +6,7 @@
 #include "nn/module.h"
 
 #include "base/error.h"
+#include "scope/scope.h"
 #include "tensor/tensor.h"
 
 #include <libcore/ops.h>
@@ -50,17 +51,26 @@ static core_status conv_forward(core_module *module, void *context,
 
 /* Numbers of each dimension, and the least that they may be. */
 static CORE__ONCE core_status check_least(const core_nn_conv_options *o,
+                                          const char *function,
                                           const char *name,
                                           const int64_t *numbers, int64_t least)
 {
     for (uint32_t i = 0; i < o->dims; i++)
         if (numbers[i] < least)
             return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                               "core_nn_conv: %s[%u] is %lld; it must be at "
-                               "least %lld",
-                               name, i, (long long)numbers[i],
+                               "%s: %s[%u] is %lld; it must be at least %lld",
+                               function, name, i, (long long)numbers[i],
                                (long long)least);
     return CORE_OK;
+}
+
+static CORE__ONCE core_status check_numbers(const core_nn_conv_options *o,
+                                            const char *function)
+{
+    CORE_TRY(check_least(o, function, "stride", o->stride, 1));
+    CORE_TRY(check_least(o, function, "padding", o->padding, 0));
+    CORE_TRY(check_least(o, function, "dilation", o->dilation, 1));
+    return check_least(o, function, "output_padding", o->output_padding, 0);
 }
 
 static CORE__ONCE core_status check(const core_nn_conv_options *o)
@@ -76,11 +86,9 @@ static CORE__ONCE core_status check(const core_nn_conv_options *o)
                            "out_channels %lld; groups must divide both",
                            (long long)o->groups, (long long)o->in_channels,
                            (long long)o->out_channels);
-    CORE_TRY(check_least(o, "kernel_size", o->kernel_size, 1));
-    CORE_TRY(check_least(o, "stride", o->stride, 1));
-    CORE_TRY(check_least(o, "padding", o->padding, 0));
-    CORE_TRY(check_least(o, "dilation", o->dilation, 1));
-    return check_least(o, "output_padding", o->output_padding, 0);
+    CORE_TRY(
+        check_least(o, "core_nn_conv", "kernel_size", o->kernel_size, 1));
+    return check_numbers(o, "core_nn_conv");
 }
 
 /* Fills in what is 0. */
@@ -105,6 +113,20 @@ static CORE__ONCE void complete(core_nn_conv_options *o)
         if (o->output_padding[i] == -1)
             o->output_padding[i] = 0;
     }
+}
+
+CORE__ONCE bool core_x_apply_conv_complete_at(const char *where,
+                                   const core_nn_conv_options *options,
+                                   size_t dims,
+                                   core_nn_conv_options *out_options)
+{
+    core_status status;
+
+    *out_options = *options;
+    out_options->dims = (uint32_t)dims;
+    complete(out_options);
+    status = check_numbers(out_options, "core_x_apply_conv");
+    return core_scope_check_at(where, "core_x_apply_conv", status) == CORE_OK;
 }
 
 static CORE__ONCE core_status conv_made(core_module *module,

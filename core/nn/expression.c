@@ -35,6 +35,22 @@ core_tensor *core_x_module_at(const char *where, core_module *module,
     return core_scope_own_at(where, status, &output);
 }
 
+/* Adds the file of the innermost module on a path to the message of the error. */
+static CORE__ONCE void name_origin(const core_module *module, const char *path)
+{
+    const char *dot;
+
+    for (; (dot = strchr(path, '.')); path = dot + 1) {
+        const core__member *m =
+            core__module_member(module, path, (size_t)(dot - path));
+
+        if (!m || m->kind != CORE__MEMBER_CHILD)
+            break;
+        module = m->u.child;
+    }
+    core__module_name_origin(module, path);
+}
+
 /* Reports that a module has nothing of a kind, "child", at a path. */
 static CORE__ONCE void not_found(const char *where, const char *function,
                                  const core_module *module, const char *kind,
@@ -48,7 +64,7 @@ static CORE__ONCE void not_found(const char *where, const char *function,
         status = core__error(CORE_ERROR_NOT_FOUND, "%s: a %s has no %s \"%s\"",
                              function, module->type, kind, path);
     if (status == CORE_ERROR_NOT_FOUND)
-        core__module_name_origin(module, path);
+        name_origin(module, path);
     (void)core_scope_check_at(where, function, status);
 }
 
@@ -270,7 +286,7 @@ CORE__ONCE core_tensor *core_x_nn_member_at(const char *where,
 
 /* What is missing is created in training only: otherwise its weights would be
  * random. */
-static void not_created(const char *where, const core_module *module,
+static CORE__ONCE void not_created(const char *where, const core_module *module,
                         const char *path)
 {
     not_found(where, "core_x_lazy", module,
@@ -291,15 +307,18 @@ static CORE__ONCE core_status refuse(const char *path, const char *type,
                        child->type, type);
 }
 
-static bool has_last_name(const char *path)
+static CORE__ONCE bool has_last_name(const char *path)
 {
     return !path || (*path && path[strlen(path) - 1] != '.');
 }
 
-/* A program that is recorded would keep the random weights of a new layer. */
-static core_status refuse_recording(const char *path)
+/* A program that is recorded would keep the random weights of a new layer.  A
+ * lazy region runs its operators once. */
+static CORE__ONCE core_status refuse_recording(const char *path)
 {
-    if (!core__thread_self()->trace)
+    const core__thread *self = core__thread_self();
+
+    if (!self->trace || self->lazy)
         return CORE_OK;
     return core__error(CORE_ERROR_REFUSED,
                        "core_x_lazy: the first call of \"%s\" creates it, "
@@ -414,7 +433,7 @@ static CORE__ONCE core_status make_parameter(core_module *module,
 }
 
 /* Checks what is at a path.  That of a file was a buffer. */
-static core_status take_parameter(const core_module *module, const char *path,
+static CORE__ONCE core_status take_parameter(const core_module *module, const char *path,
                                   core_sizes sizes, core__member *m)
 {
     core_status status;
@@ -424,8 +443,8 @@ static core_status take_parameter(const core_module *module, const char *path,
                            "core_x_lazy_parameter: \"%s\" is a module", path);
     status =
         core__module_check_sizes(m->u.tensor, path, sizes.items, sizes.count);
-    if (status != CORE_OK)
-        core__module_name_origin(module, path);
+    if (status != CORE_OK && m->from_file)
+        name_origin(module, path);
     if (status != CORE_OK || m->kind == CORE__MEMBER_PARAMETER)
         return status;
     CORE_TRY(refuse_recording(path));

@@ -297,24 +297,14 @@ void core__module_name_origin(const core_module *module, const char *name)
 {
     size_t size = module && module->origin ? strlen(module->origin) : 0;
 
-    if (size > 0 && *name == '\0') /* without the dot or colon at the end */
-        size -= module->origin[size - 1] == '.' ? 1 : 2;
+    if (size > 0 && *name == '\0') { /* without the dot or colon at the end */
+        if (module->origin[size - 1] == '.')
+            size -= 1;
+        else if (module->origin[size - 1] == ' ')
+            size -= 2;
+    }
     if (size > 0)
         core__error_suffix(" (in %.*s%s)", (int)size, module->origin, name);
-}
-
-CORE__ONCE core_status core__module_set_origin(core_module *module,
-                                               const char *before,
-                                               const char *name,
-                                               const char *end)
-{
-    size_t size = strlen(before) + strlen(name) + strlen(end) + 1;
-
-    module->origin = core__alloc(size);
-    if (!module->origin)
-        return core__error_memory(size);
-    snprintf(module->origin, size, "%s%s%s", before, name, end);
-    return CORE_OK;
 }
 
 /* Adds a sequence, or a module without a function, with the first size bytes of
@@ -332,8 +322,6 @@ static CORE__ONCE core_status add_on_the_way(core_module *parent,
     status = sequence
                  ? core_nn_sequential(NULL, 0, out_child)
                  : core_module_create("Container", NULL, NULL, NULL, out_child);
-    if (status == CORE_OK && parent->origin)
-        status = core__module_set_origin(*out_child, parent->origin, copy, ".");
     if (status == CORE_OK)
         core_module_set_training(*out_child, core_module_is_training(parent));
     status = core_module_take_child(parent, copy, status, out_child);

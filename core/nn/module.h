@@ -27,6 +27,7 @@ typedef struct core__member {
     /* A parameter that was taken from weights, and will require grad when the
      * layer is complete. */
     bool pending;
+    bool from_file; /* the one in its module's origin, if that has one */
     union {
         core_tensor *tensor;
         core_module *child;
@@ -38,8 +39,9 @@ struct core_module {
     atomic_bool training;
     char *type;
     /* Of a file's tensors: stands before their names in messages, such as
-     * "weights.safetensors: layers.0.".  NULL: of no file. */
+     * "weights.safetensors: layers.0.".  NULL: of no file, or of several. */
     char *origin;
+    bool has_several_origins;
     core_module_function function;
     void *context;
     void (*destroy)(void *context);
@@ -62,10 +64,6 @@ core__member *core__module_find(const core_module *module, const char *path);
  * in training if their parent is. */
 core_status core__module_walk(core_module **parent, const char **path,
                               bool sequences);
-
-/* Sets the origin of a module that has none. */
-core_status core__module_set_origin(core_module *module, const char *before,
-                                    const char *name, const char *end);
 
 /* Adds the file and the path of a module, and of a name in it, to the message of
  * the error; nothing if the module is of no file. */

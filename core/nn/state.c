@@ -31,7 +31,7 @@ typedef struct listing {
     char path[512];
 } listing;
 
-static bool is_listed(const listing *l, core_tensor *tensor)
+static CORE__ONCE bool is_listed(const listing *l, core_tensor *tensor)
 {
     for (size_t i = 0; i < l->count; i++)
         if (l->out->tensors[i] == tensor)
@@ -39,7 +39,7 @@ static bool is_listed(const listing *l, core_tensor *tensor)
     return false;
 }
 
-static void list_tensor(listing *l, const core__member *m)
+static CORE__ONCE void list_tensor(listing *l, const core__member *m)
 {
     uint32_t kind = m->kind == CORE__MEMBER_PARAMETER ? CORE_MODULE_PARAMETERS
                                                       : CORE_MODULE_BUFFERS;
@@ -204,7 +204,7 @@ static CORE__ONCE core_status names_reported(const loading *l,
 }
 
 /* The name in the file of a tensor of the list. */
-static core_status name_in_file(loading *l, size_t i)
+static CORE__ONCE core_status name_in_file(loading *l, size_t i)
 {
     int n =
         snprintf(l->name, sizeof l->name, "%s%s", l->prefix, l->list.names[i]);
@@ -215,7 +215,7 @@ static core_status name_in_file(loading *l, size_t i)
                        "core_module_load: the prefix has more than 255 bytes");
 }
 
-static core_status check_entry(const loading *l, size_t i,
+static CORE__ONCE core_status check_entry(const loading *l, size_t i,
                                const core_safetensors_entry *entry)
 {
     const core_tensor *tensor = l->list.tensors[i];
@@ -244,7 +244,7 @@ static core_status check_entry(const loading *l, size_t i,
 }
 
 /* Whether a name of the file is one of the module. */
-static bool is_wanted(const loading *l, const char *name)
+static CORE__ONCE bool is_wanted(const loading *l, const char *name)
 {
     for (size_t i = 0; i < l->list.count; i++)
         if (strcmp(l->list.names[i], name) == 0)
@@ -253,7 +253,7 @@ static bool is_wanted(const loading *l, const char *name)
 }
 
 /* Visits each tensor of the file with the prefix whose name the module lacks. */
-static core_status visit_unexpected(loading *l, core_module *module,
+static CORE__ONCE core_status visit_unexpected(loading *l, core_module *module,
                                     core_status (*visit)(loading *l,
                                                          core_module *module,
                                                          const char *name))
@@ -271,7 +271,7 @@ static core_status visit_unexpected(loading *l, core_module *module,
     return CORE_OK;
 }
 
-static core_status note_unexpected(loading *l, core_module *module,
+static CORE__ONCE core_status note_unexpected(loading *l, core_module *module,
                                    const char *name)
 {
     (void)module;
@@ -335,18 +335,77 @@ static CORE__ONCE core_status read_one(loading *l, core_tensor *tensor)
     return status;
 }
 
+/* --------------------------------------------------------------- origins -- */
+
+static CORE__ONCE bool is_origin(const loading *l, const char *origin,
+                                 const char *path, size_t size)
+{
+    size_t file = strlen(l->file_name), prefix = strlen(l->prefix);
+
+    return strncmp(origin, l->file_name, file) == 0 &&
+           strncmp(origin + file, ": ", 2) == 0 &&
+           strncmp(origin + file + 2, l->prefix, prefix) == 0 &&
+           strncmp(origin + file + 2 + prefix, path, size) == 0 &&
+           origin[file + 2 + prefix + size] == '\0';
+}
+
+/* Notes in a module, at the first `size` bytes of a path, that it gets content of
+ * the file.  Tensors that it has already do not make it a module of the file, but
+ * may make it one of several. */
+static CORE__ONCE core_status note_origin(const loading *l, core_module *module,
+                                          const char *path, size_t size,
+                                          bool adds)
+{
+    size_t length = strlen(l->file_name) + strlen(l->prefix) + size + 3;
+
+    if (module->origin && !is_origin(l, module->origin, path, size)) {
+        core__free(module->origin);
+        module->origin = NULL;
+        module->has_several_origins = true;
+    }
+    if (!adds || module->origin || module->has_several_origins)
+        return CORE_OK;
+    module->origin = core__alloc(length);
+    if (!module->origin)
+        return core__error_memory(length);
+    snprintf(module->origin, length, "%s: %s%.*s", l->file_name, l->prefix,
+             (int)size, path);
+    return CORE_OK;
+}
+
+/* The same for all modules on the way to a tensor. */
+static CORE__ONCE core_status note_origins(const loading *l,
+                                           core_module *module,
+                                           const char *path, bool adds)
+{
+    const char *name = path, *dot;
+
+    CORE_TRY(note_origin(l, module, path, 0, adds));
+    for (; (dot = strchr(name, '.')); name = dot + 1) {
+        module =
+            core__module_member(module, name, (size_t)(dot - name))->u.child;
+        CORE_TRY(note_origin(l, module, path, (size_t)(dot + 1 - path), adds));
+    }
+    return CORE_OK;
+}
+
 /* Adds a tensor of the file, whose name the module lacks, as a buffer. */
 static CORE__ONCE core_status add_one(loading *l, core_module *module,
                                       const char *name)
 {
-    const char *path = name + strlen(l->prefix);
+    const char *whole = name + strlen(l->prefix), *path = whole;
+    core_module *parent = module;
     core_tensor *tensor = NULL;
     core_status status;
 
     CORE_TRY(core_safetensors_load(l->file, name, NULL, &tensor));
-    status = core__module_walk(&module, &path, false);
+    status = core__module_walk(&parent, &path, false);
     if (status == CORE_OK)
-        status = core_module_add_buffer(module, path, tensor);
+        status = core_module_add_buffer(parent, path, tensor);
+    if (status == CORE_OK) {
+        parent->members[parent->count - 1].from_file = true;
+        status = note_origins(l, module, whole, true);
+    }
     core__tensor_release(tensor);
     l->report.loaded += status == CORE_OK;
     return status;
@@ -355,18 +414,18 @@ static CORE__ONCE core_status add_one(loading *l, core_module *module,
 static CORE__ONCE core_status load_all(loading *l, core_module *module)
 {
     CORE_TRY(check_file(l));
-    if (l->flags & CORE_MODULE_ADD && !module->origin)
-        CORE_TRY(
-            core__module_set_origin(module, l->file_name, ": ", l->prefix));
     for (size_t i = 0; i < l->list.count; i++) {
         CORE_TRY(name_in_file(l, i));
         if (!core_safetensors_has(l->file, l->name))
             continue;
+        CORE_TRY(note_origins(l, module, l->list.names[i], false));
         CORE_TRY(read_one(l, l->list.tensors[i]));
         l->report.loaded++;
     }
-    return l->flags & CORE_MODULE_ADD ? visit_unexpected(l, module, add_one)
-                                      : CORE_OK;
+    if (!(l->flags & CORE_MODULE_ADD))
+        return CORE_OK;
+    CORE_TRY(visit_unexpected(l, module, add_one));
+    return note_origin(l, module, "", 0, true);
 }
 
 /* A report without the field `names` is that of an earlier version. */
@@ -406,6 +465,19 @@ static CORE__ONCE core_status report_to(const loading *l,
     return names_reported(l, out);
 }
 
+/* Whether an error of the file is named as core/safetensors and core/io do. */
+static CORE__ONCE bool names_file(const char *message, const char *path)
+{
+    size_t size = strlen(path);
+
+    if (strncmp(message, "cannot read ", 12) == 0)
+        message += 12;
+    else if (strncmp(message, "cannot map ", 11) == 0)
+        message += 11;
+    return size == 0 || (strncmp(message, path, size) == 0 &&
+                         (message[size] == ':' || message[size] == ' '));
+}
+
 CORE__ONCE core_status core_module_load(core_module *module, const char *path,
                                         const char *prefix, uint32_t flags,
                                         core_module_report *out_report)
@@ -423,7 +495,7 @@ CORE__ONCE core_status core_module_load(core_module *module, const char *path,
     status = core_safetensors_open(path, &l.file);
     if (status == CORE_OK)
         status = load_all(&l, module);
-    if (status != CORE_OK && !strstr(core_error_message(), path))
+    if (status != CORE_OK && !names_file(core_error_message(), path))
         core__error_suffix(" (in %s)", path);
     core_safetensors_close(l.file);
     core_module_tensors_free(&l.list);

@@ -23,7 +23,8 @@ static const struct {
     {"BOOL", CORE_BOOL}, {"F8_E4M3", CORE_F8E4M3}, {"F8_E5M2", CORE_F8E5M2},
 };
 
-const char *core__safetensors_header_dtype_name(core_dtype dtype)
+__attribute__((cold)) const char *core__safetensors_header_dtype_name(
+    core_dtype dtype)
 {
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         if (dtypes[i].dtype == dtype)
@@ -31,7 +32,8 @@ const char *core__safetensors_header_dtype_name(core_dtype dtype)
     return NULL;
 }
 
-core_dtype core__safetensors_header_dtype(const char *name)
+__attribute__((cold)) core_dtype core__safetensors_header_dtype(
+    const char *name)
 {
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         if (strcmp(dtypes[i].name, name) == 0)
@@ -39,8 +41,10 @@ core_dtype core__safetensors_header_dtype(const char *name)
     return CORE_DTYPE_NONE;
 }
 
-void core__safetensors_header_shape(char *buffer, size_t size,
-                                    const int64_t *sizes, uint32_t ndim)
+__attribute__((cold)) void core__safetensors_header_shape(char *buffer,
+                                                          size_t size,
+                                                          const int64_t *sizes,
+                                                          uint32_t ndim)
 {
     size_t used = (size_t)snprintf(buffer, size, "[");
 
@@ -52,9 +56,9 @@ void core__safetensors_header_shape(char *buffer, size_t size,
 
 /* -------------------------------------------------------------- reading -- */
 
-static core_status read_shape(core__json_reader *r,
-                              core__safetensors_header *header,
-                              core__safetensors_header_tensor *tensor)
+static __attribute__((cold)) core_status read_shape(
+    core__json_reader *r, core__safetensors_header *header,
+    core__safetensors_header_tensor *tensor)
 {
     uint64_t size;
 
@@ -79,8 +83,8 @@ static core_status read_shape(core__json_reader *r,
     return CORE_OK;
 }
 
-static core_status read_offsets(core__json_reader *r,
-                                core__safetensors_header_tensor *tensor)
+static __attribute__((cold)) core_status read_offsets(
+    core__json_reader *r, core__safetensors_header_tensor *tensor)
 {
     if (!core__json_reader_accept(r, '['))
         return core__json_reader_fail(r, "expected an array");
@@ -94,9 +98,9 @@ static core_status read_offsets(core__json_reader *r,
 }
 
 /* {"dtype": …, "shape": …, "data_offsets": …} in any order. */
-static core_status read_tensor(core__json_reader *r,
-                               core__safetensors_header *header,
-                               core__safetensors_header_tensor *tensor)
+static __attribute__((cold)) core_status read_tensor(
+    core__json_reader *r, core__safetensors_header *header,
+    core__safetensors_header_tensor *tensor)
 {
     enum { DTYPE = 1, SHAPE = 2, PLACE = 4 };
     const char *key;
@@ -132,8 +136,8 @@ static core_status read_tensor(core__json_reader *r,
     return CORE_OK;
 }
 
-static core_status read_texts(core__json_reader *r,
-                              core__safetensors_header *header)
+static __attribute__((cold)) core_status read_texts(
+    core__json_reader *r, core__safetensors_header *header)
 {
     core_named_text *named;
 
@@ -159,8 +163,8 @@ static core_status read_texts(core__json_reader *r,
     return CORE_OK;
 }
 
-static core_status read_members(core__json_reader *r,
-                                core__safetensors_header *header)
+static __attribute__((cold)) core_status read_members(
+    core__json_reader *r, core__safetensors_header *header)
 {
     core__safetensors_header_tensor *next;
     const char *name;
@@ -204,8 +208,8 @@ static int tensor_by_offset(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
-static core_status check_names(core__safetensors_header *header,
-                               const char *path)
+static __attribute__((cold)) core_status check_names(
+    core__safetensors_header *header, const char *path)
 {
     CORE_TRY(core__json_names_sort(header->tensors, header->tensor_count,
                                    sizeof *header->tensors, path, "tensors"));
@@ -214,8 +218,8 @@ static core_status check_names(core__safetensors_header *header,
                                  "metadata entries");
 }
 
-static core_status check_size(const core__safetensors_header_tensor *tensor,
-                              const char *path)
+static __attribute__((cold)) core_status check_size(
+    const core__safetensors_header_tensor *tensor, const char *path)
 {
     uint64_t size = core_dtype_size(tensor->dtype);
 
@@ -239,8 +243,8 @@ static core_status check_size(const core__safetensors_header_tensor *tensor,
 
 /* The data of all tensors must be contiguous, from the first byte to the
  * last. */
-static core_status check_offsets(core__safetensors_header *header,
-                                 const char *path, uint64_t data_size)
+static __attribute__((cold)) core_status check_offsets(
+    core__safetensors_header *header, const char *path, uint64_t data_size)
 {
     size_t count = header->tensor_count;
     uint64_t reached = 0;
@@ -281,9 +285,9 @@ static core_status check_offsets(core__safetensors_header *header,
     return CORE_OK;
 }
 
-core_status core__safetensors_header_parse(core__safetensors_header *header,
-                                           const char *path, const char *json,
-                                           size_t size, uint64_t data_size)
+__attribute__((cold)) core_status core__safetensors_header_parse(
+    core__safetensors_header *header, const char *path, const char *json,
+    size_t size, uint64_t data_size)
 {
     core__json_reader r = {.path = path,
                            .kind = "a safetensors file",
@@ -311,7 +315,8 @@ core_status core__safetensors_header_parse(core__safetensors_header *header,
     return check_offsets(header, path, data_size);
 }
 
-void core__safetensors_header_free(core__safetensors_header *header)
+__attribute__((cold)) void core__safetensors_header_free(
+    core__safetensors_header *header)
 {
     core__free(header->tensors);
     core__free(header->texts);

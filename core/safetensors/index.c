@@ -16,7 +16,7 @@
 
 /* Whether the file is in the index's directory or below it: no component of the
  * path may be empty, "." or "..". */
-static bool is_inside(const char *file)
+static __attribute__((cold)) bool is_inside(const char *file)
 {
     for (;;) {
         size_t part = strcspn(file, "/");
@@ -30,8 +30,9 @@ static bool is_inside(const char *file)
     }
 }
 
-static core_status read_entry(core__json_reader *r, core__shard_index *index,
-                              const char *name)
+static __attribute__((cold)) core_status read_entry(core__json_reader *r,
+                                                    core__shard_index *index,
+                                                    const char *name)
 {
     core__shard_index_entry *entry;
 
@@ -51,8 +52,9 @@ static core_status read_entry(core__json_reader *r, core__shard_index *index,
 }
 
 /* String values are kept, all others skipped. */
-static core_status read_datum(core__json_reader *r, core__shard_index *index,
-                              const char *name)
+static __attribute__((cold)) core_status read_datum(core__json_reader *r,
+                                                    core__shard_index *index,
+                                                    const char *name)
 {
     core_named_text *text;
 
@@ -72,8 +74,9 @@ static core_status read_datum(core__json_reader *r, core__shard_index *index,
 typedef core_status (*read_member)(core__json_reader *r,
                                    core__shard_index *index, const char *name);
 
-static core_status read_object(core__json_reader *r, core__shard_index *index,
-                               read_member member)
+static __attribute__((cold)) core_status read_object(core__json_reader *r,
+                                                     core__shard_index *index,
+                                                     read_member member)
 {
     const char *name;
 
@@ -92,8 +95,9 @@ static core_status read_object(core__json_reader *r, core__shard_index *index,
     return CORE_OK;
 }
 
-static core_status read_top(core__json_reader *r, core__shard_index *index,
-                            const char *name)
+static __attribute__((cold)) core_status read_top(core__json_reader *r,
+                                                  core__shard_index *index,
+                                                  const char *name)
 {
     if (strcmp(name, "metadata") == 0) {
         if (index->texts)
@@ -117,7 +121,8 @@ static int by_text(const void *a, const void *b)
     return strcmp(*x, *y);
 }
 
-static core_status check_names(core__shard_index *index, const char *path)
+static __attribute__((cold)) core_status check_names(core__shard_index *index,
+                                                     const char *path)
 {
     CORE_TRY(core__json_names_sort(index->entries, index->entry_count,
                                    sizeof *index->entries, path, "tensors"));
@@ -126,7 +131,7 @@ static core_status check_names(core__shard_index *index, const char *path)
                                  "metadata entries");
 }
 
-static core_status number_files(core__shard_index *index)
+static __attribute__((cold)) core_status number_files(core__shard_index *index)
 {
     size_t count = index->entry_count;
 
@@ -150,8 +155,8 @@ static core_status number_files(core__shard_index *index)
     return CORE_OK;
 }
 
-core_status core__shard_index_parse(core__shard_index *index, const char *path,
-                                    const char *json, size_t size)
+__attribute__((cold)) core_status core__shard_index_parse(
+    core__shard_index *index, const char *path, const char *json, size_t size)
 {
     core__json_reader r = {.path = path,
                            .kind = "a shard index",
@@ -177,7 +182,7 @@ core_status core__shard_index_parse(core__shard_index *index, const char *path,
     return number_files(index);
 }
 
-void core__shard_index_free(core__shard_index *index)
+__attribute__((cold)) void core__shard_index_free(core__shard_index *index)
 {
     core__free(index->entries);
     core__free(index->files);

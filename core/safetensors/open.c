@@ -17,7 +17,8 @@ enum { HEADER_MAX = 100000000 };
 
 /* ------------------------------------------------------------- one file -- */
 
-static core_status read_header(core__safetensors_part *part)
+static __attribute__((cold)) core_status read_header(
+    core__safetensors_part *part)
 {
     uint64_t size, rest = part->mapping->size - 8;
     const uint8_t *bytes = part->mapping->bytes;
@@ -41,8 +42,8 @@ static core_status read_header(core__safetensors_part *part)
 }
 
 /* Takes ownership of path. */
-static core_status open_part(core__safetensors_part *part, char *path,
-                             bool mapped)
+static __attribute__((cold)) core_status open_part(core__safetensors_part *part,
+                                                   char *path, bool mapped)
 {
     part->path = path;
     CORE_TRY(core__mapping_open(path, "a safetensors file", 8, mapped,
@@ -50,7 +51,8 @@ static core_status open_part(core__safetensors_part *part, char *path,
     return read_header(part);
 }
 
-static core_status reserve(core_safetensors *file, size_t parts, size_t entries)
+static __attribute__((cold)) core_status reserve(core_safetensors *file,
+                                                 size_t parts, size_t entries)
 {
     if (parts) {
         file->parts = core__alloc_zero(parts * sizeof *file->parts);
@@ -66,7 +68,7 @@ static core_status reserve(core_safetensors *file, size_t parts, size_t entries)
     return CORE_OK;
 }
 
-static core_status open_single(core_safetensors *file)
+static __attribute__((cold)) core_status open_single(core_safetensors *file)
 {
     core__safetensors_part *part;
     core__safetensors_header *header;
@@ -94,7 +96,7 @@ static core_status open_single(core_safetensors *file)
 
 /* --------------------------------------------------------------- shards -- */
 
-static core_status read_index(core_safetensors *file)
+static __attribute__((cold)) core_status read_index(core_safetensors *file)
 {
     core__mapping *mapping;
     core_status status;
@@ -117,8 +119,8 @@ static core_status read_index(core_safetensors *file)
 }
 
 /* The path of a shard in the directory of the index. */
-static core_status shard_path(const core_safetensors *file, const char *name,
-                              char **out_path)
+static __attribute__((cold)) core_status shard_path(
+    const core_safetensors *file, const char *name, char **out_path)
 {
     const char *slash = strrchr(file->path, '/');
     size_t folder = slash ? (size_t)(slash - file->path) + 1 : 0;
@@ -132,7 +134,8 @@ static core_status shard_path(const core_safetensors *file, const char *name,
     return CORE_OK;
 }
 
-static core_status open_shard(core_safetensors *file, size_t number)
+static __attribute__((cold)) core_status open_shard(core_safetensors *file,
+                                                    size_t number)
 {
     const char *name = file->index.files[number];
     core_status status;
@@ -155,7 +158,8 @@ static int compare_name(const void *key, const void *element)
     return strcmp(key, tensor->name);
 }
 
-static core_status find_in_shard(core_safetensors *file, size_t number)
+static __attribute__((cold)) core_status find_in_shard(core_safetensors *file,
+                                                       size_t number)
 {
     const core__shard_index_entry *wanted = &file->index.entries[number];
     const core__safetensors_part *part = &file->parts[wanted->shard];
@@ -185,7 +189,7 @@ static int by_place(const void *a, const void *b)
     return strcmp((*x)->tensor->name, (*y)->tensor->name);
 }
 
-static core_status open_shards(core_safetensors *file)
+static __attribute__((cold)) core_status open_shards(core_safetensors *file)
 {
     CORE_TRY(read_index(file));
     CORE_TRY(reserve(file, file->index.file_count, file->index.entry_count));
@@ -200,7 +204,7 @@ static core_status open_shards(core_safetensors *file)
 
 /* ------------------------------------------------------ open and close -- */
 
-static bool is_index(const char *path)
+static __attribute__((cold)) bool is_index(const char *path)
 {
     static const char suffix[] = ".json";
     size_t size = strlen(path), tail = sizeof suffix - 1;
@@ -208,8 +212,9 @@ static bool is_index(const char *path)
     return size > tail && strcmp(path + size - tail, suffix) == 0;
 }
 
-static core_status open_file(const char *path, bool mapped,
-                             core_safetensors **out_file)
+static __attribute__((cold)) core_status open_file(const char *path,
+                                                   bool mapped,
+                                                   core_safetensors **out_file)
 {
     core_safetensors *file = NULL;
     core_status status = CORE_OK;
@@ -239,19 +244,21 @@ static core_status open_file(const char *path, bool mapped,
     return status;
 }
 
-core_status core_safetensors_open(const char *path, core_safetensors **out_file)
+__attribute__((cold)) core_status core_safetensors_open(
+    const char *path, core_safetensors **out_file)
 {
     CORE__NOT_NULL(out_file);
     return open_file(path, false, out_file);
 }
 
-core_status core_safetensors_map(const char *path, core_safetensors **out_file)
+__attribute__((cold)) core_status core_safetensors_map(
+    const char *path, core_safetensors **out_file)
 {
     CORE__NOT_NULL(out_file);
     return open_file(path, true, out_file);
 }
 
-void core_safetensors_close(core_safetensors *file)
+__attribute__((cold)) void core_safetensors_close(core_safetensors *file)
 {
     if (!file)
         return;

@@ -27,7 +27,8 @@ typedef struct buffer {
     core_status status;
 } buffer;
 
-static void append(buffer *text, const char *data, size_t size)
+static __attribute__((cold)) void append(buffer *text, const char *data,
+                                         size_t size)
 {
     if (text->status != CORE_OK)
         return;
@@ -48,7 +49,8 @@ static void append(buffer *text, const char *data, size_t size)
 
 static void append_format(buffer *text, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-static void append_format(buffer *text, const char *format, ...)
+static __attribute__((cold)) void append_format(buffer *text,
+                                                const char *format, ...)
 {
     char piece[80];
     va_list arguments;
@@ -60,7 +62,8 @@ static void append_format(buffer *text, const char *format, ...)
     append(text, piece, (size_t)size);
 }
 
-static void append_quoted(buffer *text, const char *string)
+static __attribute__((cold)) void append_quoted(buffer *text,
+                                                const char *string)
 {
     size_t left = strlen(string), size;
 
@@ -105,7 +108,8 @@ static int by_element(const void *a, const void *b)
     return by_name(a, b);
 }
 
-static core_status check_tensors(core_named_tensor *tensors, size_t count)
+static __attribute__((cold)) core_status check_tensors(
+    core_named_tensor *tensors, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         core_dtype dtype;
@@ -138,14 +142,14 @@ static core_status check_tensors(core_named_tensor *tensors, size_t count)
     return CORE_OK;
 }
 
-static uint64_t byte_count(const core_tensor *tensor)
+static __attribute__((cold)) uint64_t byte_count(const core_tensor *tensor)
 {
     return (uint64_t)core_tensor_numel(tensor) *
            core_dtype_size(core_tensor_dtype(tensor));
 }
 
-static core_status write_texts(buffer *json, const core_named_text *texts,
-                               size_t count)
+static __attribute__((cold)) core_status write_texts(
+    buffer *json, const core_named_text *texts, size_t count)
 {
     append(json, "\"__metadata__\":{", 16);
     for (size_t i = 0; i < count; i++) {
@@ -170,8 +174,9 @@ static core_status write_texts(buffer *json, const core_named_text *texts,
     return CORE_OK;
 }
 
-static void write_tensor(buffer *json, const core_named_tensor *named,
-                         uint64_t begin)
+static __attribute__((cold)) void write_tensor(buffer *json,
+                                               const core_named_tensor *named,
+                                               uint64_t begin)
 {
     const core_tensor *tensor = named->tensor;
 
@@ -188,9 +193,9 @@ static void write_tensor(buffer *json, const core_named_tensor *named,
 }
 
 /* Writes the eight length bytes and the JSON, padded to a multiple of 8. */
-static core_status write_header(buffer *json, const core_named_tensor *tensors,
-                                size_t tensor_count,
-                                const core_named_text *texts, size_t text_count)
+static __attribute__((cold)) core_status write_header(
+    buffer *json, const core_named_tensor *tensors, size_t tensor_count,
+    const core_named_text *texts, size_t text_count)
 {
     uint64_t begin = 0, size = 0;
 
@@ -215,7 +220,8 @@ static core_status write_header(buffer *json, const core_named_tensor *tensors,
 
 /* ----------------------------------------------------------------- data -- */
 
-static core_status write_data(core__file *file, const core_named_tensor *named)
+static __attribute__((cold)) core_status write_data(
+    core__file *file, const core_named_tensor *named)
 {
     size_t size = (size_t)byte_count(named->tensor);
     core_status status;
@@ -233,11 +239,9 @@ static core_status write_data(core__file *file, const core_named_tensor *named)
     return status;
 }
 
-core_status core_safetensors_save(const char *path,
-                                  const core_named_tensor *tensors,
-                                  size_t tensor_count,
-                                  const core_named_text *texts,
-                                  size_t text_count)
+__attribute__((cold)) core_status core_safetensors_save(
+    const char *path, const core_named_tensor *tensors, size_t tensor_count,
+    const core_named_text *texts, size_t text_count)
 {
     core__file file = {-1, NULL, NULL};
     buffer json = {NULL, 0, 0, CORE_OK};
@@ -272,7 +276,7 @@ core_status core_safetensors_save(const char *path,
     return status;
 }
 
-core_status core_safetensors_check_path(const char *path)
+__attribute__((cold)) core_status core_safetensors_check_path(const char *path)
 {
     core__file file;
 

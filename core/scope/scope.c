@@ -35,9 +35,29 @@ no_scope(const char *call, const char *where)
                        where);
 }
 
+/* There was no memory to begin the outermost scope of this thread. */
+static _Thread_local bool begin_failed;
+
+static core_status __attribute__((cold)) not_begun(const char *call)
+{
+    return core__error(CORE_ERROR_OUT_OF_MEMORY,
+                       "%s: there was no memory to begin the scope", call);
+}
+
 static open_scope *innermost(const core__scopes *scopes)
 {
     return scopes && scopes->depth ? &scopes->open[scopes->depth - 1] : NULL;
+}
+
+bool core__scopes_is_innermost(const core__scopes *scopes, core_scope handle)
+{
+    return handle.thread == scopes &&
+           handle.number == innermost(scopes)->number;
+}
+
+core_scope core__scopes_innermost(const core__scopes *scopes)
+{
+    return (core_scope){scopes, innermost(scopes)->number};
 }
 
 core__scopes *core__scopes_unready(const char *where)
@@ -46,6 +66,10 @@ core__scopes *core__scopes_unready(const char *where)
 
     if (innermost(core__thread_self()->scopes))
         return NULL;
+    if (begin_failed) {
+        not_begun("core_scope"); /* which the end of the scope returns */
+        return NULL;
+    }
     no_scope("core_scope", where);
     /* No scope will return this error, and the program may never look at it. */
     if (!atomic_flag_test_and_set(&printed))
@@ -237,7 +261,7 @@ close_innermost(core__scopes *scopes)
 
 /* Ends a scope that its function has left open.  The function has returned, so
  * its outputs may be variables that are gone. */
-static void close_left_open(core__scopes *scopes)
+static void __attribute__((cold)) close_left_open(core__scopes *scopes)
 {
     if (innermost(scopes)->status == CORE_OK)
         innermost(scopes)->status = CORE_ERROR_INVALID_ARGUMENT;
@@ -261,6 +285,7 @@ core_scope core_scope_begin_at(const char *where)
     core_scope handle = {0};
     open_scope *open;
 
+    begin_failed = true; /* until it has begun */
     if (!scopes)
         return handle;
     open = scopes->open;
@@ -281,6 +306,7 @@ core_scope core_scope_begin_at(const char *where)
     open->status = CORE_OK;
     open->error = NULL;
     scopes->ready = true;
+    begin_failed = false;
     handle.thread = scopes;
     return handle;
 }
@@ -300,7 +326,7 @@ find(const core__scopes *scopes, core_scope handle)
 }
 
 /* Ends the scopes inside the one at `place`, which is an error of that one. */
-static void __attribute__((noinline))
+static void __attribute__((cold))
 close_inner(const char *call, core__scopes *scopes, size_t place)
 {
     const char *where = innermost(scopes)->where;
@@ -324,9 +350,10 @@ close_inner(const char *call, core__scopes *scopes, size_t place)
 static core_status __attribute__((cold))
 not_open(const char *call, core_scope handle)
 {
-    if (!handle.number)
-        return core__error(CORE_ERROR_OUT_OF_MEMORY,
-                           "%s: there was no memory to begin the scope", call);
+    if (!handle.number) {
+        begin_failed = false;
+        return not_begun(call);
+    }
     return core__error(CORE_ERROR_INVALID_ARGUMENT,
                        "%s: the scope is not open in this thread: it was "
                        "ended before, or begun in another thread",
@@ -362,9 +389,22 @@ core_status core_scope_end_with_at(const char *where, core_scope scope,
     return core_scope_end(scope);
 }
 
-int core_scope_exit(core_scope scope)
+/* Writes what the program has printed: otherwise exit() would, and lose errors. */
+static core_status __attribute__((cold)) write_output(void)
 {
-    if (core_scope_end(scope) == CORE_OK)
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return CORE_OK;
+    return core__error(CORE_ERROR_IO,
+                       "core_scope_exit: cannot write to the standard output");
+}
+
+int __attribute__((cold)) core_scope_exit(core_scope scope)
+{
+    core_status status = core_scope_end(scope);
+
+    if (status == CORE_OK)
+        status = write_output();
+    if (status == CORE_OK)
         return EXIT_SUCCESS;
     fprintf(stderr, "%s\n", core_error_message());
     return EXIT_FAILURE;
@@ -493,7 +533,7 @@ void *core_scope_own_object_at(const char *where, core_status status,
 }
 
 /* Formats a text that the caller frees. */
-static core_status format_text(const char *format, va_list arguments,
+static core_status __attribute__((cold)) format_text(const char *format, va_list arguments,
                                char **out_text)
 {
     va_list again;
@@ -543,7 +583,7 @@ core_status core_scope_check_at(const char *where, const char *call,
     return status;
 }
 
-void core__scopes_thread_end(core__thread *self)
+void __attribute__((cold)) core__scopes_thread_end(core__thread *self)
 {
     core__scopes *scopes = self->scopes;
 

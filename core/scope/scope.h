@@ -75,6 +75,11 @@ static inline core_tensor *core__scopes_own(core__scopes *scopes,
 bool core__scopes_own_list(core__scopes *scopes, const char *where,
                            core_tensor **tensors, size_t count);
 
+/* The innermost of the open scopes, of which there is one, and whether a handle
+ * is its. */
+core_scope core__scopes_innermost(const core__scopes *scopes);
+bool core__scopes_is_innermost(const core__scopes *scopes, core_scope handle);
+
 /* Makes the thread's error record the error of the innermost scope. */
 void core__scopes_fail(core__scopes *scopes, const char *where,
                        core_status status) __attribute__((cold));

@@ -29,7 +29,7 @@ int64_t core_x_size_at(const char *where, const core_tensor *tensor,
     return 0;
 }
 
-void core_list_unpack_refuse(const char *where, size_t given, size_t wanted)
+void __attribute__((cold)) core_list_unpack_refuse(const char *where, size_t given, size_t wanted)
 {
     core__scopes *scopes = core__scopes_ready(where);
 
@@ -43,7 +43,7 @@ void core_list_unpack_refuse(const char *where, size_t given, size_t wanted)
 }
 
 /* Doubles the room of a list; the former memory stays the scope's. */
-static core_status grow(const char *where, core_growing_list *list)
+static core_status __attribute__((cold)) grow(const char *where, core_growing_list *list)
 {
     size_t count = list->list.count, capacity = count < 4 ? 8 : 2 * count;
     core_tensor **items = core__alloc_array(capacity, sizeof *items);
@@ -58,6 +58,21 @@ static core_status grow(const char *where, core_growing_list *list)
         memcpy(items, list->list.items, count * sizeof *items);
     list->list.items = items;
     list->capacity = capacity;
+    list->scope = core__scopes_innermost(core__thread_self()->scopes);
+    return CORE_OK;
+}
+
+static core_status __attribute__((cold)) check_append(const core__scopes *scopes,
+                                const core_growing_list *list,
+                                const core_tensor *tensor)
+{
+    if (!list || !tensor)
+        return core__error_null("core_x_append", list ? "tensor" : "list");
+    if (list->capacity && !core__scopes_is_innermost(scopes, list->scope))
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_x_append: the list began in another scope, "
+                           "which owns its memory; append there what "
+                           "core_scope_return or core_scope_keep brings");
     return CORE_OK;
 }
 
@@ -65,13 +80,13 @@ void core_x_append_at(const char *where, core_growing_list *list,
                       core_tensor *tensor)
 {
     core__scopes *scopes = core__scopes_ready(where);
+    core_status status;
 
     if (!scopes)
         return;
-    if (!list || !tensor) {
-        core__scopes_fail(
-            scopes, where,
-            core__error_null("core_x_append", list ? "tensor" : "list"));
+    status = check_append(scopes, list, tensor);
+    if (status != CORE_OK) {
+        core__scopes_fail(scopes, where, status);
         return;
     }
     if (list->list.count == list->capacity && grow(where, list) != CORE_OK)

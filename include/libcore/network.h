@@ -573,20 +573,6 @@ static inline core_tensor *core_x_apply_conv_at(
     core_x_apply_conv_options_at(                       \
         CORE_HERE, module, path, x,                     \
         CORE_OPTIONS(core_nn_conv_options, __VA_ARGS__))
-/* Writes the numbers of an option of a convolution, where core_nn_conv has
- * shorter ones: the second and third are the first if they are 0, and -1 stands
- * for 0. */
-static inline core_sizes core_x_conv_numbers(const int64_t *given,
-                                             int64_t usual, size_t count,
-                                             int64_t *numbers)
-{
-    size_t i;
-
-    numbers[0] = given[0] ? given[0] : usual;
-    for (i = 1; i < count; i++)
-        numbers[i] = given[i] == 0 ? numbers[0] : given[i] < 0 ? 0 : given[i];
-    return core_sizes_from(numbers, count);
-}
 static inline core_tensor *core_x_apply_conv_options_at(
     const char *where, core_module *module, const char *path, core_tensor *x,
     const core_nn_conv_options *o)
@@ -597,8 +583,7 @@ static inline core_tensor *core_x_apply_conv_options_at(
     static const transposed by_dims[] = {core_x_conv_transpose1d_at,
                                          core_x_conv_transpose2d_at,
                                          core_x_conv_transpose3d_at};
-    int64_t stride[3], padding[3], dilation[3], more[3];
-    int64_t groups = o->groups ? o->groups : 1;
+    core_nn_conv_options own;
     core_tensor *weight = NULL;
     core_module *m = core_x_apply_find_at(where, "core_x_apply_conv", module,
                                           path, "weight", &weight);
@@ -609,16 +594,17 @@ static inline core_tensor *core_x_apply_conv_options_at(
         return NULL;
     if (dims < 1 || dims > 3)
         dims = 2; /* which refuses the weight */
-    strides = core_x_conv_numbers(o->stride, 1, dims, stride);
-    paddings = core_x_conv_numbers(o->padding, 0, dims, padding);
-    dilations = core_x_conv_numbers(o->dilation, 1, dims, dilation);
-    if (!o->transposed)
+    if (!core_x_apply_conv_complete_at(where, o, dims, &own))
+        return NULL;
+    strides = core_sizes_from(own.stride, dims);
+    paddings = core_sizes_from(own.padding, dims);
+    dilations = core_sizes_from(own.dilation, dims);
+    if (!own.transposed)
         return core_x_apply_conv_at(where, module, path, x, strides, paddings,
-                                    dilations, groups);
+                                    dilations, own.groups);
     return by_dims[dims - 1](
         where, x, weight, core_module_tensor(m, "bias"), strides, paddings,
-        core_x_conv_numbers(o->output_padding, 0, dims, more), groups,
-        dilations);
+        core_sizes_from(own.output_padding, dims), own.groups, dilations);
 }
 
 /* layer_norm over the dimensions of `weight`: (module, path, x, eps=1e-5). */
@@ -784,9 +770,11 @@ static inline core_module *core_x_lazy_child_at(const char *where,
  *
  *     w = core_x_lazy_parameter(m, "weight", CORE_SIZES(4, 8), 0.02, x); */
 #define core_x_lazy_parameter(...) \
-    core_x_lazy_parameter_at(CORE_HERE, CORE_X_PARAMETER_(__VA_ARGS__, NULL, 0))
-#define CORE_X_PARAMETER_(module, path, sizes, deviation, like, ...) \
-    module, path, sizes, deviation, like
+    CORE_X_CALL(core_x_lazy_parameter_with_, __VA_ARGS__)
+#define core_x_lazy_parameter_with_4(...) \
+    core_x_lazy_parameter_at(CORE_HERE, __VA_ARGS__, NULL)
+#define core_x_lazy_parameter_with_5(...) \
+    core_x_lazy_parameter_at(CORE_HERE, __VA_ARGS__)
 
 /* core_nn_linear: (module, path, x, outputs, bool bias=true). */
 #define core_x_lazy_linear(...) \
@@ -1209,7 +1197,9 @@ static inline void core_x_clip_grad_norm_at(const char *where,
 
 /* Prints as printf does, but nothing after an error of the scope, also one that
  * its arguments have: their numbers would be 0.  The error itself is printed by
- * core_scope_exit.  An IO error if the output cannot be written:
+ * core_scope_exit.  An IO error if the output cannot be written: of this call if
+ * it is not buffered, otherwise of core_scope_exit, which flushes it.
+ * INVALID_ARGUMENT: format is NULL.
  *
  *     core_x_printf("loss %.3f\n", core_x_item_float(loss)); */
 #define core_x_printf(...) core_x_printf_at(CORE_HERE, __VA_ARGS__)
@@ -1220,6 +1210,9 @@ static inline void core_x_printf_at(const char *where, const char *format, ...)
     core_status status = core_scope_status();
     va_list arguments;
 
+    if (status == CORE_OK && !format)
+        status = core_error_set(CORE_ERROR_INVALID_ARGUMENT,
+                                "core_x_printf: the argument format is NULL");
     if (status == CORE_OK) {
         va_start(arguments, format);
         if (vprintf(format, arguments) < 0)

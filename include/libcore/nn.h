@@ -485,6 +485,14 @@ core_status core_nn_conv(const core_nn_conv_options *conv,
                          const core_nn_options *options,
                          core_module **out_module);
 
+/* The options of a convolution of `dims` dimensions with what core_nn_conv fills in,
+ * for core_x_apply_conv_options (network.h).  Returns whether they are valid;
+ * otherwise the scope has the error INVALID_ARGUMENT. */
+bool core_x_apply_conv_complete_at(const char *where,
+                                   const core_nn_conv_options *options,
+                                   size_t dims,
+                                   core_nn_conv_options *out_options);
+
 /* The normalizations divide by sqrt(variance + eps), or sqrt(mean of the
  * squares + eps) for core_nn_rms_norm.  affine: they have the parameters
  * weight, of ones, and bias, of zeros; core_nn_rms_norm has only weight. */

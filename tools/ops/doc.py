@@ -5,6 +5,8 @@ docs/calls.md: the call of expressions.h for each operator."""
 
 import re
 
+from . import expressions
+
 HEAD = """\
 # What operators do not support
 
@@ -112,8 +114,8 @@ CALLS = """\
 Generated from core/ops/ops.yaml by `tools/gen_ops.py --doc`; a test compares them.
 
 The operators of ATen, and the calls of `expressions.h` that compute them
-([expressions.md](expressions.md)); without `x_` they are those of `ops.h`. Arguments
-have the defaults of the schema. *number*: the call takes a tensor or a number there,
+([expressions.md](expressions.md)). Arguments with a default may be omitted at the end;
+before others they are given as it is written here. *number*: the call takes a tensor or a number there,
 for which ATen has two operators. *in place*: there is also a call with `_` at the end,
 which changes its first argument.
 
@@ -121,7 +123,11 @@ which changes its first argument.
 
 
 def argument(a):
-    return a.name if a.default is None else "%s=%s" % (a.name, a.default)
+    """The default is what a call in C gives, which accepts plain numbers."""
+    if a.default is None:
+        return a.name
+    return "%s=%s" % (a.name, re.sub(r"^core_(?:int|float)\((.*)\)$", r"\1",
+                                     expressions.default(a)))
 
 
 def calls(all_calls):

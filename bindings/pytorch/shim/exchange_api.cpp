@@ -11,6 +11,8 @@
 #include "exchange.h"
 #include "owned.h"
 
+#include <memory>
+
 #include <ATen/Context.h>
 #include <ATen/DLConvertor.h>
 #include <torch/csrc/Exceptions.h>
@@ -62,14 +64,19 @@ static core_dlpack_device number_of(c10::DeviceIndex index)
     return device;
 }
 
-/* Those of all devices, which do not change. */
+/* Those of all devices, which do not change; type 0 if there are none. */
 static const std::vector<core_dlpack_device> &numbers()
 {
     static const std::vector<core_dlpack_device> known = [] {
         std::vector<core_dlpack_device> list;
 
-        for (c10::DeviceIndex i = 0; i < device_count(); i++)
-            list.push_back(number_of(i));
+        for (c10::DeviceIndex i = 0; i < device_count(); i++) {
+            try {
+                list.push_back(number_of(i));
+            } catch (const std::exception &) { /* the others remain usable */
+                list.push_back({});
+            }
+        }
         return list;
     }();
 
@@ -151,6 +158,12 @@ static int tensor_from_object(void *object, DLTensor *out)
     if (!tensor)
         return torchs->dltensor_from_py_object_no_sync(object, out);
     managed = exported(*tensor);
+    if (managed->flags & CORE_DLPACK_READ_ONLY) {
+        managed->deleter(managed);
+        TORCH_CHECK(false, "libcore: DLTensor cannot express that a tensor is "
+                           "read-only; use the function for "
+                           "DLManagedTensorVersioned, or copy the tensor first");
+    }
     *out = *reinterpret_cast<DLTensor *>(&managed->tensor);
     managed->deleter(managed);
     out->shape = const_cast<int64_t *>(tensor->sizes().data());
@@ -161,17 +174,27 @@ static int tensor_from_object(void *object, DLTensor *out)
 
 /* ------------------------------------------------ import and allocation -- */
 
+/* The reference to the given tensor is stolen, also on failure. */
 static int managed_to_object(DLManagedTensorVersioned *given, void **out)
 {
     HANDLE_TH_ERRORS
+    std::unique_ptr<DLManagedTensorVersioned,
+                    void (*)(DLManagedTensorVersioned *)>
+        owned(given, [](DLManagedTensorVersioned *unused) {
+            if (unused->deleter)
+                unused->deleter(unused);
+        });
     auto *managed = reinterpret_cast<core_dlpack_managed *>(given);
     core_tensor *tensor;
     c10::DeviceIndex index =
         find(managed->tensor.device.type, managed->tensor.device.index);
 
     if (index < 0)
-        return torchs->managed_tensor_to_py_object_no_sync(given, out);
-    check(core_dlpack_import(managed, device_at(index), nullptr, &tensor));
+        return torchs->managed_tensor_to_py_object_no_sync(owned.release(),
+                                                           out);
+    core_device *device = device_at(index);
+    owned.release(); /* the call takes it, also on failure */
+    check(core_dlpack_import(managed, device, nullptr, &tensor));
     *out = THPVariable_Wrap(export_tensor(tensor));
     return *out ? 0 : -1;
     END_HANDLE_TH_ERRORS_RET(-1)
@@ -214,7 +237,11 @@ static int current_stream(DLDeviceType type, int32_t device, void **out)
     if (index < 0)
         return torchs->current_work_stream(type, device, out);
     *out = nullptr;
-    check(core_dlpack_stream(device_at(index), nullptr, &number));
+    core_status status =
+        core_dlpack_stream(device_at(index), nullptr, &number);
+    if (status == CORE_ERROR_UNSUPPORTED)
+        return 0;
+    check(status);
     if (number != CORE_DLPACK_STREAM_NONE)
         *out = reinterpret_cast<void *>(static_cast<intptr_t>(number));
     return 0;
@@ -242,6 +269,8 @@ PyObject *exchange_api(PyObject *, PyObject *capsule)
     if (given != &table) {
         torchs = given;
         table.header = given->header;
+        /* Tables of earlier versions take tokens for addresses, too. */
+        table.header.prev_api = nullptr;
     }
     return PyCapsule_New(&table, TABLE, nullptr);
 }

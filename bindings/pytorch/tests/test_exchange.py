@@ -175,6 +175,19 @@ class Exchange(unittest.TestCase):
             self.assertEqual(table.stream(lent), libcore_torch._shim.
                              dlpack_stream(device.index))
 
+    def test_the_table_of_functions_lends_no_read_only_memory(self):
+        table = Table.of(torch.Tensor)
+        array = numpy.ones(3)
+        array.flags.writeable = False
+        there = libcore_torch.from_dlpack(array)
+        with self.assertRaisesRegex(RuntimeError, "read-only"):
+            table.lend(there)
+        again = table.to_object(table.managed(there.clone()))
+        self.assertEqual(again.tolist(), [1, 1, 1])
+
+    def test_the_table_of_functions_has_no_older_one(self):
+        self.assertIsNone(Table.of(torch.Tensor).older)
+
     def test_the_table_of_functions_leaves_other_tensors_to_torch(self):
         table = Table.of(torch.nn.Parameter)
         x = torch.arange(3.0)

@@ -12,6 +12,7 @@
 #include <libcore/random.h>
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -239,6 +240,21 @@ START_TEST(what_a_file_lacks_is_named)
 }
 END_TEST
 
+/* The numbers of an option with a comma. */
+#define NUMBERS(...) {__VA_ARGS__}
+
+#define REFUSED_NUMBERS(option, text)                                      \
+    do {                                                                   \
+        core_scope refused_ = core_scope_begin();                          \
+        core_module *m = from_file(layers());                              \
+        core_tensor *image = core_x_ones(CORE_SIZES(1, 2, 5, 3));          \
+                                                                           \
+        ck_assert_ptr_null(                                                \
+            core_x_apply_conv_options(m, "convs.1", image, option));       \
+        FAILS(core_scope_end(refused_), CORE_ERROR_INVALID_ARGUMENT,       \
+              "core_x_apply_conv: " text, "test_network_files.c:");        \
+    } while (0)
+
 /* Its arguments are 0 after an error, which would look like results. */
 START_TEST(nothing_is_printed_after_an_error)
 {
@@ -263,6 +279,131 @@ START_TEST(nothing_is_printed_after_an_error)
     ck_assert_str_eq(text, "1 yes\n");
     fclose(file);
     FAILS(core_scope_end(scope), CORE_ERROR_INVALID_ARGUMENT, "matmul");
+}
+END_TEST
+
+/* Fully buffered output fails when it is flushed. */
+START_TEST(output_that_cannot_be_written_is_an_error)
+{
+    core_scope scope = core_scope_begin();
+    const char *volatile none = NULL;
+    int before, full = open("/dev/full", O_WRONLY);
+
+    ck_assert_int_ge(full, 0);
+    fflush(stdout);
+    before = dup(STDOUT_FILENO);
+    ck_assert_int_ge(dup2(full, STDOUT_FILENO), 0);
+    core_x_printf("%d\n", 1);
+    (void)core_scope_status();
+    ck_assert_int_eq(core_scope_exit(scope), EXIT_FAILURE);
+    FAILS(core_error_code(), CORE_ERROR_IO, "cannot write");
+    ck_assert_int_ge(dup2(before, STDOUT_FILENO), 0);
+    clearerr(stdout);
+    close(before);
+    close(full);
+    scope = core_scope_begin();
+    ck_assert_int_eq(core_scope_exit(scope), EXIT_SUCCESS);
+    scope = core_scope_begin();
+    core_x_printf(none);
+    FAILS(core_scope_end(scope), CORE_ERROR_INVALID_ARGUMENT,
+          "core_x_printf: the argument format is NULL (at ");
+}
+END_TEST
+
+static void without(const char *text)
+{
+    if (strstr(core_error_message(), text))
+        ck_abort_msg("\"%s\" in: %s", text, core_error_message());
+}
+
+static void saves(const char *file, const char *name)
+{
+    core_scope scope = core_scope_begin();
+
+    core_x_save(file, {name, core_x_ones(CORE_SIZES(2))});
+    OK(core_scope_end(scope));
+}
+
+/* The message of what the module lacks at a path. */
+static const char *lacks(core_module *m, const char *name)
+{
+    core_scope scope = core_scope_begin();
+
+    ck_assert_ptr_null(core_x_nn_tensor_at(CORE_HERE, m, name));
+    FAILS(core_scope_end(scope), CORE_ERROR_NOT_FOUND, name);
+    return core_error_message();
+}
+
+START_TEST(errors_name_the_file_of_each_module)
+{
+    core_scope scope = core_scope_begin();
+    core_module *m = core_x_nn_container(NULL, NULL);
+    core_module *n = core_x_nn_container(NULL, NULL);
+    temporary_path other;
+
+    temporary_file(other, "other");
+    saves(path, "encoder.weight");
+    saves(other, "decoder.weight");
+    core_x_nn_load_all(m, path);
+    ck_assert_ptr_nonnull(strstr(lacks(m, "none"), path));
+    OK(core_module_load(m, other, NULL,
+                        CORE_MODULE_ADD | CORE_MODULE_ALLOW_MISSING, NULL));
+    lacks(m, "none");
+    without(path);
+    without(other);
+    ck_assert_ptr_nonnull(strstr(lacks(m, "decoder.none"), other));
+    without(path);
+    ck_assert_ptr_nonnull(strstr(lacks(m, "encoder.none"), path));
+    saves(other, "encoder.weight"); /* the same tensor of another file */
+    OK(core_module_load(m, other, NULL,
+                        CORE_MODULE_ALLOW_MISSING | CORE_MODULE_ALLOW_UNEXPECTED,
+                        NULL));
+    lacks(m, "encoder.none");
+    without(path);
+    without(other);
+    /* A load that fails is not where the module is from. */
+    saves(path, "a..b");
+    FAILS(core_module_load(n, path, NULL, CORE_MODULE_ADD, NULL),
+          CORE_ERROR_INVALID_ARGUMENT, "is empty or has a dot", path);
+    lacks(n, "none");
+    without(path);
+    /* Prefixes need not end in a dot. */
+    saves(path, "model_weight");
+    OK(core_module_load(n, path, "model_", CORE_MODULE_ADD, NULL));
+    ck_assert_ptr_nonnull(strstr(lacks(n, "none"), ": model_none) (at "));
+    temporary_remove(other);
+    OK(core_scope_end(scope));
+}
+END_TEST
+
+/* Also one whose name is part of the message in another place. */
+START_TEST(errors_of_a_load_name_the_file)
+{
+    core_scope scope = core_scope_begin();
+    core_module *m = core_x_nn_container(NULL, NULL);
+    char before[512], folder[] = "/tmp/libcore-XXXXXX";
+
+    ck_assert_ptr_nonnull(getcwd(before, sizeof before));
+    ck_assert_int_eq(chdir(mkdtemp(folder)), 0);
+    saves("e", "weight");
+    core_x_nn_linear(m, "fc", 1, 1, false);
+    FAILS(core_module_load(m, "e", NULL, 0, NULL), CORE_ERROR_NOT_FOUND,
+          "missing fc.weight", " (in e)");
+    ck_assert_int_eq(unlink("e"), 0);
+    FAILS(core_module_load(m, "e", NULL, 0, NULL), CORE_ERROR_NOT_FOUND, "e");
+    without("(in e)");
+    ck_assert_int_eq(chdir(before), 0);
+    ck_assert_int_eq(rmdir(folder), 0);
+    OK(core_scope_end(scope));
+}
+END_TEST
+
+START_TEST(numbers_of_convolutions_are_checked)
+{
+    REFUSED_NUMBERS(.stride = NUMBERS(2, -1), "stride[1] is -1; it must be at least 1");
+    REFUSED_NUMBERS(.padding = NUMBERS(-1), "padding[0] is -1; it must be at least 0");
+    REFUSED_NUMBERS(.dilation = NUMBERS(1, -2), "dilation[1] is -2");
+    REFUSED_NUMBERS(.padding = NUMBERS(1, -2), "padding[1] is -2");
 }
 END_TEST
 
@@ -325,6 +466,10 @@ int main(void)
         names_that_are_no_paths_are_refused,
         what_a_file_lacks_is_named,
         nothing_is_printed_after_an_error,
+        output_that_cannot_be_written_is_an_error,
+        errors_name_the_file_of_each_module,
+        errors_of_a_load_name_the_file,
+        numbers_of_convolutions_are_checked,
         a_module_of_a_file_has_no_function,
         nothing_is_lost_without_memory,
     };

@@ -9,6 +9,7 @@
 #include "base/memory.h"
 
 #include <libcore/compiled.h>
+#include <libcore/lazy.h>
 #include <libcore/network.h>
 #include <libcore/random.h>
 
@@ -342,6 +343,30 @@ START_TEST(a_recorded_function_creates_no_layer)
 }
 END_TEST
 
+/* It runs its operators once, so that the layer has the weights that it used. */
+START_TEST(a_lazy_region_creates_layers)
+{
+    core_scope scope = core_scope_begin();
+    core_module *m = core_x_nn_container(NULL, NULL);
+    core_module *n = core_x_nn_container(NULL, NULL);
+    core_tensor *x = core_x_ones(CORE_SIZES(2, 4)), *y = NULL, *z = NULL;
+    core_program *program = NULL;
+
+    CORE_CHECK(core_lazy_begin(NULL));
+    OK(recorded(m, &x, 1, &y, &(size_t){0}));
+    FAILS(core_program_trace(recorded, n, &x, 1, 1, &program),
+          CORE_ERROR_REFUSED, "the first call of \"fc\"");
+    CORE_CHECK(core_lazy_end());
+    ck_assert_uint_eq(core_x_parameters(m).count, 3);
+    ck_assert_uint_eq(core_x_parameters(n).count, 0);
+    OK(recorded(m, &x, 1, &z, &(size_t){0}));
+    same(y, z);
+    core_tensor_release(y);
+    core_tensor_release(z);
+    OK(core_scope_end(scope));
+}
+END_TEST
+
 START_TEST(parameters_follow_a_tensor_to_its_device)
 {
     core_scope scope = core_scope_begin();
@@ -509,6 +534,7 @@ int main(void)
         arguments_are_checked,
         layers_and_parameters_keep_what_they_are,
         a_recorded_function_creates_no_layer,
+        a_lazy_region_creates_layers,
         parameters_follow_a_tensor_to_its_device,
         a_refused_layer_changes_no_tensor,
         a_layer_that_is_null_is_refused,

@@ -7,6 +7,7 @@
 #include "support/autograd.h"
 
 #include "base/memory.h"
+#include "scope/scope.h"
 
 #include <libcore/compiled.h>
 #include <libcore/expressions.h>
@@ -238,6 +239,21 @@ START_TEST(a_list_grows)
     scope = core_scope_begin();
     core_x_append(NULL, core_x_ones(CORE_SIZES(1)));
     FAILS(core_scope_end(scope), CORE_ERROR_INVALID_ARGUMENT, "list is NULL");
+    list = other = (core_growing_list){0};
+    scope = core_scope_begin();
+    core_x_append(&list, core_x_ones(CORE_SIZES(1)));
+    for (int ended = 0; ended < 2; ended++) {
+        core_scope inner = core_scope_begin();
+
+        core_x_append(&other, core_x_ones(CORE_SIZES(1)));
+        core_x_append(ended ? &other : &list, core_x_ones(CORE_SIZES(1)));
+        FAILS(core_scope_end(inner), CORE_ERROR_INVALID_ARGUMENT,
+              "core_x_append: the list began in another scope", "(at ");
+    }
+    ck_assert_uint_eq(list.list.count, 1);
+    core_x_append(&list, core_x_ones(CORE_SIZES(1)));
+    OK(core_scope_end(scope));
+    ck_assert_uint_eq(list.list.count, 2);
     for (int64_t allowed = 0; allowed < 40; allowed++) {
         list = (core_growing_list){0};
         scope = core_scope_begin();
@@ -428,6 +444,28 @@ START_TEST(calls_without_a_scope_name_their_place)
     ck_assert_double_eq(core_x_item_float(x), 0);
     ck_assert_ptr_nonnull(strstr(core_error_message(), "test_scope.c:"));
     ck_assert_int_eq(core_error_code(), CORE_ERROR_INVALID_ARGUMENT);
+}
+END_TEST
+
+/* The advice to begin one would be wrong. */
+START_TEST(calls_after_a_scope_without_memory_say_so)
+{
+    core_tensor *x = pair(1, 2);
+    core_scope scope;
+
+    core__scopes_thread_end(core__thread_self()); /* as in a new thread */
+    for (int64_t allowed = 0; allowed < 2; allowed++) {
+        core__alloc_fault_set(allowed, true);
+        scope = core_scope_begin();
+        core__alloc_fault_set(-1, false);
+        ck_assert_ptr_null(core_x_neg(x));
+        FAILS(core_error_code(), CORE_ERROR_OUT_OF_MEMORY,
+              "there was no memory to begin the scope");
+        FAILS(core_scope_end(scope), CORE_ERROR_OUT_OF_MEMORY,
+              "core_scope_end: there was no memory");
+        ck_assert_ptr_null(core_x_neg(x));
+        FAILS(core_error_code(), CORE_ERROR_INVALID_ARGUMENT, "no open scope");
+    }
 }
 END_TEST
 
@@ -887,6 +925,7 @@ int main(void)
         a_status_is_checked,
         calls_need_a_scope,
         calls_without_a_scope_name_their_place,
+        calls_after_a_scope_without_memory_say_so,
         a_list_grows,
         a_scope_that_was_left_open_is_an_error,
         outputs_of_a_scope_that_was_left_open_are_not_set,
