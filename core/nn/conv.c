@@ -86,8 +86,7 @@ static CORE__ONCE core_status check(const core_nn_conv_options *o)
                            "out_channels %lld; groups must divide both",
                            (long long)o->groups, (long long)o->in_channels,
                            (long long)o->out_channels);
-    CORE_TRY(
-        check_least(o, "core_nn_conv", "kernel_size", o->kernel_size, 1));
+    CORE_TRY(check_least(o, "core_nn_conv", "kernel_size", o->kernel_size, 1));
     return check_numbers(o, "core_nn_conv");
 }
 
@@ -115,10 +114,9 @@ static CORE__ONCE void complete(core_nn_conv_options *o)
     }
 }
 
-CORE__ONCE bool core_x_apply_conv_complete_at(const char *where,
-                                   const core_nn_conv_options *options,
-                                   size_t dims,
-                                   core_nn_conv_options *out_options)
+CORE__ONCE bool core_x_apply_conv_complete_at(
+    const char *where, const core_nn_conv_options *options, size_t dims,
+    core_nn_conv_options *out_options)
 {
     core_status status;
 

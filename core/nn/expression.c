@@ -287,7 +287,7 @@ CORE__ONCE core_tensor *core_x_nn_member_at(const char *where,
 /* What is missing is created in training only: otherwise its weights would be
  * random. */
 static CORE__ONCE void not_created(const char *where, const core_module *module,
-                        const char *path)
+                                   const char *path)
 {
     not_found(where, "core_x_lazy", module,
               "layer or parameter, and is not in training to create one at",
@@ -433,8 +433,9 @@ static CORE__ONCE core_status make_parameter(core_module *module,
 }
 
 /* Checks what is at a path.  That of a file was a buffer. */
-static CORE__ONCE core_status take_parameter(const core_module *module, const char *path,
-                                  core_sizes sizes, core__member *m)
+static CORE__ONCE core_status take_parameter(const core_module *module,
+                                             const char *path, core_sizes sizes,
+                                             core__member *m)
 {
     core_status status;
 

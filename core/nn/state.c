@@ -216,7 +216,7 @@ static CORE__ONCE core_status name_in_file(loading *l, size_t i)
 }
 
 static CORE__ONCE core_status check_entry(const loading *l, size_t i,
-                               const core_safetensors_entry *entry)
+                                          const core_safetensors_entry *entry)
 {
     const core_tensor *tensor = l->list.tensors[i];
     char own[128], other[128];
@@ -253,10 +253,9 @@ static CORE__ONCE bool is_wanted(const loading *l, const char *name)
 }
 
 /* Visits each tensor of the file with the prefix whose name the module lacks. */
-static CORE__ONCE core_status visit_unexpected(loading *l, core_module *module,
-                                    core_status (*visit)(loading *l,
-                                                         core_module *module,
-                                                         const char *name))
+static CORE__ONCE core_status visit_unexpected(
+    loading *l, core_module *module,
+    core_status (*visit)(loading *l, core_module *module, const char *name))
 {
     size_t skip = strlen(l->prefix);
 
@@ -272,7 +271,7 @@ static CORE__ONCE core_status visit_unexpected(loading *l, core_module *module,
 }
 
 static CORE__ONCE core_status note_unexpected(loading *l, core_module *module,
-                                   const char *name)
+                                              const char *name)
 {
     (void)module;
     CORE_TRY(note(l, "unexpected", name, CORE_MODULE_ALLOW_UNEXPECTED));

@@ -533,8 +533,8 @@ void *core_scope_own_object_at(const char *where, core_status status,
 }
 
 /* Formats a text that the caller frees. */
-static core_status __attribute__((cold)) format_text(const char *format, va_list arguments,
-                               char **out_text)
+static core_status __attribute__((cold))
+format_text(const char *format, va_list arguments, char **out_text)
 {
     va_list again;
     int size;

@@ -29,7 +29,8 @@ int64_t core_x_size_at(const char *where, const core_tensor *tensor,
     return 0;
 }
 
-void __attribute__((cold)) core_list_unpack_refuse(const char *where, size_t given, size_t wanted)
+void __attribute__((cold))
+core_list_unpack_refuse(const char *where, size_t given, size_t wanted)
 {
     core__scopes *scopes = core__scopes_ready(where);
 
@@ -43,7 +44,8 @@ void __attribute__((cold)) core_list_unpack_refuse(const char *where, size_t giv
 }
 
 /* Doubles the room of a list; the former memory stays the scope's. */
-static core_status __attribute__((cold)) grow(const char *where, core_growing_list *list)
+static core_status __attribute__((cold))
+grow(const char *where, core_growing_list *list)
 {
     size_t count = list->list.count, capacity = count < 4 ? 8 : 2 * count;
     core_tensor **items = core__alloc_array(capacity, sizeof *items);
@@ -62,9 +64,9 @@ static core_status __attribute__((cold)) grow(const char *where, core_growing_li
     return CORE_OK;
 }
 
-static core_status __attribute__((cold)) check_append(const core__scopes *scopes,
-                                const core_growing_list *list,
-                                const core_tensor *tensor)
+static core_status __attribute__((cold))
+check_append(const core__scopes *scopes, const core_growing_list *list,
+             const core_tensor *tensor)
 {
     if (!list || !tensor)
         return core__error_null("core_x_append", list ? "tensor" : "list");

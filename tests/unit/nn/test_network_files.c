@@ -241,18 +241,21 @@ START_TEST(what_a_file_lacks_is_named)
 END_TEST
 
 /* The numbers of an option with a comma. */
-#define NUMBERS(...) {__VA_ARGS__}
+#define NUMBERS(...) \
+    {                \
+        __VA_ARGS__  \
+    }
 
-#define REFUSED_NUMBERS(option, text)                                      \
-    do {                                                                   \
-        core_scope refused_ = core_scope_begin();                          \
-        core_module *m = from_file(layers());                              \
-        core_tensor *image = core_x_ones(CORE_SIZES(1, 2, 5, 3));          \
-                                                                           \
-        ck_assert_ptr_null(                                                \
-            core_x_apply_conv_options(m, "convs.1", image, option));       \
-        FAILS(core_scope_end(refused_), CORE_ERROR_INVALID_ARGUMENT,       \
-              "core_x_apply_conv: " text, "test_network_files.c:");        \
+#define REFUSED_NUMBERS(option, text)                                \
+    do {                                                             \
+        core_scope refused_ = core_scope_begin();                    \
+        core_module *m = from_file(layers());                        \
+        core_tensor *image = core_x_ones(CORE_SIZES(1, 2, 5, 3));    \
+                                                                     \
+        ck_assert_ptr_null(                                          \
+            core_x_apply_conv_options(m, "convs.1", image, option)); \
+        FAILS(core_scope_end(refused_), CORE_ERROR_INVALID_ARGUMENT, \
+              "core_x_apply_conv: " text, "test_network_files.c:");  \
     } while (0)
 
 /* Its arguments are 0 after an error, which would look like results. */
@@ -355,9 +358,9 @@ START_TEST(errors_name_the_file_of_each_module)
     without(path);
     ck_assert_ptr_nonnull(strstr(lacks(m, "encoder.none"), path));
     saves(other, "encoder.weight"); /* the same tensor of another file */
-    OK(core_module_load(m, other, NULL,
-                        CORE_MODULE_ALLOW_MISSING | CORE_MODULE_ALLOW_UNEXPECTED,
-                        NULL));
+    OK(core_module_load(
+        m, other, NULL,
+        CORE_MODULE_ALLOW_MISSING | CORE_MODULE_ALLOW_UNEXPECTED, NULL));
     lacks(m, "encoder.none");
     without(path);
     without(other);
@@ -400,8 +403,10 @@ END_TEST
 
 START_TEST(numbers_of_convolutions_are_checked)
 {
-    REFUSED_NUMBERS(.stride = NUMBERS(2, -1), "stride[1] is -1; it must be at least 1");
-    REFUSED_NUMBERS(.padding = NUMBERS(-1), "padding[0] is -1; it must be at least 0");
+    REFUSED_NUMBERS(.stride = NUMBERS(2, -1),
+                    "stride[1] is -1; it must be at least 1");
+    REFUSED_NUMBERS(.padding = NUMBERS(-1),
+                    "padding[0] is -1; it must be at least 0");
     REFUSED_NUMBERS(.dilation = NUMBERS(1, -2), "dilation[1] is -2");
     REFUSED_NUMBERS(.padding = NUMBERS(1, -2), "padding[1] is -2");
 }
