@@ -88,9 +88,12 @@ core_status mpi_error(int code, const char *what);
 
 enum { MPI_EXCHANGE_MOST = 128 };
 
+typedef struct mpi_meeting mpi_meeting; /* of a shrink */
+
 typedef struct mpi_comm {
     MPI_Comm data;    /* collectives */
     MPI_Comm control; /* exchange, and whether the ranks respond */
+    MPI_Comm members; /* shrink; control, unless abort revokes that */
     int rank, size;
     atomic_bool aborted;
     MPI_Request *requests; /* of exchange, 2 * size */
@@ -102,6 +105,9 @@ typedef struct mpi_comm {
     int *parts; /* counts and places of the parts of an all_to_all, 4 * size */
     void *scratch; /* f16 and bf16 as f32 */
     size_t scratch_size;
+    mpi_meeting *meetings; /* the last one first */
+    int attempts;          /* of a shrink */
+    bool agreed;           /* a shrink has promised to create its result */
 } mpi_comm;
 
 int64_t mpi_now_ns(void);
@@ -114,6 +120,8 @@ core_status mpi_no_memory(void);
  * error, `comm` stays: MPI may still write to it. */
 core_status mpi_duplicate(mpi_comm *comm, MPI_Comm of, MPI_Comm *out,
                           int64_t deadline);
+/* Duplicates comm->data for the other messages, in the same way. */
+core_status mpi_connect(mpi_comm *comm, int64_t deadline);
 
 /* Waits for requests; *out_done says whether they completed by the deadline. */
 core_status mpi_wait(mpi_comm *comm, MPI_Request *requests, int count,
@@ -126,6 +134,8 @@ core_status mpi_report_missing_ranks(mpi_comm *comm, int64_t timeout_ns);
 core_status mpi_run(void *comm, const core_collective *call);
 core_status mpi_shrink(void *comm, int64_t timeout_ns, uint32_t *out_rank,
                        uint32_t *out_size, void **out_comm);
+
+void mpi_meeting_free(mpi_meeting *last);
 
 extern const core_collectives_interface mpi_collectives;
 

@@ -49,6 +49,7 @@ static void comm_free(mpi_comm *comm)
     free(comm->missing);
     free(comm->parts);
     free(comm->scratch);
+    mpi_meeting_free(comm->meetings);
     free(comm);
 }
 
@@ -63,6 +64,8 @@ static void destroy(void *handle, uint32_t failed)
     }
     mpi_lock();
     mpi.Comm_free(&comm->data);
+    if (comm->members != comm->control)
+        mpi.Comm_free(&comm->members);
     mpi.Comm_free(&comm->control);
     mpi_unlock();
     comm_free(comm);
@@ -122,6 +125,19 @@ core_status mpi_duplicate(mpi_comm *comm, MPI_Comm of, MPI_Comm *out,
     return status;
 }
 
+core_status mpi_connect(mpi_comm *comm, int64_t deadline)
+{
+    core_status status =
+        mpi_duplicate(comm, comm->data, &comm->control, deadline);
+
+    comm->members = comm->control;
+#ifdef MPICH_VERSION
+    if (status == CORE_OK && mpi.Comm_revoke != NULL)
+        status = mpi_duplicate(comm, comm->data, &comm->members, deadline);
+#endif
+    return status;
+}
+
 static core_status create(void *user, uint32_t rank, uint32_t size,
                           const void *id, int64_t timeout_ns, void **out_comm)
 {
@@ -137,7 +153,7 @@ static core_status create(void *user, uint32_t rank, uint32_t size,
     mpi_set_finalize_timeout(timeout_ns);
     status = mpi_duplicate(comm, mpi.COMM_WORLD, &comm->data, deadline);
     if (status == CORE_OK)
-        status = mpi_duplicate(comm, comm->data, &comm->control, deadline);
+        status = mpi_connect(comm, deadline);
     if (status == CORE_OK)
         *out_comm = comm;
     return status;
@@ -169,12 +185,13 @@ static core_status split(void *handle, uint32_t color, uint32_t rank,
         comm_free(part);
         return mpi_error(code, "MPI_Comm_split");
     }
-    status = mpi_duplicate(part, part->data, &part->control, deadline);
+    status = mpi_connect(part, deadline);
     if (status == CORE_OK)
         *out_comm = part;
     return status;
 }
 
+/* Not the communicator of a shrink, which may follow. */
 static void abort_comm(void *handle)
 {
     mpi_comm *comm = handle;
