@@ -501,8 +501,8 @@ static int cannot_go_on(void)
  * and test it. */
 static int shrink(const char *test)
 {
-    bool killed = strcmp(test, "shrink-killed") == 0 ||
-                  strcmp(test, "shrink-late") == 0;
+    bool killed =
+        strcmp(test, "shrink-killed") == 0 || strcmp(test, "shrink-late") == 0;
     core_comm *rest, *none;
     core_status status;
     uint32_t before = size;
