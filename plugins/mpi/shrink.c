@@ -6,8 +6,8 @@
  * are here; which ranks each has seen; and that it has the same answer from all of
  * these.  Only then do they call MPI_Comm_create_group, which has no timeout.  More
  * than half of the ranks must be here, or half of them with rank 0, so that no other
- * ranks can go on by themselves.  The first round does not wait for a rank for which
- * this communicator has waited until its timeout, but such a rank may come.
+ * ranks can go on by themselves.  The first round does not wait for a rank for which a
+ * collective has waited until its timeout, but such a rank may come.
  *
  * A rank may begin three quarters of the timeout after another, and its first round
  * takes as long, so that the second one ends after twice the timeout, and the third
@@ -103,9 +103,8 @@ static core_status post(const mpi_comm *comm, mpi_meeting *m, int round,
         code = mpi.Irecv(message_of(comm, m, round, r), bytes, mpi.UINT8_T, r,
                          m->first_tag + round, comm->members, &incoming[r]);
         if (code == MPI_SUCCESS)
-            code = mpi.Isend(mine, bytes, mpi.UINT8_T, r,
-                             m->first_tag + round, comm->members,
-                             &incoming[comm->size + r]);
+            code = mpi.Isend(mine, bytes, mpi.UINT8_T, r, m->first_tag + round,
+                             comm->members, &incoming[comm->size + r]);
     }
     for (int r = 0; r < comm->size; r++)
         m->arrived[r] = r == comm->rank;
@@ -114,11 +113,13 @@ static core_status post(const mpi_comm *comm, mpi_meeting *m, int round,
                                : mpi_error(code, "a message cannot be sent");
 }
 
-/* Finds from which ranks a message has arrived.  An error of one message says that its
+/* Finds from which ranks a message has arrived, and returns whether another one may
+ * arrive: from a rank that was not missing before.  An error of one message says that its
  * rank has ended. */
-static void test(const mpi_comm *comm, mpi_meeting *m, int round)
+static bool waits(const mpi_comm *comm, mpi_meeting *m, int round)
 {
     MPI_Request *incoming = incoming_of(comm, m, round);
+    bool left = false;
 
     mpi_lock();
     for (int r = 0; r < comm->size; r++) {
@@ -128,16 +129,10 @@ static void test(const mpi_comm *comm, mpi_meeting *m, int round)
             mpi.Test(&incoming[r], &done, MPI_STATUS_IGNORE) == MPI_SUCCESS &&
             done)
             m->arrived[r] = 1;
+        left = left || (!m->arrived[r] && !mpi_missing[comm->places[r]]);
     }
     mpi_unlock();
-}
-
-static bool have_come(const mpi_comm *comm, const mpi_meeting *m)
-{
-    for (int r = 0; r < comm->size; r++)
-        if (!m->arrived[r] && !comm->missing[r])
-            return false;
-    return true;
+    return left;
 }
 
 /* The first round: until all have come but those that were missing before. */
@@ -145,21 +140,22 @@ static void find_ranks(const mpi_comm *comm, mpi_meeting *m, int64_t deadline)
 {
     static const struct timespec pause = {0, 1000000};
 
-    for (test(comm, m, TAG_HERE);
-         !have_come(comm, m) && mpi_now_ns() <= deadline;
-         test(comm, m, TAG_HERE))
+    while (waits(comm, m, TAG_HERE) && mpi_now_ns() <= deadline)
         nanosleep(&pause, NULL);
+    mpi_lock();
     for (int r = 0; r < comm->size; r++) {
         m->seen[r] = m->arrived[r];
-        if (m->seen[r])
-            m->ranks[m->count++] = r;
+        if (!m->seen[r])
+            continue;
+        m->ranks[m->count++] = r;
+        mpi_missing[comm->places[r]] = 0;
     }
+    mpi_unlock();
 }
 
 static core_status check_majority(const mpi_comm *comm, const mpi_meeting *m)
 {
-    if (2 * m->count > comm->size ||
-        (2 * m->count == comm->size && m->seen[0]))
+    if (2 * m->count > comm->size || (2 * m->count == comm->size && m->seen[0]))
         return CORE_OK;
     return core_sdk_error(mpi_host, CORE_ERROR_CANCELLED, MPI_TITLE,
                           "%d of %d ranks are here; needed: more than half, or "
@@ -173,7 +169,7 @@ static core_status check_answers(const mpi_comm *comm, mpi_meeting *m,
                                  int round, bool *out_all)
 {
     *out_all = true;
-    test(comm, m, round);
+    waits(comm, m, round);
     for (int r = 0; r < comm->size; r++) {
         if (r == comm->rank || !m->seen[r])
             continue;
