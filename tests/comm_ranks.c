@@ -14,7 +14,9 @@
  * a barrier whose calls are not compared.  The others then print the error that
  * they get.  `versions`: the last rank's plugin is another version, which all ranks
  * print.  `fork`: a child of each rank ends by exit.  `shrink` and `shrink-killed`: the
- * last rank stops or is killed, and the others go on.  Exits with 0 if a rank
+ * last rank stops or is killed, and the others go on; one that stopped continues then,
+ * and must not go on.  `shrink-late`: the last rank is killed, and of the others some
+ * shrink later, by a third of the timeout.  `shrink-alone`: all others are killed.  Exits with 0 if a rank
  * passes; SIGALRM ends it if it hangs for COMM_WATCHDOG seconds (60). */
 
 #include <libcore/core.h>
@@ -461,13 +463,50 @@ static void fork_child(void)
     OK(core_comm_synchronize(comm));
 }
 
+/* This process, on all ranks: the last one's. */
+static pid_t share_pid(void)
+{
+    int64_t mine = getpid(), all[RANKS_MOST], one = 1;
+    core_tensor *sent, *got;
+
+    OK(core_tensor_from_data(&mine, CORE_I64, &one, 1, device, &sent));
+    OK(core_all_gather(comm, sent, &got));
+    OK(core_tensor_read(got, all, size * sizeof mine));
+    core_tensor_release(sent);
+    core_tensor_release(got);
+    return (pid_t)all[size - 1];
+}
+
+/* A rank without which the others have gone on, twice; or one that is alone. */
+static int cannot_go_on(void)
+{
+    core_comm *rest;
+    core_status status = core_barrier(comm);
+
+    if (status == CORE_OK)
+        status = core_comm_synchronize(comm);
+    CHECK(status != CORE_OK, "there was no error");
+    for (int i = 0; i < 2; i++) {
+        status = core_comm_shrink(comm, &rest);
+        CHECK((status == CORE_ERROR_CANCELLED || status == CORE_ERROR_IO) &&
+                  rest == NULL,
+              "the rank goes on with %u", core_comm_size(rest));
+        printf("error: %s\n", core_error_message());
+    }
+    printf("rank %u of %u does not go on\n", rank, size);
+    return 0;
+}
+
 /* The others find out with the timeout, make a communicator of those that are left,
  * and test it. */
-static int shrink(bool killed)
+static int shrink(const char *test)
 {
+    bool killed =
+        strcmp(test, "shrink-killed") == 0 || strcmp(test, "shrink-late") == 0;
     core_comm *rest, *none;
     core_status status;
     uint32_t before = size;
+    pid_t last = share_pid();
 
     OK(core_barrier(comm));
     OK(core_comm_synchronize(comm));
@@ -475,13 +514,24 @@ static int shrink(bool killed)
           "a communicator that works was made smaller");
     if (rank == size - 1 && killed)
         raise(SIGKILL);
-    if (rank == size - 1) {
-        sleep(6 * TIMEOUT);
-        _exit(0);
+    if (strcmp(test, "shrink-alone") == 0) {
+        if (rank < size - 1)
+            raise(SIGKILL);
+        return cannot_go_on();
     }
-    status = core_barrier(comm);
-    if (status == CORE_OK)
-        status = core_comm_synchronize(comm);
+    if (rank == size - 1) {
+        raise(SIGSTOP);
+        return cannot_go_on();
+    }
+    if (strcmp(test, "shrink-late") == 0) { /* nobody knows who is missing */
+        OK(core_comm_abort(comm));
+        sleep(rank == 0 ? 0 : 2 * TIMEOUT);
+        status = core_comm_error(comm);
+    } else {
+        status = core_barrier(comm);
+        if (status == CORE_OK)
+            status = core_comm_synchronize(comm);
+    }
     CHECK(status != CORE_OK, "there was no error");
     OK(core_comm_shrink(comm, &rest));
     core_comm_release(comm);
@@ -491,6 +541,8 @@ static int shrink(bool killed)
     CHECK(size == before - 1, "there are %u ranks", size);
     results();
     printf("rank %u of %u goes on\n", rank, size);
+    if (rank == 0 && !killed)
+        kill(last, SIGCONT);
     return 0;
 }
 
@@ -567,7 +619,9 @@ static int run(char **arguments, const char *store)
     setvbuf(stdout, NULL, _IOLBF, 0);
     alarm(watchdog != NULL ? (unsigned)atoi(watchdog) : WATCHDOG_SECONDS);
     if (strncmp(arguments[3], "shrink", 6) == 0)
-        options.timeout = 3 * TIMEOUT; /* busy ranks may notice it late */
+        options.timeout = strcmp(arguments[3], "shrink-late") == 0
+                              ? 6 * TIMEOUT
+                              : 3 * TIMEOUT; /* busy ranks may notice it late */
     if (!waits_for_the_timeout(arguments[3]))
         options.timeout = WATCHDOG_SECONDS / 2;
     find_device(arguments[2]);
@@ -585,7 +639,7 @@ static int run(char **arguments, const char *store)
     else if (strcmp(arguments[3], "cancel") == 0)
         result = cancel();
     else if (strncmp(arguments[3], "shrink", 6) == 0)
-        result = shrink(strcmp(arguments[3], "shrink-killed") == 0);
+        result = shrink(arguments[3]);
     else
         result = faults(arguments[3]);
     core_comm_release(comm);

@@ -81,7 +81,18 @@ goes_on() {
     launch "$1" cpu "$2" >"$work/out" 2>&1
     recovery=
     cat "$work/out"
-    [ "$(grep -c '^rank [01] of 2 goes on' "$work/out")" = 2 ]
+    [ "$(grep -c '^rank [01] of 2 goes on' "$work/out")" = 2 ] || return
+    [ "$2" != shrink ] || grep -q '^rank 2 of 3 does not go on' "$work/out"
+}
+
+# One rank of three does not go on alone.
+stays_alone() { # MPI
+    recovery=--enable-recovery
+    launch "$1" cpu shrink-alone >"$work/out" 2>&1
+    recovery=
+    cat "$work/out"
+    [ "$(grep -c '^error: core_comm_shrink: .* 1 of 3 ranks' "$work/out")" = 2 ] &&
+        grep -q '^rank 2 of 3 does not go on' "$work/out"
 }
 
 # core-conformance ends a test that does not end; all of them may take longer.
@@ -182,8 +193,15 @@ for mpi in sockets openmpi mpich; do
     ok "$mpi: a child of fork can exit" launch "$mpi" cpu fork
     ok "$mpi: a killed rank ends the job" ends "$mpi"
     case $mpi in # mpirun of MPICH ends the others, too
-    openmpi) ok "$mpi: the others go on without a killed rank" \
-        goes_on "$mpi" shrink-killed ;;
+    openmpi)
+        ok "$mpi: the others go on without a killed rank" \
+            goes_on "$mpi" shrink-killed
+        ok "$mpi: ranks that notice it later go on, too" \
+            goes_on "$mpi" shrink-late
+        ok "$mpi: a rank that continues does not go on alone" \
+            goes_on "$mpi" shrink
+        ok "$mpi: a rank that is left alone does not go on" \
+            stays_alone "$mpi" ;;
     mpich) ok "$mpi: the others go on without a rank that stops" \
         goes_on "$mpi" shrink ;;
     esac

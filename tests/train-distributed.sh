@@ -346,7 +346,7 @@ goes_on() { # ARGUMENT
     timeout --foreground -s KILL 300 \
         mpirun.openmpi --oversubscribe --enable-recovery -n 3 \
         "$train" --distributed mpi --threads 1 $(arguments gpt) "$1" --verify \
-        --shrink --timeout 10 --steps 1000000 --epochs 1000000 \
+        --shrink --timeout 30 --steps 1000000 --epochs 1000000 \
         --save "$work/stopped" >"$work/out" 2>"$work/err" </dev/null &
     launcher=$! tries=0
     until [ -e "$work/stopped" ]; do
@@ -372,6 +372,49 @@ goes_on() { # ARGUMENT
     cat "$work/out" "$work/err"
     is_saved && launch 2 --text "$work/text" --sample 0 --epochs 1 \
         --steps 1000000 --resume "$work/stopped"
+}
+
+# The last of three ranks cannot read its data: it ends, and does not look for the
+# ranks that are left.
+ends_alone() {
+    # shellcheck disable=SC2046,SC2016
+    limited mpirun.openmpi --oversubscribe -n 3 sh -c '
+        [ "$OMPI_COMM_WORLD_RANK" != 2 ] || set -- "$@" --text /nonexistent/text
+        exec "$@"' sh "$train" --distributed mpi --threads 1 $(arguments gpt) \
+        --shrink --timeout 120 --save "$work/stopped" >"$work/out" 2>"$work/err" &&
+        return 1
+    cat "$work/err"
+    grep -q '^core-train: .*/nonexistent/text' "$work/err" &&
+        ! grep 'core_comm_shrink\|no rank has ended\|go on' "$work/err"
+}
+
+# --save names a file of an older run: the ranks that are left after a rank is killed
+# in the first epoch begin again, and do not resume that file.
+begins_again() {
+    seq 1000 60000 >"$work/long"
+    launch 2 $(arguments gpt) --save "$work/stopped" || return
+    # shellcheck disable=SC2046
+    timeout --foreground -s KILL 300 \
+        mpirun.openmpi --oversubscribe --enable-recovery -n 3 \
+        "$train" --distributed mpi --threads 1 $(arguments gpt) \
+        --text "$work/long" --steps 1000000 --log 1 --shrink --timeout 20 \
+        --save "$work/stopped" >"$work/out" 2>"$work/err" </dev/null &
+    launcher=$! tries=0
+    until grep -q '^step .* loss' "$work/out"; do
+        sleep 0.05
+        tries=$((tries + 1))
+        [ $tries -lt 2400 ] && kill -0 $launcher || return
+    done
+    kill -KILL "$(rank)"
+    until grep -q 'ranks go on from' "$work/err"; do
+        sleep 0.05
+        tries=$((tries + 1))
+        [ $tries -lt 4800 ] && kill -0 $launcher || return
+    done
+    kill -TERM $launcher
+    wait $launcher
+    cat "$work/err"
+    grep -q 'core-train: 2 ranks go on from the beginning' "$work/err"
 }
 
 refuses() { # PATTERN ARGUMENT...
@@ -414,6 +457,9 @@ ok '--shrink does not support --tensor-parallel' \
     refuses 'shrink does not support' --tensor-parallel 2 --model gpt \
     --text "$work/text" --distributed mpi --shrink
 
+ok '--shrink requires mpi' refuses 'shrink requires --distributed mpi' \
+    --distributed nccl --shrink
+
 opencl=$("$LIBCORE_BUILD/core-info" --devices 2>/dev/null |
     sed -n 's/^ *\(opencl[:0-9]*\).*/\1/p' | head -n 1)
 for mpi in openmpi mpich; do
@@ -433,8 +479,11 @@ for mpi in openmpi mpich; do
     ok "$mpi: another number of ranks resumes" resumes mlp
     ok "$mpi: gpt with parts of the gradients" trains gpt 2 cpu --shard=gradients
     ok "$mpi: another number of ranks resumes such parts" resumes_shards
-    [ "$mpi" = mpich ] ||
+    if [ "$mpi" = openmpi ]; then
         ok "$mpi: the others go on without a killed rank" goes_on --shard
+        ok "$mpi: an error of one rank ends it" ends_alone
+        ok "$mpi: the others do not go on from another run" begins_again
+    fi
     if [ "$mpi" = mpich ]; then # what differs is not in the MPI library
         ok "$mpi: mlp, cnn and gpt with --amp bf16" trains_bf16
         ok "$mpi: parts of gpt on 4 ranks" trains_parts gpt 4 cpu

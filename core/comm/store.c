@@ -622,6 +622,7 @@ static void fail_late(server *s)
 {
     uint32_t r = 1;
 
+    forget_closed(s);
     while (s->served[r])
         r++;
     late(s->meeting->store, "all ranks had connected");

@@ -913,7 +913,8 @@ typedef struct core_collectives_interface {
     void (*abort)(void *comm);
 
     /* Creates a communicator of the ranks that still work, after an error; all
-     * of these ranks call it.  NULL: the engine cannot. */
+     * of these ranks call it.  At most one set of ranks goes on.  It may take
+     * three times the timeout.  NULL: the engine cannot. */
     core_status (*shrink)(void *comm, int64_t timeout_ns, uint32_t *out_rank,
                           uint32_t *out_size, void **out_comm);
 

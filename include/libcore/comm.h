@@ -158,9 +158,15 @@ core_status core_comm_abort(core_comm *comm);
 
 /* Creates a communicator of the ranks that still work, after an error; all of
  * these ranks call it, within three quarters of the timeout.  They keep their
- * order.  The caller owns one reference.  UNSUPPORTED: the engine cannot; "mpi"
- * can.  INVALID_ARGUMENT: the communicator has not failed.  CANCELLED or IO: the
- * ranks do not agree who is left, as one came too late. */
+ * order.  More than half of the ranks must be left, or half of them with rank 0,
+ * so that no others can go on by themselves.  It takes up to three times the
+ * timeout, and does not wait for a rank that a collective, of this or another
+ * communicator, has missed until its timeout.
+ * The caller owns one reference.  UNSUPPORTED: the engine cannot; "mpi" can.
+ * INVALID_ARGUMENT: the communicator has not failed.  CANCELLED or IO: too few
+ * ranks are left, or they do not agree who is, as one came too late; they may try
+ * again, unless this one has promised others to go on with them.  If a rank ends
+ * just after it has promised this, the others may wait forever. */
 core_status core_comm_shrink(core_comm *comm, core_comm **out_comm);
 
 /* Returns CORE_OK, or the error with which the communicator failed.  Does not

@@ -36,6 +36,7 @@
     X(Ireduce)                                                        \
     X(Ialltoallv)                                                     \
     X(Comm_group) X(Comm_create_group) X(Group_incl) X(Group_free)    \
+    X(Group_translate_ranks)                                          \
                     X(Error_string) X(Get_library_version)
 
 /* The handles of MPI that it uses, with their names in Open MPI, where they
@@ -88,9 +89,12 @@ core_status mpi_error(int code, const char *what);
 
 enum { MPI_EXCHANGE_MOST = 128 };
 
+typedef struct mpi_meeting mpi_meeting; /* of a shrink */
+
 typedef struct mpi_comm {
     MPI_Comm data;    /* collectives */
     MPI_Comm control; /* exchange, and whether the ranks respond */
+    MPI_Comm members; /* shrink; control, unless abort revokes that */
     int rank, size;
     atomic_bool aborted;
     MPI_Request *requests; /* of exchange, 2 * size */
@@ -98,11 +102,18 @@ typedef struct mpi_comm {
     /* Of exchange; kept after a failure, because messages may be unfinished. */
     char *inbox;
     char outbox[MPI_EXCHANGE_MOST];
-    uint8_t *missing; /* by rank: 1 if it was waited for until a timeout */
-    int *parts; /* counts and places of the parts of an all_to_all, 4 * size */
+    int *places; /* by rank: its rank in MPI_COMM_WORLD */
+    int *parts;  /* counts and places of the parts of an all_to_all, 4 * size */
     void *scratch; /* f16 and bf16 as f32 */
     size_t scratch_size;
+    mpi_meeting *meetings; /* the last one first */
+    int attempts;          /* of a shrink */
+    bool agreed;           /* a shrink has promised to create its result */
 } mpi_comm;
+
+/* By rank in MPI_COMM_WORLD: 1 if it was waited for until a timeout, and has not come
+ * since.  Of all communicators; used with the lock. */
+extern uint8_t *mpi_missing;
 
 int64_t mpi_now_ns(void);
 
@@ -114,6 +125,8 @@ core_status mpi_no_memory(void);
  * error, `comm` stays: MPI may still write to it. */
 core_status mpi_duplicate(mpi_comm *comm, MPI_Comm of, MPI_Comm *out,
                           int64_t deadline);
+/* Duplicates comm->data for the other messages, in the same way. */
+core_status mpi_connect(mpi_comm *comm, int64_t deadline);
 
 /* Waits for requests; *out_done says whether they completed by the deadline. */
 core_status mpi_wait(mpi_comm *comm, MPI_Request *requests, int count,
@@ -126,6 +139,8 @@ core_status mpi_report_missing_ranks(mpi_comm *comm, int64_t timeout_ns);
 core_status mpi_run(void *comm, const core_collective *call);
 core_status mpi_shrink(void *comm, int64_t timeout_ns, uint32_t *out_rank,
                        uint32_t *out_size, void **out_comm);
+
+void mpi_meeting_free(mpi_meeting *last);
 
 extern const core_collectives_interface mpi_collectives;
 

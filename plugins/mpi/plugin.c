@@ -46,9 +46,10 @@ static void comm_free(mpi_comm *comm)
     free(comm->requests);
     free(comm->statuses);
     free(comm->inbox);
-    free(comm->missing);
+    free(comm->places);
     free(comm->parts);
     free(comm->scratch);
+    mpi_meeting_free(comm->meetings);
     free(comm);
 }
 
@@ -63,6 +64,8 @@ static void destroy(void *handle, uint32_t failed)
     }
     mpi_lock();
     mpi.Comm_free(&comm->data);
+    if (comm->members != comm->control)
+        mpi.Comm_free(&comm->members);
     mpi.Comm_free(&comm->control);
     mpi_unlock();
     comm_free(comm);
@@ -79,10 +82,10 @@ mpi_comm *mpi_comm_new(int rank, int size)
     comm->requests = calloc(2 * (size_t)size, sizeof(MPI_Request));
     comm->statuses = calloc(2 * (size_t)size, sizeof(MPI_Status));
     comm->inbox = calloc((size_t)size, MPI_EXCHANGE_MOST);
-    comm->missing = calloc((size_t)size, 1);
+    comm->places = calloc((size_t)size, sizeof(int));
     comm->parts = calloc(4 * (size_t)size, sizeof(int));
     if (comm->requests != NULL && comm->statuses != NULL &&
-        comm->inbox != NULL && comm->missing != NULL && comm->parts != NULL)
+        comm->inbox != NULL && comm->places != NULL && comm->parts != NULL)
         return comm;
     comm_free(comm);
     return NULL;
@@ -122,6 +125,44 @@ core_status mpi_duplicate(mpi_comm *comm, MPI_Comm of, MPI_Comm *out,
     return status;
 }
 
+static core_status find_places(mpi_comm *comm)
+{
+    int *ranks = comm->parts; /* which nothing uses yet */
+    MPI_Group here, all;
+    int code;
+
+    for (int r = 0; r < comm->size; r++)
+        ranks[r] = r;
+    mpi_lock();
+    code = mpi.Comm_group(comm->data, &here);
+    if (code == MPI_SUCCESS) {
+        code = mpi.Comm_group(mpi.COMM_WORLD, &all);
+        if (code == MPI_SUCCESS) {
+            code = mpi.Group_translate_ranks(here, comm->size, ranks, all,
+                                             comm->places);
+            mpi.Group_free(&all);
+        }
+        mpi.Group_free(&here);
+    }
+    mpi_unlock();
+    return code == MPI_SUCCESS ? CORE_OK
+                               : mpi_error(code, "MPI_Group_translate_ranks");
+}
+
+core_status mpi_connect(mpi_comm *comm, int64_t deadline)
+{
+    core_status status = find_places(comm);
+
+    if (status == CORE_OK)
+        status = mpi_duplicate(comm, comm->data, &comm->control, deadline);
+    comm->members = comm->control;
+#ifdef MPICH_VERSION
+    if (status == CORE_OK && mpi.Comm_revoke != NULL)
+        status = mpi_duplicate(comm, comm->data, &comm->members, deadline);
+#endif
+    return status;
+}
+
 static core_status create(void *user, uint32_t rank, uint32_t size,
                           const void *id, int64_t timeout_ns, void **out_comm)
 {
@@ -137,7 +178,7 @@ static core_status create(void *user, uint32_t rank, uint32_t size,
     mpi_set_finalize_timeout(timeout_ns);
     status = mpi_duplicate(comm, mpi.COMM_WORLD, &comm->data, deadline);
     if (status == CORE_OK)
-        status = mpi_duplicate(comm, comm->data, &comm->control, deadline);
+        status = mpi_connect(comm, deadline);
     if (status == CORE_OK)
         *out_comm = comm;
     return status;
@@ -169,12 +210,13 @@ static core_status split(void *handle, uint32_t color, uint32_t rank,
         comm_free(part);
         return mpi_error(code, "MPI_Comm_split");
     }
-    status = mpi_duplicate(part, part->data, &part->control, deadline);
+    status = mpi_connect(part, deadline);
     if (status == CORE_OK)
         *out_comm = part;
     return status;
 }
 
+/* Not the communicator of a shrink, which may follow. */
 static void abort_comm(void *handle)
 {
     mpi_comm *comm = handle;

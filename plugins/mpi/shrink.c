@@ -2,10 +2,16 @@
  * Copyright The libcore authors */
 
 /* A communicator of the ranks that still work.  Neither library can find out which
- * these are, so the ranks say so themselves: each sends a message to all others, and
- * then, to those from which it has one, which these are.  If all of them have seen the
- * same ranks, these make a communicator, for which MPI needs no others.  A rank for
- * which the failed collective has waited until its timeout is not waited for again. */
+ * these are, so the ranks say so themselves, in three rounds of messages: that they
+ * are here; which ranks each has seen; and that it has the same answer from all of
+ * these.  Only then do they call MPI_Comm_create_group, which has no timeout.  More
+ * than half of the ranks must be here, or half of them with rank 0, so that no other
+ * ranks can go on by themselves.  The first round does not wait for a rank for which a
+ * collective has waited until its timeout, but such a rank may come.
+ *
+ * A rank may begin three quarters of the timeout after another, and its first round
+ * takes as long, so that the second one ends after twice the timeout, and the third
+ * after three times. */
 
 #include "mpi_engine.h"
 
@@ -13,152 +19,228 @@
 #include <string.h>
 #include <time.h>
 
-enum { TAG_HERE = 3, TAG_SEEN = 4, TAG_CREATE = 5 };
+/* Tags of the rounds; each attempt has its own, so that a message of one before is
+ * not taken for one of this attempt. */
+enum { TAG_HERE, TAG_SEEN, TAG_AGREED, TAG_CREATE, TAGS };
+enum { FIRST_TAG = 8, ATTEMPTS_MOST = 1000 };
 
-/* What the ranks send.  It is kept: messages to other ranks may be unfinished. */
-typedef struct meeting {
-    MPI_Request *incoming, *outgoing; /* by rank */
-    uint8_t *seen;   /* by rank: 1 if it is here, this one among them */
-    uint8_t *others; /* what each has seen */
-    int *ranks;      /* those that are here */
-    int count;
-} meeting;
+/* What the ranks send in an attempt.  It is kept as long as the communicator, because
+ * messages may be unfinished. */
+struct mpi_meeting {
+    mpi_meeting *before;
+    MPI_Request *requests; /* of all rounds; incoming and outgoing, by rank */
+    uint8_t *arrived;      /* in this round; by rank */
+    uint8_t *seen;         /* by rank: 1 if it is here, this one among them */
+    uint8_t *others;       /* of each round: what each rank has sent */
+    int *ranks;            /* those that are here */
+    int count, first_tag;
+};
 
-static void meeting_free(meeting *m)
+void mpi_meeting_free(mpi_meeting *m)
 {
-    if (m == NULL)
-        return;
-    free(m->incoming);
-    free(m->outgoing);
-    free(m->seen);
-    free(m->others);
-    free(m->ranks);
-    free(m);
+    mpi_meeting *before;
+
+    for (; m != NULL; m = before) {
+        before = m->before;
+        free(m->requests);
+        free(m->arrived);
+        free(m->seen);
+        free(m->others);
+        free(m->ranks);
+        free(m);
+    }
 }
 
-static meeting *meeting_new(int size)
+static mpi_meeting *meeting_new(mpi_comm *comm)
 {
-    meeting *m = calloc(1, sizeof *m);
-    size_t ranks = (size_t)size;
+    size_t size = (size_t)comm->size;
+    mpi_meeting *m = calloc(1, sizeof *m);
 
     if (m == NULL)
         return NULL;
-    m->incoming = calloc(ranks, sizeof *m->incoming);
-    m->outgoing = calloc(ranks, sizeof *m->outgoing);
-    m->seen = calloc(ranks, 1);
-    m->others = calloc(ranks, ranks);
-    m->ranks = calloc(ranks, sizeof *m->ranks);
-    if (m->incoming != NULL && m->outgoing != NULL && m->seen != NULL &&
-        m->others != NULL && m->ranks != NULL)
-        return m;
-    meeting_free(m);
-    return NULL;
+    m->requests = calloc(TAG_CREATE * 2 * size, sizeof *m->requests);
+    m->arrived = calloc(size, 1);
+    m->seen = calloc(size, 1);
+    m->others = calloc(TAG_CREATE * size, size);
+    m->ranks = calloc(size, sizeof *m->ranks);
+    if (m->requests == NULL || m->arrived == NULL || m->seen == NULL ||
+        m->others == NULL || m->ranks == NULL) {
+        mpi_meeting_free(m);
+        return NULL;
+    }
+    m->first_tag = FIRST_TAG + TAGS * comm->attempts++;
+    m->before = comm->meetings;
+    comm->meetings = m;
+    return m;
 }
 
-/* Begins messages of as many bytes to and from every rank that is `wanted`; NULL:
- * all. */
-static core_status post(const mpi_comm *comm, meeting *m, const uint8_t *wanted,
-                        int bytes, int tag)
+static MPI_Request *incoming_of(const mpi_comm *comm, mpi_meeting *m, int round)
 {
+    return m->requests + (size_t)(2 * round * comm->size);
+}
+
+static uint8_t *message_of(const mpi_comm *comm, mpi_meeting *m, int round,
+                           int rank)
+{
+    return m->others + (size_t)(round * comm->size + rank) * (size_t)comm->size;
+}
+
+/* Begins messages of as many bytes to and from every rank. */
+static core_status post(const mpi_comm *comm, mpi_meeting *m, int round,
+                        int bytes)
+{
+    MPI_Request *incoming = incoming_of(comm, m, round);
+    uint8_t *mine = message_of(comm, m, round, comm->rank);
     int code = MPI_SUCCESS;
 
+    memcpy(mine, m->seen, (size_t)comm->size);
     mpi_lock();
-    for (int r = 0; r < comm->size; r++)
-        m->incoming[r] = m->outgoing[r] = mpi.REQUEST_NULL;
+    for (int r = 0; r < 2 * comm->size; r++)
+        incoming[r] = mpi.REQUEST_NULL;
     for (int r = 0; r < comm->size && code == MPI_SUCCESS; r++) {
-        if (r == comm->rank || (wanted != NULL && !wanted[r]))
+        if (r == comm->rank)
             continue;
-        code = mpi.Irecv(m->others + (size_t)r * (size_t)comm->size, bytes,
-                         mpi.UINT8_T, r, tag, comm->control, &m->incoming[r]);
+        code = mpi.Irecv(message_of(comm, m, round, r), bytes, mpi.UINT8_T, r,
+                         m->first_tag + round, comm->members, &incoming[r]);
         if (code == MPI_SUCCESS)
-            code = mpi.Isend(m->seen, bytes, mpi.UINT8_T, r, tag, comm->control,
-                             &m->outgoing[r]);
+            code = mpi.Isend(mine, bytes, mpi.UINT8_T, r, m->first_tag + round,
+                             comm->members, &incoming[comm->size + r]);
     }
+    for (int r = 0; r < comm->size; r++)
+        m->arrived[r] = r == comm->rank;
     mpi_unlock();
     return code == MPI_SUCCESS ? CORE_OK
                                : mpi_error(code, "a message cannot be sent");
 }
 
-/* Stores from which ranks a message has arrived, by the deadline; true: from all
- * that were asked.  An error of one message says that its rank has ended. */
-static bool gather(const mpi_comm *comm, meeting *m, uint8_t *arrived,
-                   int64_t deadline)
+/* Finds from which ranks a message has arrived, and returns whether another one may
+ * arrive: from a rank that was not missing before.  An error of one message says that its
+ * rank has ended. */
+static bool waits(const mpi_comm *comm, mpi_meeting *m, int round)
+{
+    MPI_Request *incoming = incoming_of(comm, m, round);
+    bool left = false;
+
+    mpi_lock();
+    for (int r = 0; r < comm->size; r++) {
+        int done = 0;
+
+        if (incoming[r] != mpi.REQUEST_NULL &&
+            mpi.Test(&incoming[r], &done, MPI_STATUS_IGNORE) == MPI_SUCCESS &&
+            done)
+            m->arrived[r] = 1;
+        left = left || (!m->arrived[r] && !mpi_missing[comm->places[r]]);
+    }
+    mpi_unlock();
+    return left;
+}
+
+/* The first round: until all have come but those that were missing before. */
+static void find_ranks(const mpi_comm *comm, mpi_meeting *m, int64_t deadline)
 {
     static const struct timespec pause = {0, 1000000};
 
-    for (;;) {
-        bool all = true;
-
-        mpi_lock();
-        for (int r = 0; r < comm->size; r++) {
-            int done = 0;
-
-            if (m->incoming[r] == mpi.REQUEST_NULL)
-                continue;
-            if (mpi.Test(&m->incoming[r], &done, MPI_STATUS_IGNORE) !=
-                MPI_SUCCESS)
-                done = 0;
-            if (done)
-                arrived[r] = 1;
-            all = all && (done || comm->missing[r]);
-        }
-        mpi_unlock();
-        if (all || mpi_now_ns() > deadline)
-            return all;
+    while (waits(comm, m, TAG_HERE) && mpi_now_ns() <= deadline)
         nanosleep(&pause, NULL);
+    mpi_lock();
+    for (int r = 0; r < comm->size; r++) {
+        m->seen[r] = m->arrived[r];
+        if (!m->seen[r])
+            continue;
+        m->ranks[m->count++] = r;
+        mpi_missing[comm->places[r]] = 0;
     }
+    mpi_unlock();
 }
 
-/* Finds the ranks that are here.  A rank may begin later than another, by as long as
- * its own error took. */
-static core_status find_ranks(const mpi_comm *comm, meeting *m, int64_t first,
-                              int64_t deadline)
+static core_status check_majority(const mpi_comm *comm, const mpi_meeting *m)
 {
-    uint8_t *arrived = m->others + (size_t)comm->rank * (size_t)comm->size;
-    core_status status = post(comm, m, NULL, 1, TAG_HERE);
+    if (2 * m->count > comm->size || (2 * m->count == comm->size && m->seen[0]))
+        return CORE_OK;
+    return core_sdk_error(mpi_host, CORE_ERROR_CANCELLED, MPI_TITLE,
+                          "%d of %d ranks are here; needed: more than half, or "
+                          "half of them with rank 0",
+                          m->count, comm->size);
+}
 
-    if (status != CORE_OK)
-        return status;
-    gather(comm, m, arrived, first);
-    arrived[comm->rank] = 1;
+/* Each rank that has answered must have seen the same ranks, whether it is one of them
+ * or goes on without this one. */
+static core_status check_answers(const mpi_comm *comm, mpi_meeting *m,
+                                 int round, bool *out_all)
+{
+    *out_all = true;
+    waits(comm, m, round);
     for (int r = 0; r < comm->size; r++) {
-        m->seen[r] = arrived[r] && !comm->missing[r];
-        if (m->seen[r])
-            m->ranks[m->count++] = r;
-    }
-    memcpy(arrived, m->seen, (size_t)comm->size);
-    status = post(comm, m, m->seen, comm->size, TAG_SEEN);
-    if (status != CORE_OK)
-        return status;
-    if (!gather(comm, m, arrived, deadline))
-        return core_sdk_error(mpi_host, CORE_ERROR_CANCELLED, MPI_TITLE,
-                              "the timeout passed before the ranks that are "
-                              "left had said which they are");
-    for (int r = 0; r < comm->size; r++)
-        if (m->seen[r] &&
-            memcmp(m->seen, m->others + (size_t)r * (size_t)comm->size,
-                   (size_t)comm->size) != 0)
+        if (r == comm->rank || !m->seen[r])
+            continue;
+        if (!m->arrived[r])
+            *out_all = false;
+        else if (memcmp(m->seen, message_of(comm, m, round, r),
+                        (size_t)comm->size) != 0)
             return core_sdk_error(mpi_host, CORE_ERROR_IO, MPI_TITLE,
                                   "rank %d does not see the same ranks as rank "
                                   "%d: one of them came too late",
                                   r, comm->rank);
+    }
     return CORE_OK;
 }
 
-/* Without a deadline, as MPI_Comm_split: all members have agreed to it. */
-static core_status create(const mpi_comm *comm, const meeting *m, MPI_Comm *out)
+static core_status agree(const mpi_comm *comm, mpi_meeting *m, int round,
+                         int64_t deadline)
+{
+    static const struct timespec pause = {0, 1000000};
+    core_status status = post(comm, m, round, comm->size);
+    bool all = false;
+
+    while (status == CORE_OK && !all) {
+        bool late = mpi_now_ns() > deadline;
+
+        status = check_answers(comm, m, round, &all);
+        if (status == CORE_OK && !all && late)
+            return core_sdk_error(mpi_host, CORE_ERROR_CANCELLED, MPI_TITLE,
+                                  "the timeout passed before the ranks that "
+                                  "are left had agreed which they are");
+        if (status == CORE_OK && !all)
+            nanosleep(&pause, NULL);
+    }
+    return status;
+}
+
+/* After the last round others may go on with this rank, and not with another set. */
+static core_status meet(mpi_comm *comm, mpi_meeting *m, int64_t timeout_ns)
+{
+    int64_t begin = mpi_now_ns();
+    core_status status = post(comm, m, TAG_HERE, 1);
+
+    if (status != CORE_OK)
+        return status;
+    find_ranks(comm, m, begin + timeout_ns / 4 * 3);
+    /* Before the majority: it tells those that came too late. */
+    status = agree(comm, m, TAG_SEEN, begin + timeout_ns * 2);
+    if (status == CORE_OK)
+        status = check_majority(comm, m);
+    if (status != CORE_OK)
+        return status;
+    comm->agreed = true;
+    return agree(comm, m, TAG_AGREED, begin + timeout_ns * 3);
+}
+
+/* Without a deadline, as MPI_Comm_split: all members have said that they call it. */
+static core_status create(const mpi_comm *comm, const mpi_meeting *m,
+                          MPI_Comm *out)
 {
     MPI_Group all, rest;
     int code;
 
     mpi_lock();
-    code = mpi.Comm_group(comm->control, &all);
+    code = mpi.Comm_group(comm->members, &all);
     if (code == MPI_SUCCESS) {
         code = mpi.Group_incl(all, m->count, m->ranks, &rest);
         mpi.Group_free(&all);
     }
     if (code == MPI_SUCCESS) {
-        code = mpi.Comm_create_group(comm->control, rest, TAG_CREATE, out);
+        code = mpi.Comm_create_group(comm->members, rest,
+                                     m->first_tag + TAG_CREATE, out);
         mpi.Group_free(&rest);
     }
     if (code == MPI_SUCCESS)
@@ -168,21 +250,35 @@ static core_status create(const mpi_comm *comm, const meeting *m, MPI_Comm *out)
                                : mpi_error(code, "MPI_Comm_create_group");
 }
 
+static core_status check(const mpi_comm *comm)
+{
+    if (comm->agreed)
+        return core_sdk_error(mpi_host, CORE_ERROR_IO, MPI_TITLE,
+                              "this rank has agreed with others before which "
+                              "ranks are left, and they may have gone on");
+    if (comm->attempts >= ATTEMPTS_MOST)
+        return core_sdk_error(mpi_host, CORE_ERROR_IO, MPI_TITLE,
+                              "%d attempts; accepted: at most as many",
+                              ATTEMPTS_MOST);
+    return CORE_OK;
+}
+
 core_status mpi_shrink(void *handle, int64_t timeout_ns, uint32_t *out_rank,
                        uint32_t *out_size, void **out_comm)
 {
-    int64_t begin = mpi_now_ns(), deadline = begin + timeout_ns;
-    const mpi_comm *comm = handle;
-    meeting *m = meeting_new(comm->size);
-    core_status status;
-    mpi_comm *rest;
+    mpi_comm *comm = handle, *rest;
+    core_status status = check(comm);
+    mpi_meeting *m;
     int rank = 0;
 
     *out_comm = NULL;
     mpi_never_finalize();
+    if (status != CORE_OK)
+        return status;
+    m = meeting_new(comm);
     if (m == NULL)
         return mpi_no_memory();
-    status = find_ranks(comm, m, begin + timeout_ns / 4 * 3, deadline);
+    status = meet(comm, m, timeout_ns);
     if (status != CORE_OK)
         return status;
     while (m->ranks[rank] != comm->rank)
@@ -192,7 +288,7 @@ core_status mpi_shrink(void *handle, int64_t timeout_ns, uint32_t *out_rank,
         return mpi_no_memory();
     status = create(comm, m, &rest->data);
     if (status == CORE_OK)
-        status = mpi_duplicate(rest, rest->data, &rest->control, deadline);
+        status = mpi_connect(rest, mpi_now_ns() + timeout_ns);
     if (status != CORE_OK)
         return status;
     *out_rank = (uint32_t)rank;

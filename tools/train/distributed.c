@@ -224,6 +224,23 @@ core_status train_distributed_create(trainer *t)
                                NULL, &t->reducer);
 }
 
+core_status train_distributed_choose(trainer *t, core_comm *comm, int64_t mine,
+                                     int64_t *out_choice)
+{
+    int64_t *all = malloc(core_comm_size(comm) * sizeof *all);
+    core_status status;
+
+    *out_choice = 0;
+    if (!all)
+        return train_error(CORE_ERROR_OUT_OF_MEMORY, "no memory for numbers");
+    t->device = core_comm_device(comm);
+    status = train_distributed_gather(t, comm, mine, all);
+    if (status == CORE_OK)
+        *out_choice = all[0];
+    free(all);
+    return status;
+}
+
 core_status train_distributed_verify(const trainer *t)
 {
     uint64_t digest;
@@ -254,12 +271,15 @@ void train_distributed_abort(trainer *t)
     core_error_raise(error);
 }
 
+/* NULL: there is no reducer. */
 static core_comm *reducer_comm(const trainer *t)
 {
-    return core_reducer_comm(t->shard ? core_shard_reducer(t->shard)
-                                      : t->reducer);
+    if (t->shard)
+        return core_reducer_comm(core_shard_reducer(t->shard));
+    return t->reducer ? core_reducer_comm(t->reducer) : NULL;
 }
 
+/* An error of this rank alone, such as a full disk, ends the rank. */
 core_comm *train_distributed_shrink(trainer *t)
 {
     uint32_t before = t->processes;
@@ -271,7 +291,7 @@ core_comm *train_distributed_shrink(trainer *t)
         return NULL;
     core_error_detach(&error);
     failed = core_comm_error(t->comm) != CORE_OK ||
-             core_comm_error(reducer_comm(t)) != CORE_OK;
+             (reducer_comm(t) && core_comm_error(reducer_comm(t)) != CORE_OK);
     core_error_raise(error);
     if (!failed)
         return NULL;

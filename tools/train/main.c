@@ -9,7 +9,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 enum { CHECK_STEPS = 100 };
 enum { EXIT_USAGE = 2, EXIT_INTERRUPTED = 130, EXIT_TERMINATED = 143 };
@@ -326,27 +326,73 @@ static void print_failure(void)
     fprintf(stderr, "core-train: %.*s\n", (int)size, text);
 }
 
-/* The ranks that are left begin again at the last checkpoint, or at the beginning. */
-static core_status go_on(trainer *t, const train_options *given,
-                         core_comm *rest, int *out_exit)
+/* What the command line says, and the file with the name of --save that was there
+ * before: not of this run, unless this resumes it. */
+typedef struct start {
+    train_options options;
+    struct stat older; /* all 0: there was none */
+} start;
+
+static void remember(start *s, const train_options *options)
 {
+    memset(s, 0, sizeof *s);
+    s->options = *options;
+    if (!options->save || stat(options->save, &s->older) != 0)
+        memset(&s->older, 0, sizeof s->older);
+}
+
+/* A checkpoint is written to another file, which is then renamed. */
+static bool has_saved(const start *s)
+{
+    const struct stat *older = &s->older;
+    const char *save = s->options.save;
+    struct stat now;
+
+    return save && stat(save, &now) == 0 &&
+           (now.st_dev != older->st_dev || now.st_ino != older->st_ino ||
+            now.st_size != older->st_size ||
+            now.st_mtim.tv_sec != older->st_mtim.tv_sec ||
+            now.st_mtim.tv_nsec != older->st_mtim.tv_nsec);
+}
+
+/* All ranks must have read the same checkpoint. */
+static core_status compare_position(const trainer *t)
+{
+    uint64_t digest = (uint64_t)trainer_steps(t);
+
+    digest = digest * 1000003 + (uint64_t)t->epoch;
+    digest = digest * 1000003 + (uint64_t)t->position;
+    return train_distributed_compare(t, t->comm, digest,
+                                     "the position in the checkpoint", "");
+}
+
+/* The ranks that are left begin again at the last checkpoint of this run, or where it
+ * began; rank 0 of them decides. */
+static core_status go_on(trainer *t, const start *s, core_comm *rest,
+                         int *out_exit)
+{
+    int64_t saved;
+
+    *out_exit = EXIT_SUCCESS;
     trainer_release(t);
-    t->options = *given;
+    t->options = s->options;
     t->comm = rest;
-    if (given->save && access(given->save, F_OK) == 0)
-        t->options.resume = given->save;
+    CORE_TRY(train_distributed_choose(t, rest, has_saved(s), &saved));
+    if (saved)
+        t->options.resume = s->options.save;
     if (core_comm_rank(rest) == 0)
         fprintf(stderr, "core-train: %u ranks go on from %s\n",
                 core_comm_size(rest),
                 t->options.resume ? t->options.resume : "the beginning");
     CORE_TRY(set_up(t));
+    CORE_TRY(compare_position(t));
     return train(t, out_exit);
 }
 
 int main(int argc, char **argv)
 {
     trainer t;
-    train_options given;
+    start begun;
     core_comm *rest;
     core_status status;
     bool nothing_to_do;
@@ -358,17 +404,20 @@ int main(int argc, char **argv)
         status = report_flush();
     else if (status != CORE_OK)
         code = EXIT_USAGE;
-    given = t.options;
+    remember(&begun, &t.options);
     if (status == CORE_OK && !nothing_to_do)
         status = set_up(&t);
     if (status == CORE_OK && !nothing_to_do)
         status = train(&t, &code);
     while (status != CORE_OK && code != EXIT_USAGE) {
         print_failure();
-        rest = train_distributed_shrink(&t);
+        /* After a signal, the ranks were ending. */
+        rest = code == EXIT_INTERRUPTED || code == EXIT_TERMINATED
+                   ? NULL
+                   : train_distributed_shrink(&t);
         if (!rest)
             break;
-        status = go_on(&t, &given, rest, &code);
+        status = go_on(&t, &begun, rest, &code);
     }
     if (status != CORE_OK) {
         if (code == EXIT_USAGE)

@@ -619,6 +619,11 @@ static core_status check_distributed(const train_options *options)
         return train_error(CORE_ERROR_INVALID_ARGUMENT,
                            "--%s requires --distributed",
                            options->shrinks ? "shrink" : "timeout");
+    if (options->shrinks && strcmp(options->distributed, "mpi") != 0)
+        return train_error(CORE_ERROR_INVALID_ARGUMENT,
+                           "--shrink requires --distributed mpi; \"%s\" cannot "
+                           "make a communicator of the ranks that are left",
+                           options->distributed);
     if (options->shrinks && options->tensor_parallel > 1)
         return train_error(CORE_ERROR_INVALID_ARGUMENT,
                            "--shrink does not support --tensor-parallel, whose "

@@ -462,6 +462,9 @@ core_status train_distributed_connect(trainer *t);
  * that are left, fewer than before; NULL: there is none, for a reason that is
  * reported. */
 core_comm *train_distributed_shrink(trainer *t);
+/* Sets the number of rank 0 on all ranks, before the trainer is set up. */
+core_status train_distributed_choose(trainer *t, core_comm *comm, int64_t mine,
+                                     int64_t *out_choice);
 /* Makes the parameters those of rank 0, after a checkpoint was loaded. */
 core_status train_distributed_create(trainer *t);
 /* Sets this rank's part of a batch of `whole` samples: those from *out_first to
