@@ -274,8 +274,10 @@ static core__scopes *scopes_of_thread(core__thread *self)
 {
     if (!self->scopes && !self->shared)
         self->scopes = core__alloc_zero(sizeof *self->scopes);
-    if (!self->scopes)
+    if (!self->scopes) {
+        begin_failed = true;
         core__error_memory(sizeof *self->scopes);
+    }
     return self->scopes;
 }
 
@@ -285,12 +287,13 @@ core_scope core_scope_begin_at(const char *where)
     core_scope handle = {0};
     open_scope *open;
 
-    begin_failed = true; /* until it has begun */
     if (!scopes)
         return handle;
     open = scopes->open;
-    if (scopes->depth == scopes->open_capacity)
+    if (scopes->depth == scopes->open_capacity) {
         open = grown(open, &scopes->open_capacity, sizeof *open);
+        begin_failed = !open && !scopes->depth;
+    }
     if (!open) {
         /* Calls must not go on in the scope around it. */
         if (scopes->depth)
@@ -306,7 +309,6 @@ core_scope core_scope_begin_at(const char *where)
     open->status = CORE_OK;
     open->error = NULL;
     scopes->ready = true;
-    begin_failed = false;
     handle.thread = scopes;
     return handle;
 }
