@@ -392,6 +392,7 @@ ends_alone() {
 # in the first epoch begin again, and do not resume that file.
 begins_again() {
     seq 1000 60000 >"$work/long"
+    # shellcheck disable=SC2046
     launch 2 $(arguments gpt) --save "$work/stopped" || return
     # shellcheck disable=SC2046
     timeout --foreground -s KILL 300 \
