@@ -120,6 +120,8 @@ int64_t mpi_now_ns(void);
 /* The memory of a communicator; NULL: there is none, which is the error of
  * mpi_no_memory. */
 mpi_comm *mpi_comm_new(int rank, int size);
+/* Without its handles of MPI.  Accepts NULL. */
+void mpi_comm_free(mpi_comm *comm);
 core_status mpi_no_memory(void);
 /* Duplicates a communicator, without the lock while it waits for the ranks.  After an
  * error, `comm` stays: MPI may still write to it. */

@@ -39,7 +39,7 @@ static core_status world(void *user, uint32_t *out_rank, uint32_t *out_size)
     return CORE_OK;
 }
 
-static void comm_free(mpi_comm *comm)
+void mpi_comm_free(mpi_comm *comm)
 {
     if (comm == NULL)
         return;
@@ -68,7 +68,7 @@ static void destroy(void *handle, uint32_t failed)
         mpi.Comm_free(&comm->members);
     mpi.Comm_free(&comm->control);
     mpi_unlock();
-    comm_free(comm);
+    mpi_comm_free(comm);
 }
 
 mpi_comm *mpi_comm_new(int rank, int size)
@@ -87,7 +87,7 @@ mpi_comm *mpi_comm_new(int rank, int size)
     if (comm->requests != NULL && comm->statuses != NULL &&
         comm->inbox != NULL && comm->places != NULL && comm->parts != NULL)
         return comm;
-    comm_free(comm);
+    mpi_comm_free(comm);
     return NULL;
 }
 
@@ -207,7 +207,7 @@ static core_status split(void *handle, uint32_t color, uint32_t rank,
     code = mpi.Comm_split(comm->data, (int)color, (int)rank, &part->data);
     mpi_unlock();
     if (code != MPI_SUCCESS) {
-        comm_free(part);
+        mpi_comm_free(part);
         return mpi_error(code, "MPI_Comm_split");
     }
     status = mpi_connect(part, deadline);

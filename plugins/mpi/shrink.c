@@ -276,21 +276,24 @@ core_status mpi_shrink(void *handle, int64_t timeout_ns, uint32_t *out_rank,
     if (status != CORE_OK)
         return status;
     m = meeting_new(comm);
-    if (m == NULL)
-        return mpi_no_memory();
-    status = meet(comm, m, timeout_ns);
-    if (status != CORE_OK)
-        return status;
-    while (m->ranks[rank] != comm->rank)
-        rank++;
-    rest = mpi_comm_new(rank, m->count);
+    /* Before the ranks agree: the others would wait for one without memory. */
+    rest = m == NULL ? NULL : mpi_comm_new(0, comm->size);
     if (rest == NULL)
         return mpi_no_memory();
-    status = create(comm, m, &rest->data);
+    status = meet(comm, m, timeout_ns);
     if (status == CORE_OK)
-        status = mpi_connect(rest, mpi_now_ns() + timeout_ns);
-    if (status != CORE_OK)
+        status = create(comm, m, &rest->data);
+    if (status != CORE_OK) {
+        mpi_comm_free(rest);
         return status;
+    }
+    while (m->ranks[rank] != comm->rank)
+        rank++;
+    rest->rank = rank;
+    rest->size = m->count;
+    status = mpi_connect(rest, mpi_now_ns() + timeout_ns);
+    if (status != CORE_OK)
+        return status; /* MPI may still write to it */
     *out_rank = (uint32_t)rank;
     *out_size = (uint32_t)m->count;
     *out_comm = rest;
