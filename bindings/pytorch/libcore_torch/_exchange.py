@@ -196,4 +196,5 @@ def install():
     torch.utils.dlpack.from_dlpack = _from_dlpack
     torch.to_dlpack = torch.utils.dlpack.to_dlpack = _to_dlpack
     table = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-    torch.Tensor.__dlpack_c_exchange_api__ = _shim.exchange_api(table)
+    if table is not None:  # an older torch has no table
+        torch.Tensor.__dlpack_c_exchange_api__ = _shim.exchange_api(table)

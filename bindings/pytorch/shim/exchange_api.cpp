@@ -93,7 +93,7 @@ static c10::DeviceIndex find(int32_t type, int32_t index)
     for (c10::DeviceIndex i = 0; i < device_count(); i++) {
         core_dlpack_device number = numbers()[static_cast<size_t>(i)];
 
-        if (number.type != type || number.index != index)
+        if (number.type == 0 || number.type != type || number.index != index)
             continue;
         TORCH_CHECK(found < 0, "libcore: DLPack's device (", type, ", ", index,
                     ") is libcore:", static_cast<int>(found),
@@ -160,9 +160,10 @@ static int tensor_from_object(void *object, DLTensor *out)
     managed = exported(*tensor);
     if (managed->flags & CORE_DLPACK_READ_ONLY) {
         managed->deleter(managed);
-        TORCH_CHECK(false, "libcore: DLTensor cannot express that a tensor is "
-                           "read-only; use the function for "
-                           "DLManagedTensorVersioned, or copy the tensor first");
+        TORCH_CHECK(false,
+                    "libcore: DLTensor cannot express that a tensor is "
+                    "read-only; use the function for "
+                    "DLManagedTensorVersioned, or copy the tensor first");
     }
     *out = *reinterpret_cast<DLTensor *>(&managed->tensor);
     managed->deleter(managed);
@@ -237,8 +238,7 @@ static int current_stream(DLDeviceType type, int32_t device, void **out)
     if (index < 0)
         return torchs->current_work_stream(type, device, out);
     *out = nullptr;
-    core_status status =
-        core_dlpack_stream(device_at(index), nullptr, &number);
+    core_status status = core_dlpack_stream(device_at(index), nullptr, &number);
     if (status == CORE_ERROR_UNSUPPORTED)
         return 0;
     check(status);
