@@ -523,7 +523,7 @@ static int shrink(const char *test)
         raise(SIGSTOP);
         return cannot_go_on();
     }
-    if (strcmp(test, "shrink-late") == 0) { /* nobody knows who is missing */
+    if (strcmp(test, "shrink-late") == 0) { /* no rank is known to be missing */
         OK(core_comm_abort(comm));
         sleep(rank == 0 ? 0 : 2 * TIMEOUT);
         status = core_comm_error(comm);

@@ -271,7 +271,7 @@ void train_distributed_abort(trainer *t)
     core_error_raise(error);
 }
 
-/* NULL: there is no reducer. */
+/* Returns NULL if there is no reducer. */
 static core_comm *reducer_comm(const trainer *t)
 {
     if (t->shard)

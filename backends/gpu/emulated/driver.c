@@ -184,7 +184,7 @@ typedef struct allocation {
 
 /* Shows what reads memory, or leaves it, that nothing wrote.  Of large allocations,
    which are the caching allocator's segments and mostly unused, a page in 16: filling
-   all took half of the time of tests. */
+   all was half of the page faults of tests. */
 static void fill_unwritten(char *memory, uint64_t size)
 {
     enum { WHOLE = 256 << 10, PAGE = 4 << 10, STEP = 16 * PAGE };

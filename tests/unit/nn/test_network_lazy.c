@@ -388,7 +388,7 @@ START_TEST(parameters_follow_a_tensor_to_its_device)
 END_TEST
 
 /* A layer that is refused for one of its tensors leaves the others as they were:
- * gradients are not computed for what is no parameter. */
+ * gradients are computed for parameters only. */
 START_TEST(a_refused_layer_changes_no_tensor)
 {
     core_scope scope = core_scope_begin();
