@@ -207,7 +207,7 @@ call_general(core_operator *op, const core_value *args, uint32_t nargs,
 
     keys |= self->included |
             atomic_load_explicit(&core__keys_everywhere, memory_order_relaxed);
-    keys &= ~self->excluded & op->mask;
+    keys &= ~self->excluded & core__operator_mask(op);
     if (status == CORE_OK && keys < CORE__KEY_BACKEND)
         status = no_keys(op);
     if (status == CORE_OK)
@@ -391,7 +391,7 @@ core_status core__redispatch(core_operator *op, uint64_t keys,
                              const core_value *args, uint32_t nargs,
                              core_value *results, uint32_t nresults)
 {
-    keys &= op->mask;
+    keys &= core__operator_mask(op);
     if (core__unlikely(keys < CORE__KEY_BACKEND))
         return no_keys(op);
     if (core__unlikely(tracing))
@@ -408,8 +408,7 @@ core_status core__trace_layer(core_call *call, const core_value *args,
     core_status status;
 
     /* The steps of a call that is not traced. */
-    if (call->op->key_path && !(keys & CORE__KEYS_OBSERVED))
-        keys &= call->op->mask_without_autograd;
+    keys = core__keys_without_skipped(call->op, keys);
     status = core__redispatch(call->op, keys, args, nargs, results, nresults);
     if (steps->op == call->op)
         write_steps(steps);

@@ -355,8 +355,7 @@ static core_status pass_below(core_operator *op, uint32_t functionality,
             atomic_load_explicit(&core__keys_everywhere, memory_order_relaxed);
     keys = core__keys_below(keys & ~(uint64_t)self->excluded, functionality);
     /* The steps of a call without modes. */
-    if (op->key_path && !(keys & CORE__KEYS_OBSERVED))
-        keys &= op->mask_without_autograd;
+    keys = core__keys_without_skipped(op, keys);
     return core__redispatch(op, keys, args, nargs, results, nresults);
 }
 

@@ -145,7 +145,7 @@ struct core_operator {
     const core__entry *_Atomic *table;
     /* The most recent shortcut; NULL only before the table is created. */
     const core__shortcut *_Atomic shortcut;
-    uint64_t mask; /* functionalities that are not fallthrough */
+    uint64_t mask; /* functionalities that are not fallthrough; atomic */
     /* The same for a call in which no tensor requires grad: without autograd,
      * if its layer would only redispatch.  Set when the table is created. */
     uint64_t mask_without_autograd;
@@ -178,16 +178,33 @@ struct core_operator {
 #define CORE__KEYS_OBSERVED \
     (CORE__KEYS_REQUIRES_GRAD | CORE__KEYS_VIEW | CORE__KEY_TRACE)
 
+/* A registration may add to it while other threads call the operator. */
+static inline uint64_t core__operator_mask(const core_operator *op)
+{
+    return __atomic_load_n(&op->mask, __ATOMIC_RELAXED);
+}
+
 /* The keys of a call in the state of a shortcut. */
 static inline uint64_t core__keys_of_state(const core_operator *op,
                                            uint64_t state)
 {
     uint64_t mask =
         state & CORE__KEYS_OBSERVED
-            ? op->mask
+            ? core__operator_mask(op)
             : __atomic_load_n(&op->mask_without_autograd, __ATOMIC_RELAXED);
 
     return (uint32_t)state & ~(state >> CORE__STATE_EXCLUDED_SHIFT) & mask;
+}
+
+/* The keys without layers that a call which is not observed skips, if the operator has
+ * a table. */
+static inline uint64_t core__keys_without_skipped(const core_operator *op,
+                                                  uint64_t keys)
+{
+    if (!__atomic_load_n(&op->key_path, __ATOMIC_ACQUIRE) ||
+        keys & CORE__KEYS_OBSERVED)
+        return keys;
+    return keys & __atomic_load_n(&op->mask_without_autograd, __ATOMIC_RELAXED);
 }
 
 /* Fails with a message that names the argument that is not a number. */

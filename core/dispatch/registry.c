@@ -347,9 +347,12 @@ core_status core__registry_add_function(core_registry *registry,
     op->registrations = registration;
     if (key == CORE_KEY_AUTOGRAD || key == CORE_KEY_AUTOCAST ||
         key == CORE_KEY_INPLACE_OR_VIEW)
-        op->mask |= key == CORE_KEY_AUTOGRAD   ? CORE__KEY_AUTOGRAD
-                    : key == CORE_KEY_AUTOCAST ? CORE__KEY_AUTOCAST
-                                               : CORE__KEY_INPLACE_OR_VIEW;
+        __atomic_fetch_or(&op->mask,
+                          key == CORE_KEY_AUTOGRAD ? CORE__KEY_AUTOGRAD
+                          : key == CORE_KEY_AUTOCAST
+                              ? CORE__KEY_AUTOCAST
+                              : CORE__KEY_INPLACE_OR_VIEW,
+                          __ATOMIC_RELAXED);
     core__table_refresh(op);
 done:
     core__registry_unlock();

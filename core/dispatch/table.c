@@ -277,7 +277,7 @@ static void extend_recorded(core__shortcut *shortcut)
     core_operator *op = shortcut->call.op;
     uint64_t keys =
         core__keys_below(shortcut->call.keys, CORE__FUNCTIONALITY_AUTOGRAD) &
-        op->mask;
+        core__operator_mask(op);
     const core__entry *below;
 
     if (shortcut->function !=

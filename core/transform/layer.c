@@ -73,7 +73,7 @@ static bool records(const core__thread *self, const core_operator *op,
                     const core_value *args, uint32_t nargs, uint64_t level)
 {
     if (self->no_grad || self->excluded & CORE__KEY_AUTOGRAD ||
-        !(op->mask & CORE__KEY_AUTOGRAD))
+        !(core__operator_mask(op) & CORE__KEY_AUTOGRAD))
         return false;
     for (uint32_t i = 0; i < nargs; i++) {
         if (args[i].tag == CORE_VALUE_TENSOR &&

@@ -411,10 +411,12 @@ START_TEST(calls_run_while_registrations_change)
     for (int i = 0; i < 2; i++)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, caller, op), 0);
     for (int i = 0; i < 2000; i++) {
+        bool autograd = i & 1;
         core_registration *over;
 
-        OK(core_function_register("test::g", CORE_KEY_BACKEND, "cpu", quiet,
-                                  &seven, &over));
+        OK(core_function_register(
+            "test::g", autograd ? CORE_KEY_AUTOGRAD : CORE_KEY_BACKEND,
+            autograd ? NULL : "cpu", quiet, &seven, &over));
         core_registration_release(over);
     }
     atomic_store(&stop, true);

@@ -9,7 +9,9 @@
 #include "support/modes.h"
 
 #include "base/thread.h"
+#include "dispatch/dispatch.h"
 
+#include <sched.h>
 #include <stdatomic.h>
 
 /* Counts the calls, and notes the threads. */
@@ -255,6 +257,43 @@ START_TEST(threads_have_modes_at_the_same_time)
 }
 END_TEST
 
+static _Atomic bool enough;
+
+static void *calls_under_a_mode(void *argument)
+{
+    counted counted = {.home = pthread_self()};
+    core_tensor *x = argument, *y;
+    core_mode *modes[2];
+
+    OK(core_mode_push(CORE_MODE_API, count, &counted, &modes[0]));
+    OK(core_mode_push(CORE_MODE_BELOW_AUTOGRAD, count, &counted, &modes[1]));
+    while (!atomic_load(&enough)) {
+        OK(core_mul(x, x, &y));
+        core_tensor_release(y);
+    }
+    OK(core_mode_pop(modes[1]));
+    OK(core_mode_pop(modes[0]));
+    return NULL;
+}
+
+/* A profiler changes how every operator collects its keys (checked by TSan). */
+START_TEST(calls_under_modes_run_while_a_profiler_starts_and_stops)
+{
+    core_tensor *x = VECTOR(2, 1, 2);
+    pthread_t thread;
+
+    atomic_store(&enough, false);
+    ck_assert_int_eq(pthread_create(&thread, NULL, calls_under_a_mode, x), 0);
+    for (int i = 0; i < 100; i++) {
+        core__dispatch_observe(true);
+        core__dispatch_observe(false);
+        sched_yield();
+    }
+    atomic_store(&enough, true);
+    pthread_join(thread, NULL);
+}
+END_TEST
+
 typedef struct shared {
     core_tensor *y;
     counted *counted;
@@ -359,6 +398,7 @@ int main(void)
         nested_backwards_on_fresh_stacks_have_the_modes,
         modes_belong_to_their_thread_and_end_with_it,
         threads_have_modes_at_the_same_time,
+        calls_under_modes_run_while_a_profiler_starts_and_stops,
         backwards_of_two_threads_have_their_own_modes,
         calls_on_devices_with_streams_and_plans_are_seen,
         child_of_a_fork_has_the_modes_of_its_thread,
