@@ -16,8 +16,9 @@
  * print.  `fork`: a child of each rank ends by exit.  `shrink` and `shrink-killed`: the
  * last rank stops or is killed, and the others go on; one that stopped continues then,
  * and must not go on.  `shrink-late`: the last rank is killed, and of the others some
- * shrink later, by a third of the timeout.  `shrink-alone`: all others are killed.  Exits with 0 if a rank
- * passes; SIGALRM ends it if it hangs for COMM_WATCHDOG seconds (60). */
+ * shrink later, by a third of the timeout.  `shrink-apart`: the same, and each of the
+ * others waits on another communicator until the timeout.  `shrink-alone`: all others
+ * are killed.  Exits with 0 if a rank passes; SIGALRM ends it if it hangs for COMM_WATCHDOG seconds (60). */
 
 #include <libcore/core.h>
 
@@ -477,14 +478,19 @@ static pid_t share_pid(void)
     return (pid_t)all[size - 1];
 }
 
+static core_status waits_in_vain(core_comm *of)
+{
+    core_status status = core_barrier(of);
+
+    return status == CORE_OK ? core_comm_synchronize(of) : status;
+}
+
 /* A rank without which the others have gone on, twice; or one that is alone. */
 static int cannot_go_on(void)
 {
     core_comm *rest;
-    core_status status = core_barrier(comm);
+    core_status status = waits_in_vain(comm);
 
-    if (status == CORE_OK)
-        status = core_comm_synchronize(comm);
     CHECK(status != CORE_OK, "there was no error");
     for (int i = 0; i < 2; i++) {
         status = core_comm_shrink(comm, &rest);
@@ -501,13 +507,16 @@ static int cannot_go_on(void)
  * and test it. */
 static int shrink(const char *test)
 {
-    bool killed =
-        strcmp(test, "shrink-killed") == 0 || strcmp(test, "shrink-late") == 0;
-    core_comm *rest, *none;
+    bool killed = strcmp(test, "shrink-killed") == 0 ||
+                  strcmp(test, "shrink-late") == 0 ||
+                  strcmp(test, "shrink-apart") == 0;
+    core_comm *rest, *none, *part = NULL;
     core_status status;
     uint32_t before = size;
     pid_t last = share_pid();
 
+    if (strcmp(test, "shrink-apart") == 0)
+        OK(core_comm_split(comm, 0, rank, &part));
     OK(core_barrier(comm));
     OK(core_comm_synchronize(comm));
     CHECK(core_comm_shrink(comm, &none) == CORE_ERROR_INVALID_ARGUMENT,
@@ -527,13 +536,16 @@ static int shrink(const char *test)
         OK(core_comm_abort(comm));
         sleep(rank == 0 ? 0 : 2 * TIMEOUT);
         status = core_comm_error(comm);
+    } else if (part && rank > 0) { /* rank 0 misses this one, and is missed */
+        sleep(TIMEOUT);
+        status = waits_in_vain(part);
+        OK(core_comm_abort(comm));
     } else {
-        status = core_barrier(comm);
-        if (status == CORE_OK)
-            status = core_comm_synchronize(comm);
+        status = waits_in_vain(comm);
     }
     CHECK(status != CORE_OK, "there was no error");
     OK(core_comm_shrink(comm, &rest));
+    core_comm_release(part);
     core_comm_release(comm);
     comm = rest;
     CHECK(core_comm_rank(comm) == rank, "the rank is %u", core_comm_rank(comm));
@@ -619,7 +631,8 @@ static int run(char **arguments, const char *store)
     setvbuf(stdout, NULL, _IOLBF, 0);
     alarm(watchdog != NULL ? (unsigned)atoi(watchdog) : WATCHDOG_SECONDS);
     if (strncmp(arguments[3], "shrink", 6) == 0)
-        options.timeout = strcmp(arguments[3], "shrink-late") == 0
+        options.timeout = strcmp(arguments[3], "shrink-late") == 0 ||
+                                  strcmp(arguments[3], "shrink-apart") == 0
                               ? 6 * TIMEOUT
                               : 3 * TIMEOUT; /* busy ranks may notice it late */
     if (!waits_for_the_timeout(arguments[3]))

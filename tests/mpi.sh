@@ -198,6 +198,8 @@ for mpi in sockets openmpi mpich; do
             goes_on "$mpi" shrink-killed
         ok "$mpi: ranks that notice it later go on, too" \
             goes_on "$mpi" shrink-late
+        ok "$mpi: ranks that wait on different communicators go on, too" \
+            goes_on "$mpi" shrink-apart
         ok "$mpi: a rank that continues does not go on alone" \
             goes_on "$mpi" shrink
         ok "$mpi: a rank that is left alone does not go on" \

@@ -159,9 +159,8 @@ core_status core_comm_abort(core_comm *comm);
 /* Creates a communicator of the ranks that still work, after an error; all of
  * these ranks call it, within three quarters of the timeout.  They keep their
  * order.  More than half of the ranks must be left, or half of them with rank 0,
- * so that no others can go on by themselves.  It takes up to three times the
- * timeout, and does not wait for a rank that a collective, of this or another
- * communicator, has missed until its timeout.
+ * so that no others can go on by themselves.  It waits for three quarters of the
+ * timeout for ranks that do not come, and takes up to three times the timeout.
  * The caller owns one reference.  UNSUPPORTED: the engine cannot; "mpi" can.
  * INVALID_ARGUMENT: the communicator has not failed.  CANCELLED or IO: too few
  * ranks are left, or they do not agree who is, as one came too late; they may try

@@ -92,7 +92,6 @@ static core_status name_missing(mpi_comm *comm, const char *format)
             mpi.Test(&comm->requests[r], &done, MPI_STATUS_IGNORE) !=
                 MPI_SUCCESS)
             done = 0;
-        mpi_missing[comm->places[r]] = !done;
         if (!done && at < text + sizeof text - 16)
             at += snprintf(at, 16, "%s%d", named++ ? ", " : "rank ", r);
     }

@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 mpi_library mpi;
-uint8_t *mpi_missing;
 
 static pthread_mutex_t calls = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
@@ -208,7 +207,7 @@ void mpi_set_finalize_timeout(int64_t timeout_ns)
 
 static core_status start(void)
 {
-    int initialized = 0, provided = 0, size = 0, code;
+    int initialized = 0, provided = 0, code;
 
     mpi.Initialized(&initialized);
     if (!initialized) {
@@ -226,10 +225,6 @@ static core_status start(void)
                               "MPI was initialised without support for calls "
                               "of several threads (MPI_THREAD_SERIALIZED)");
     mpi.Comm_set_errhandler(mpi.COMM_WORLD, mpi.ERRORS_RETURN);
-    mpi.Comm_size(mpi.COMM_WORLD, &size);
-    mpi_missing = calloc((size_t)size, 1);
-    if (mpi_missing == NULL)
-        return mpi_no_memory();
     started = true;
     return CORE_OK;
 }

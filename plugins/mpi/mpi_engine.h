@@ -36,7 +36,6 @@
     X(Ireduce)                                                        \
     X(Ialltoallv)                                                     \
     X(Comm_group) X(Comm_create_group) X(Group_incl) X(Group_free)    \
-    X(Group_translate_ranks)                                          \
                     X(Error_string) X(Get_library_version)
 
 /* The handles of MPI that it uses, with their names in Open MPI, where they
@@ -102,18 +101,13 @@ typedef struct mpi_comm {
     /* Of exchange; kept after a failure, because messages may be unfinished. */
     char *inbox;
     char outbox[MPI_EXCHANGE_MOST];
-    int *places; /* by rank: its rank in MPI_COMM_WORLD */
-    int *parts;  /* counts and places of the parts of an all_to_all, 4 * size */
+    int *parts; /* counts and places of the parts of an all_to_all, 4 * size */
     void *scratch; /* f16 and bf16 as f32 */
     size_t scratch_size;
     mpi_meeting *meetings; /* the last one first */
     int attempts;          /* of a shrink */
     bool agreed;           /* a shrink has promised to create its result */
 } mpi_comm;
-
-/* By rank in MPI_COMM_WORLD: 1 if it was waited for until a timeout, and has not come
- * since.  Of all communicators; used with the lock. */
-extern uint8_t *mpi_missing;
 
 int64_t mpi_now_ns(void);
 

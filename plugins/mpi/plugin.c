@@ -46,7 +46,6 @@ void mpi_comm_free(mpi_comm *comm)
     free(comm->requests);
     free(comm->statuses);
     free(comm->inbox);
-    free(comm->places);
     free(comm->parts);
     free(comm->scratch);
     mpi_meeting_free(comm->meetings);
@@ -82,10 +81,9 @@ mpi_comm *mpi_comm_new(int rank, int size)
     comm->requests = calloc(2 * (size_t)size, sizeof(MPI_Request));
     comm->statuses = calloc(2 * (size_t)size, sizeof(MPI_Status));
     comm->inbox = calloc((size_t)size, MPI_EXCHANGE_MOST);
-    comm->places = calloc((size_t)size, sizeof(int));
     comm->parts = calloc(4 * (size_t)size, sizeof(int));
     if (comm->requests != NULL && comm->statuses != NULL &&
-        comm->inbox != NULL && comm->places != NULL && comm->parts != NULL)
+        comm->inbox != NULL && comm->parts != NULL)
         return comm;
     mpi_comm_free(comm);
     return NULL;
@@ -125,36 +123,11 @@ core_status mpi_duplicate(mpi_comm *comm, MPI_Comm of, MPI_Comm *out,
     return status;
 }
 
-static core_status find_places(mpi_comm *comm)
-{
-    int *ranks = comm->parts; /* which nothing uses yet */
-    MPI_Group here, all;
-    int code;
-
-    for (int r = 0; r < comm->size; r++)
-        ranks[r] = r;
-    mpi_lock();
-    code = mpi.Comm_group(comm->data, &here);
-    if (code == MPI_SUCCESS) {
-        code = mpi.Comm_group(mpi.COMM_WORLD, &all);
-        if (code == MPI_SUCCESS) {
-            code = mpi.Group_translate_ranks(here, comm->size, ranks, all,
-                                             comm->places);
-            mpi.Group_free(&all);
-        }
-        mpi.Group_free(&here);
-    }
-    mpi_unlock();
-    return code == MPI_SUCCESS ? CORE_OK
-                               : mpi_error(code, "MPI_Group_translate_ranks");
-}
-
 core_status mpi_connect(mpi_comm *comm, int64_t deadline)
 {
-    core_status status = find_places(comm);
+    core_status status =
+        mpi_duplicate(comm, comm->data, &comm->control, deadline);
 
-    if (status == CORE_OK)
-        status = mpi_duplicate(comm, comm->data, &comm->control, deadline);
     comm->members = comm->control;
 #ifdef MPICH_VERSION
     if (status == CORE_OK && mpi.Comm_revoke != NULL)

@@ -6,8 +6,9 @@
  * are here; which ranks each has seen; and that it has the same answer from all of
  * these.  Only then do they call MPI_Comm_create_group, which has no timeout.  More
  * than half of the ranks must be here, or half of them with rank 0, so that no other
- * ranks can go on by themselves.  The first round does not wait for a rank for which a
- * collective has waited until its timeout, but such a rank may come.
+ * ranks can go on by themselves.  The first round also waits for ranks that a collective
+ * has missed: if a rank ends in the middle of one, some ranks may have completed it and
+ * miss the others in the next, which may be of another communicator.
  *
  * A rank may begin three quarters of the timeout after another, and its first round
  * takes as long, so that the second one ends after twice the timeout, and the third
@@ -113,9 +114,8 @@ static core_status post(const mpi_comm *comm, mpi_meeting *m, int round,
                                : mpi_error(code, "a message cannot be sent");
 }
 
-/* Finds from which ranks a message has arrived, and returns whether another one may
- * arrive: from a rank that was not missing before.  An error of one message says that its
- * rank has ended. */
+/* Finds from which ranks a message has arrived, and returns whether one has not.  An
+ * error of one message says that its rank has ended. */
 static bool waits(const mpi_comm *comm, mpi_meeting *m, int round)
 {
     MPI_Request *incoming = incoming_of(comm, m, round);
@@ -129,13 +129,13 @@ static bool waits(const mpi_comm *comm, mpi_meeting *m, int round)
             mpi.Test(&incoming[r], &done, MPI_STATUS_IGNORE) == MPI_SUCCESS &&
             done)
             m->arrived[r] = 1;
-        left = left || (!m->arrived[r] && !mpi_missing[comm->places[r]]);
+        left = left || !m->arrived[r];
     }
     mpi_unlock();
     return left;
 }
 
-/* The first round: until all have come but those that were missing before. */
+/* The first round: until all have come. */
 static void find_ranks(const mpi_comm *comm, mpi_meeting *m, int64_t deadline)
 {
     static const struct timespec pause = {0, 1000000};
@@ -145,10 +145,8 @@ static void find_ranks(const mpi_comm *comm, mpi_meeting *m, int64_t deadline)
     mpi_lock();
     for (int r = 0; r < comm->size; r++) {
         m->seen[r] = m->arrived[r];
-        if (!m->seen[r])
-            continue;
-        m->ranks[m->count++] = r;
-        mpi_missing[comm->places[r]] = 0;
+        if (m->seen[r])
+            m->ranks[m->count++] = r;
     }
     mpi_unlock();
 }
