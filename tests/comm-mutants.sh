@@ -190,6 +190,7 @@ rotates ranks-have-equal-bits the sums of ranks 0 and 1 have different bits
 loses send_recv core_send_recv of 12 f64: element
 one-comm split core_comm_split, and all_reduce in each part: element
 closes-first several-communicators all_gather of 12 f32: .*ended
+skips-small all_reduce all_reduce, sum in f64: element 0 is
 cuts-large many-elements all_reduce of 300007 f32: element 262144
 exits barrier barrier: the process ended, with status 0
 END

@@ -168,7 +168,8 @@ void core__comm_group_drop(core_comm *comm);
 
 /* Compares a call with those of the other ranks, the counts of its parts, or, for a
  * message, with that of the other rank. */
-core_status core__comm_compare(core_comm *comm, const core_collective *call);
+core_status core__comm_compare(core_comm *comm, const core_collective *call,
+                               uint32_t *out_ran);
 core_status core__comm_compare_counts(core_comm *comm,
                                       const core_collective *call);
 core_status core__comm_compare_pair(core_comm *comm,

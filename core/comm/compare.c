@@ -79,27 +79,42 @@ static core_status find_failed(const core_comm *comm)
 
 /* The first rank whose header is not that of rank 0, or the number of ranks.  Every
  * rank compares with rank 0, so that all report the same. */
-static core_status exchange(core_comm *comm, const core__comm_header *mine,
-                            uint32_t *out_other)
+static core_status find_other(const core_comm *comm, uint32_t *out_other)
 {
     uint32_t r = 1;
 
-    CORE_TRY(comm->engine->table.exchange(comm->impl, mine, sizeof *mine,
-                                          comm->all, comm->timeout_ns));
     CORE_TRY(find_failed(comm));
     while (r < comm->size &&
-           memcmp(&comm->all[r], &comm->all[0], sizeof *mine) == 0)
+           memcmp(&comm->all[r], &comm->all[0], sizeof *comm->all) == 0)
         r++;
     *out_other = r;
     return CORE_OK;
 }
 
-core_status core__comm_compare(core_comm *comm, const core_collective *call)
+static core_status exchange(core_comm *comm, const core__comm_header *mine,
+                            uint32_t *out_other)
 {
+    CORE_TRY(comm->engine->table.exchange(comm->impl, mine, sizeof *mine,
+                                          comm->all, comm->timeout_ns));
+    return find_other(comm, out_other);
+}
+
+core_status core__comm_compare(core_comm *comm, const core_collective *call,
+                               uint32_t *out_ran)
+{
+    const core_collectives_interface *table = &comm->engine->table;
     core__comm_header mine = core__comm_header_of(call);
     uint32_t r;
 
-    CORE_TRY(exchange(comm, &mine, &r));
+    *out_ran = 0;
+    if (table->exchange_and_run && call->kind == CORE_COLLECTIVE_ALL_REDUCE &&
+        call->count > 0) {
+        CORE_TRY(table->exchange_and_run(comm->impl, call, &mine, sizeof mine,
+                                         comm->all, out_ran));
+        CORE_TRY(find_other(comm, &r));
+    } else {
+        CORE_TRY(exchange(comm, &mine, &r));
+    }
     return r == comm->size ? CORE_OK
                            : differ(0, &comm->all[0], r, &comm->all[r]);
 }

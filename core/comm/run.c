@@ -25,21 +25,29 @@
 
 /* ----------------------------------------------------------- execution -- */
 
-/* With those of the other ranks; calls of a group have been compared. */
-static core_status compare(core_comm *comm, const core_collective *call)
+/* With those of the other ranks; calls of a group have been compared.  *out_ran: the
+ * engine has run the call, too. */
+static core_status compare(core_comm *comm, const core_collective *call,
+                           uint32_t *out_ran)
 {
+    *out_ran = 0;
     if (comm->size == 1 || comm->flags & CORE_COMM_UNCHECKED)
         return CORE_OK;
     if (call->kind == CORE_COLLECTIVE_SEND ||
         call->kind == CORE_COLLECTIVE_RECV)
         return core__comm_compare_pair(comm, call);
-    return call->sequence <= comm->compared ? CORE_OK
-                                            : core__comm_compare(comm, call);
+    return call->sequence <= comm->compared
+               ? CORE_OK
+               : core__comm_compare(comm, call, out_ran);
 }
 
 static core_status run_compared(core_comm *comm, const core_collective *call)
 {
-    CORE_TRY(compare(comm, call));
+    uint32_t ran;
+
+    CORE_TRY(compare(comm, call, &ran));
+    if (ran)
+        return CORE_OK;
     if (call->count == 0 && call->kind != CORE_COLLECTIVE_BARRIER)
         return CORE_OK;
     if (call->input_counts && !(comm->flags & CORE_COMM_UNCHECKED))

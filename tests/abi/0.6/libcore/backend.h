@@ -897,7 +897,8 @@ typedef struct core_collectives_interface {
 
     /* Gathers `bytes` bytes of every rank, at most 128, in the order of ranks;
      * `mine` is valid until the call returns.  The core uses it to compare the
-     * calls of all ranks before each collective. */
+     * calls of all ranks before each collective and, without unique_id, what
+     * they run after create. */
     core_status (*exchange)(void *comm, const void *mine, uint32_t bytes,
                             void *out_all, int64_t timeout_ns);
 
@@ -912,7 +913,8 @@ typedef struct core_collectives_interface {
     void (*abort)(void *comm);
 
     /* Creates a communicator of the ranks that still work, after an error; all
-     * of these ranks call it.  NULL: the engine cannot. */
+     * of these ranks call it.  At most one set of ranks goes on.  It may take
+     * three times the timeout.  NULL: the engine cannot. */
     core_status (*shrink)(void *comm, int64_t timeout_ns, uint32_t *out_rank,
                           uint32_t *out_size, void **out_comm);
 
@@ -933,8 +935,18 @@ typedef struct core_collectives_interface {
      * the core calls run for each. */
     core_status (*run_group)(void *comm, const core_collective *calls,
                              uint32_t count);
+
+    /* Does what exchange does, with the timeout of the call, and may do the call
+     * with the same messages, if what all ranks pass is the same: *out_ran is then
+     * 1 on every rank.  Otherwise it is 0, and nothing was written to the output;
+     * if the ranks agree, the core then calls run.  It is called for an ALL_REDUCE
+     * of at least one element, while other ranks may be in another call, or in
+     * exchange.  NULL: the core calls exchange and run. */
+    core_status (*exchange_and_run)(void *comm, const core_collective *call,
+                                    const void *mine, uint32_t bytes,
+                                    void *out_all, uint32_t *out_ran);
 } core_collectives_interface;
-CORE_STATIC_ASSERT(sizeof(core_collectives_interface) == 128,
+CORE_STATIC_ASSERT(sizeof(core_collectives_interface) == 136,
                    "core.collectives");
 
 #ifdef __cplusplus
