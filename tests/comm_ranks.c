@@ -169,6 +169,23 @@ static void reductions(core_dtype dtype)
     }
 }
 
+/* An engine may treat few and many elements differently. */
+static void sums_of(core_dtype dtype, int64_t count)
+{
+    double *values = malloc((size_t)count * sizeof *values);
+    core_tensor *x = make(dtype, count), *sums;
+
+    for (int64_t i = 0; i < count; i++)
+        values[i] = reduced(CORE_REDUCE_SUM, i);
+    OK(core_all_reduce(comm, x, CORE_REDUCE_SUM, &sums));
+    expect(sums, values, count, "sum");
+    OK(core_all_reduce_(comm, x, CORE_REDUCE_SUM));
+    expect(x, values, count, "sum");
+    core_tensor_release(x);
+    core_tensor_release(sums);
+    free(values);
+}
+
 /* The result is at the root alone. */
 static void reductions_to(core_dtype dtype, uint32_t root)
 {
@@ -352,6 +369,7 @@ static void results(void)
     static const core_dtype dtypes[] = {CORE_F64,  CORE_F32, CORE_F16,
                                         CORE_BF16, CORE_I64, CORE_I32,
                                         CORE_I16,  CORE_I8,  CORE_U8};
+    static const int64_t counts[] = {1, 511, 513, 1024, 1025, 4097, 300007};
 
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
         movements(dtypes[i]);
@@ -361,6 +379,8 @@ static void results(void)
             continue;
         }
         reductions(dtypes[i]);
+        for (size_t k = 0; k < sizeof counts / sizeof *counts; k++)
+            sums_of(dtypes[i], counts[k]);
         for (uint32_t root = 0; root < size; root++)
             reductions_to(dtypes[i], root);
         if (core_dtype_is_floating(dtypes[i]))

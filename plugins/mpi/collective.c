@@ -77,19 +77,25 @@ static MPI_Op operation(uint32_t reduction)
                                           : mpi.SUM;
 }
 
-/* Finishes what was begun with this code.  A quarter of the timeout is left to
- * find out which rank does not respond. */
+/* Of a timeout a quarter, but at most two seconds, is left to find out which rank does
+ * not respond. */
+static int64_t reserve_of(int64_t timeout_ns)
+{
+    int64_t quarter = timeout_ns / 4;
+
+    return quarter < 2000000000 ? quarter : 2000000000;
+}
+
+/* Finishes what was begun with this code. */
 static core_status finish(mpi_comm *comm, int code, MPI_Request *request,
                           int64_t timeout_ns)
 {
-    int64_t reserve = timeout_ns / 4;
+    int64_t reserve = reserve_of(timeout_ns);
     core_status status;
     bool done;
 
     if (code != MPI_SUCCESS)
         return mpi_error(code, "the collective cannot begin");
-    if (reserve > 2000000000)
-        reserve = 2000000000;
     status =
         mpi_wait(comm, request, 1, mpi_now_ns() + timeout_ns - reserve, &done);
     return status == CORE_OK && !done ? mpi_report_missing_ranks(comm, reserve)
@@ -159,11 +165,46 @@ static int begin_reduction(mpi_comm *comm, const core_collective *call,
                        root, comm->data, request);
 }
 
+/* Whether ring.c is faster than the library: chunks of it have at least 8 KB. */
+static bool uses_ring(const mpi_comm *comm, const core_collective *call,
+                      uint64_t bytes)
+{
+#ifdef OPEN_MPI
+    return call->kind == CORE_COLLECTIVE_ALL_REDUCE && comm->size > 1 &&
+           call->count / (uint64_t)comm->size >= 8192 / bytes;
+#else
+    (void)comm;
+    (void)call;
+    (void)bytes;
+    return false;
+#endif
+}
+
+static core_status reduce_in_ring(mpi_comm *comm, const core_collective *call,
+                                  uint64_t bytes, const void *input,
+                                  void *output)
+{
+    int64_t reserve = reserve_of(call->timeout_ns);
+    core_status status;
+    bool done;
+
+    if (input != output)
+        memcpy(output, input, call->count * bytes);
+    status = mpi_ring_all_reduce(
+        comm, output, call->count, bytes, number_type(call->dtype),
+        operation(call->reduction), mpi_now_ns() + call->timeout_ns - reserve,
+        &done);
+    return status == CORE_OK && !done ? mpi_report_missing_ranks(comm, reserve)
+                                      : status;
+}
+
 static core_status reduce_numbers(mpi_comm *comm, const core_collective *call,
                                   const void *input, void *output)
 {
     uint64_t bytes = is_half(call->dtype) ? 4 : item_size(call->dtype);
 
+    if (uses_ring(comm, call, bytes))
+        return reduce_in_ring(comm, call, bytes, input, output);
     for (uint64_t done = 0; done < call->count; done += COUNT_MOST) {
         uint64_t left = call->count - done;
         int count = (int)(left < COUNT_MOST ? left : COUNT_MOST);
@@ -213,6 +254,69 @@ static core_status reduce(mpi_comm *comm, const core_collective *call)
     if (status == CORE_OK && is_half(call->dtype))
         narrow(call->dtype, output, call->output, call->count);
     return status;
+}
+
+/* ------------------------------------------------------ with the exchange -- */
+
+/* Of what all ranks have sent, in the order of the ranks, so that the result is the same
+ * on each. */
+static core_status reduce_messages(mpi_comm *comm, const core_collective *call,
+                                   void *to, size_t size)
+{
+    int code = MPI_SUCCESS;
+
+    mpi_lock();
+    for (int r = 0; r < comm->size && code == MPI_SUCCESS; r++) {
+        const char *from =
+            (r == comm->rank ? comm->outbox
+                             : comm->inbox + (size_t)r * comm->message) +
+            MPI_EXCHANGE_MOST;
+
+        if (r == 0)
+            memcpy(to, from, size);
+        else
+            code = mpi.Reduce_local(from, to, (int)call->count,
+                                    number_type(call->dtype),
+                                    operation(call->reduction));
+    }
+    mpi_unlock();
+    return code == MPI_SUCCESS ? CORE_OK : mpi_error(code, "MPI_Reduce_local");
+}
+
+core_status mpi_exchange_and_run(void *handle, const core_collective *call,
+                                 const void *mine, uint32_t bytes,
+                                 void *out_all, uint32_t *out_ran)
+{
+    uint64_t item = is_half(call->dtype) ? 4 : item_size(call->dtype);
+    float wide[MPI_SMALL_BYTES / sizeof(float)];
+    const void *input = call->input;
+    void *output = call->output;
+    mpi_comm *comm = handle;
+    core_status status;
+    bool equal;
+    size_t size;
+
+    *out_ran = 0;
+    if (comm->size > MPI_SMALL_RANKS || call->count > MPI_SMALL_BYTES / item)
+        return mpi_exchange(handle, mine, bytes, out_all, call->timeout_ns);
+    size = call->count * item;
+    if (is_half(call->dtype)) {
+        widen(call->dtype, call->input, wide, call->count);
+        input = output = wide;
+    }
+    status = mpi_exchange_data(comm, mine, bytes, input, size, out_all,
+                               call->timeout_ns, &equal);
+    if (status != CORE_OK || !equal)
+        return status;
+    status = reduce_messages(comm, call, output, size);
+    if (status != CORE_OK)
+        return status;
+    if (call->reduction == CORE_REDUCE_AVG)
+        divide(call->dtype, output, call->count, comm->size);
+    if (is_half(call->dtype))
+        narrow(call->dtype, wide, call->output, call->count);
+    *out_ran = 1;
+    return CORE_OK;
 }
 
 /* ------------------------------------------------------------ movement -- */

@@ -13,7 +13,7 @@
 #include <time.h>
 
 /* Tags of messages on the control communicator. */
-enum { TAG_HEADER = 1, TAG_ALIVE = 2 };
+enum { TAG_HEADER = 1, TAG_ALIVE = 2, TAG_REST = 3 };
 
 /* Polls without a pause for a while, then lets other processes run, and after
  * some milliseconds sleeps between two polls. */
@@ -52,26 +52,32 @@ core_status mpi_wait(mpi_comm *comm, MPI_Request *requests, int count,
     }
 }
 
-/* Posts the messages of this rank to all others. */
-static core_status post(mpi_comm *comm, int bytes, int tag)
+/* A message of this rank to all others, and those of the others, which may be shorter. */
+typedef struct round {
+    MPI_Request *requests; /* incoming and outgoing, by rank */
+    size_t offset;         /* in the inbox's messages, and in the outbox */
+    int bytes, most, tag;
+} round;
+
+static core_status post(const mpi_comm *comm, round r)
 {
     int code = MPI_SUCCESS, size = comm->size;
 
     mpi_lock();
-    for (int r = 0; r < 2 * size; r++)
-        comm->requests[r] = mpi.REQUEST_NULL;
+    for (int i = 0; i < 2 * size; i++)
+        r.requests[i] = mpi.REQUEST_NULL;
     for (int i = 1; i < size && code == MPI_SUCCESS; i++) {
         int from = (comm->rank + i) % size;
 
-        code = mpi.Irecv(comm->inbox + (size_t)from * MPI_EXCHANGE_MOST, bytes,
-                         mpi.UINT8_T, from, tag, comm->control,
-                         &comm->requests[from]);
+        code = mpi.Irecv(comm->inbox + (size_t)from * comm->message + r.offset,
+                         r.most, mpi.UINT8_T, from, r.tag, comm->control,
+                         &r.requests[from]);
     }
     for (int i = 1; i < size && code == MPI_SUCCESS; i++) {
         int to = (comm->rank + size - i) % size;
 
-        code = mpi.Isend(comm->outbox, bytes, mpi.UINT8_T, to, tag,
-                         comm->control, &comm->requests[size + to]);
+        code = mpi.Isend(comm->outbox + r.offset, r.bytes, mpi.UINT8_T, to,
+                         r.tag, comm->control, &r.requests[size + to]);
     }
     mpi_unlock();
     return code == MPI_SUCCESS ? CORE_OK
@@ -79,7 +85,8 @@ static core_status post(mpi_comm *comm, int bytes, int tag)
 }
 
 /* The ranks whose message has not arrived. */
-static core_status name_missing(mpi_comm *comm, const char *format)
+static core_status name_missing(const mpi_comm *comm, MPI_Request *requests,
+                                const char *format)
 {
     char text[256] = "", *at = text;
     int named = 0;
@@ -88,9 +95,8 @@ static core_status name_missing(mpi_comm *comm, const char *format)
     for (int r = 0; r < comm->size; r++) {
         int done = 1;
 
-        if (r != comm->rank && comm->requests[r] != mpi.REQUEST_NULL &&
-            mpi.Test(&comm->requests[r], &done, MPI_STATUS_IGNORE) !=
-                MPI_SUCCESS)
+        if (r != comm->rank && requests[r] != mpi.REQUEST_NULL &&
+            mpi.Test(&requests[r], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
             done = 0;
         if (!done && at < text + sizeof text - 16)
             at += snprintf(at, 16, "%s%d", named++ ? ", " : "rank ", r);
@@ -100,38 +106,106 @@ static core_status name_missing(mpi_comm *comm, const char *format)
                           named ? text : "no rank in particular");
 }
 
+static core_status wait_for(mpi_comm *comm, MPI_Request *requests,
+                            int64_t deadline)
+{
+    bool done;
+    core_status status =
+        mpi_wait(comm, requests, 2 * comm->size, deadline, &done);
+
+    return status == CORE_OK && !done
+               ? name_missing(comm, requests,
+                              "the timeout passed while waiting for %s")
+               : status;
+}
+
+static core_status begin_first(const mpi_comm *comm, size_t bytes)
+{
+    size_t most = MPI_EXCHANGE_MOST + MPI_FIRST_BYTES;
+
+    return post(comm, (round){.requests = comm->requests,
+                              .bytes = (int)bytes,
+                              .most = (int)(comm->message < most ? comm->message
+                                                                 : most),
+                              .tag = TAG_HEADER});
+}
+
+static core_status begin_second(const mpi_comm *comm, size_t bytes)
+{
+    return post(comm, (round){.requests = comm->requests + 2 * comm->size,
+                              .offset = MPI_EXCHANGE_MOST + MPI_FIRST_BYTES,
+                              .bytes = (int)bytes,
+                              .most = (int)bytes,
+                              .tag = TAG_REST});
+}
+
+/* Copies the first bytes of all messages; returns whether they are equal. */
+static bool gather(const mpi_comm *comm, uint32_t bytes, char *out_all)
+{
+    bool equal = true;
+
+    for (int r = 0; r < comm->size; r++) {
+        char *out = out_all + (size_t)r * bytes;
+
+        memcpy(out,
+               r == comm->rank ? comm->outbox
+                               : comm->inbox + (size_t)r * comm->message,
+               bytes);
+        equal = equal && memcmp(out, out_all, bytes) == 0;
+    }
+    return equal;
+}
+
+core_status mpi_exchange_data(mpi_comm *comm, const void *mine, uint32_t bytes,
+                              const void *data, size_t size, void *out_all,
+                              int64_t timeout_ns, bool *out_equal)
+{
+    int64_t deadline = mpi_now_ns() + timeout_ns;
+    size_t first = size < MPI_FIRST_BYTES ? size : MPI_FIRST_BYTES;
+    core_status status;
+
+    *out_equal = false;
+    memcpy(comm->outbox, mine, bytes);
+    memcpy(comm->outbox + MPI_EXCHANGE_MOST, data, size);
+    status = begin_first(comm, MPI_EXCHANGE_MOST + first);
+    if (status == CORE_OK && size > first)
+        status = begin_second(comm, size - first);
+    if (status == CORE_OK)
+        status = wait_for(comm, comm->requests, deadline);
+    if (status != CORE_OK)
+        return status;
+    *out_equal = gather(comm, bytes, out_all);
+    /* A rank that makes another call does not send the rest. */
+    return *out_equal && size > first
+               ? wait_for(comm, comm->requests + 2 * comm->size, deadline)
+               : CORE_OK;
+}
+
 core_status mpi_exchange(void *handle, const void *mine, uint32_t bytes,
                          void *out_all, int64_t timeout_ns)
 {
     mpi_comm *comm = handle;
     core_status status;
-    bool done;
 
     if (bytes > MPI_EXCHANGE_MOST)
         return core_sdk_error(mpi_host, CORE_ERROR_INVALID_ARGUMENT, MPI_TITLE,
                               "exchange: %u bytes; accepted: at most %d", bytes,
                               MPI_EXCHANGE_MOST);
     memcpy(comm->outbox, mine, bytes);
-    status = post(comm, (int)bytes, TAG_HEADER);
+    status = begin_first(comm, bytes);
     if (status == CORE_OK)
-        status = mpi_wait(comm, comm->requests, 2 * comm->size,
-                          mpi_now_ns() + timeout_ns, &done);
-    if (status != CORE_OK)
-        return status;
-    if (!done)
-        return name_missing(comm, "the timeout passed while waiting for %s");
-    for (int r = 0; r < comm->size; r++)
-        memcpy((char *)out_all + (size_t)r * bytes,
-               r == comm->rank ? comm->outbox
-                               : comm->inbox + (size_t)r * MPI_EXCHANGE_MOST,
-               bytes);
-    return CORE_OK;
+        status = wait_for(comm, comm->requests, mpi_now_ns() + timeout_ns);
+    if (status == CORE_OK)
+        gather(comm, bytes, out_all);
+    return status;
 }
 
 /* All ranks that wait for a collective reach this at about the same time. */
 core_status mpi_report_missing_ranks(mpi_comm *comm, int64_t timeout_ns)
 {
-    core_status status = post(comm, 1, TAG_ALIVE);
+    round alive = {
+        .requests = comm->requests, .bytes = 1, .most = 1, .tag = TAG_ALIVE};
+    core_status status = post(comm, alive);
     bool done;
 
     if (status == CORE_OK)
@@ -139,6 +213,7 @@ core_status mpi_report_missing_ranks(mpi_comm *comm, int64_t timeout_ns)
                           mpi_now_ns() + timeout_ns, &done);
     if (status != CORE_OK)
         return status;
-    return name_missing(comm, "the timeout passed while data was moved; no "
-                              "response from %s");
+    return name_missing(comm, comm->requests,
+                        "the timeout passed while data was moved; no "
+                        "response from %s");
 }

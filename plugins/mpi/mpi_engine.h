@@ -34,7 +34,7 @@
             X(Testall) X(Iallreduce) X(Ibcast) X(Iallgather)          \
                 X(Ireduce_scatter_block) X(Ialltoall) X(Ibarrier)     \
     X(Ireduce)                                                        \
-    X(Ialltoallv)                                                     \
+    X(Ialltoallv) X(Reduce_local)                                     \
     X(Comm_group) X(Comm_create_group) X(Group_incl) X(Group_free)    \
                     X(Error_string) X(Get_library_version)
 
@@ -88,6 +88,18 @@ core_status mpi_error(int code, const char *what);
 
 enum { MPI_EXCHANGE_MOST = 128 };
 
+/* An all_reduce of up to so many bytes on at most as many ranks moves its elements with
+ * the exchange before it, to all ranks, and each rank reduces them. */
+enum { MPI_SMALL_BYTES = 4096, MPI_SMALL_RANKS = 4 };
+
+/* Those in the first message; a second one has the rest.  On one machine, Open MPI sends
+ * messages of up to 4,096 bytes in half of the time of longer ones. */
+#ifdef OPEN_MPI
+enum { MPI_FIRST_BYTES = 2048 };
+#else
+enum { MPI_FIRST_BYTES = MPI_SMALL_BYTES };
+#endif
+
 typedef struct mpi_meeting mpi_meeting; /* of a shrink */
 
 typedef struct mpi_comm {
@@ -96,12 +108,14 @@ typedef struct mpi_comm {
     MPI_Comm members; /* shrink; control, unless abort revokes that */
     int rank, size;
     atomic_bool aborted;
-    MPI_Request *requests; /* of exchange, 2 * size */
+    MPI_Request *requests; /* of exchange, 2 * size for each of two messages */
     MPI_Status *statuses;
     /* Of exchange; kept after a failure, because messages may be unfinished. */
     char *inbox;
-    char outbox[MPI_EXCHANGE_MOST];
+    char *outbox;
+    size_t message; /* bytes that both messages of a rank may have */
     int *parts; /* counts and places of the parts of an all_to_all, 4 * size */
+    char *pieces;  /* of an all_reduce in a ring; NULL: none yet */
     void *scratch; /* f16 and bf16 as f32 */
     size_t scratch_size;
     mpi_meeting *meetings; /* the last one first */
@@ -130,9 +144,22 @@ core_status mpi_wait(mpi_comm *comm, MPI_Request *requests, int count,
 
 core_status mpi_exchange(void *comm, const void *mine, uint32_t bytes,
                          void *out_all, int64_t timeout_ns);
+/* Gathers, as exchange does, and moves `size` bytes of data to all ranks if what all pass
+ * in `mine` is equal: those of a rank are in its message of the inbox, or in the outbox,
+ * after MPI_EXCHANGE_MOST, until the next exchange. */
+core_status mpi_exchange_data(mpi_comm *comm, const void *mine, uint32_t bytes,
+                              const void *data, size_t size, void *out_all,
+                              int64_t timeout_ns, bool *out_equal);
 /* CANCELLED, naming the ranks that do not respond. */
 core_status mpi_report_missing_ranks(mpi_comm *comm, int64_t timeout_ns);
+/* all_reduce in place; *out_done: by the deadline. */
+core_status mpi_ring_all_reduce(mpi_comm *comm, void *data, uint64_t count,
+                                uint64_t item, MPI_Datatype type, MPI_Op op,
+                                int64_t deadline, bool *out_done);
 core_status mpi_run(void *comm, const core_collective *call);
+core_status mpi_exchange_and_run(void *comm, const core_collective *call,
+                                 const void *mine, uint32_t bytes,
+                                 void *out_all, uint32_t *out_ran);
 core_status mpi_shrink(void *comm, int64_t timeout_ns, uint32_t *out_rank,
                        uint32_t *out_size, void **out_comm);
 

@@ -46,7 +46,9 @@ void mpi_comm_free(mpi_comm *comm)
     free(comm->requests);
     free(comm->statuses);
     free(comm->inbox);
+    free(comm->outbox);
     free(comm->parts);
+    free(comm->pieces);
     free(comm->scratch);
     mpi_meeting_free(comm->meetings);
     free(comm);
@@ -78,12 +80,15 @@ mpi_comm *mpi_comm_new(int rank, int size)
         return NULL;
     comm->rank = rank;
     comm->size = size;
-    comm->requests = calloc(2 * (size_t)size, sizeof(MPI_Request));
+    comm->requests = calloc(4 * (size_t)size, sizeof(MPI_Request));
     comm->statuses = calloc(2 * (size_t)size, sizeof(MPI_Status));
-    comm->inbox = calloc((size_t)size, MPI_EXCHANGE_MOST);
+    comm->message =
+        MPI_EXCHANGE_MOST + (size <= MPI_SMALL_RANKS ? MPI_SMALL_BYTES : 0);
+    comm->inbox = calloc((size_t)size, comm->message);
+    comm->outbox = calloc(1, comm->message);
     comm->parts = calloc(4 * (size_t)size, sizeof(int));
     if (comm->requests != NULL && comm->statuses != NULL &&
-        comm->inbox != NULL && comm->parts != NULL)
+        comm->inbox != NULL && comm->outbox != NULL && comm->parts != NULL)
         return comm;
     mpi_comm_free(comm);
     return NULL;
@@ -226,6 +231,7 @@ const core_collectives_interface mpi_collectives = {
     .split = split,
     .exchange = mpi_exchange,
     .run = mpi_run,
+    .exchange_and_run = mpi_exchange_and_run,
     .abort = abort_comm,
     .shrink = mpi_shrink,
 };
