@@ -339,7 +339,7 @@ ends_on() { # SIGNAL launcher|rank [ARGUMENT]
 }
 
 # A rank is killed: the others go on from the last checkpoint, with the same weights,
-# until a signal ends them.
+# until a signal ends them, after which none goes on.
 goes_on() { # ARGUMENT
     rm -rf "$work"/stopped*
     # shellcheck disable=SC2046
@@ -370,7 +370,8 @@ goes_on() { # ARGUMENT
     kill -TERM "$(rank)"
     wait $launcher
     cat "$work/out" "$work/err"
-    is_saved && launch 2 --text "$work/text" --sample 0 --epochs 1 \
+    [ "$(grep -c 'go on from' "$work/err")" = 1 ] && is_saved &&
+        launch 2 --text "$work/text" --sample 0 --epochs 1 \
         --steps 1000000 --resume "$work/stopped"
 }
 
