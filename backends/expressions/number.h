@@ -22,6 +22,39 @@
 #define MATH_LOOP
 #endif
 
+/* A loop that is unrolled before other optimizations. */
+#if defined(__clang__)
+#define MATH_UNROLL _Pragma("clang loop unroll(full)")
+#elif defined(__GNUC__)
+#define MATH_UNROLL _Pragma("GCC unroll 32")
+#else
+#define MATH_UNROLL
+#endif
+
+#if defined(__AVX512F__)
+#define MATH_LANES_BYTES 64
+#elif defined(__AVX__)
+#define MATH_LANES_BYTES 32
+#else
+#define MATH_LANES_BYTES 1024 /* one loop: there are too few registers */
+#endif
+#define MATH_LANES_AT_ONCE(TYPE, COUNT)                  \
+    (MATH_LANES_BYTES / (int)sizeof(TYPE) < (int)(COUNT) \
+         ? MATH_LANES_BYTES / (int)sizeof(TYPE)          \
+         : (int)(COUNT))
+/* Statements for each k below COUNT, in a loop that accumulates in as many lanes
+ * of TYPE.  Each vector of lanes has a loop, because compilers keep lanes in
+ * memory if one loop has several vectors: with AVX2 that took twice as long. */
+#define MATH_EACH_LANE(TYPE, COUNT, k, ...)                              \
+    MATH_UNROLL                                                          \
+    for (int first = 0; first < (int)(COUNT);                            \
+         first += MATH_LANES_AT_ONCE(TYPE, COUNT)) {                     \
+        for (int k = first; k < first + MATH_LANES_AT_ONCE(TYPE, COUNT); \
+             k++) {                                                      \
+            __VA_ARGS__                                                  \
+        }                                                                \
+    }
+
 /* A call in a loop would prevent vectorization.  Other compilers may define
  * such functions, and a fused multiply-add, before: backends/gpu does. */
 #if defined(MATH_INLINE)

@@ -33,10 +33,12 @@
 
 typedef struct cpu_native_group {
     uint32_t first, end; /* steps */
-    x86_function *function;
-    void *memory;      /* of its code */
-    uint32_t elements; /* that it computes at a time */
-    bool uniform;      /* of its values, one element is computed */
+    void *memory;        /* of its code */
+    /* Several vectors at a time, or NULL, and one; and how many elements these
+     * are. */
+    x86_function *unrolled, *function;
+    uint32_t unrolled_elements, elements;
+    bool uniform; /* of its values, one element is computed */
     uint32_t npointers;
     /* What the function's pointers are: the elements of these steps' values. */
     uint16_t step[VECTOR_POINTERS];
@@ -62,8 +64,7 @@ bool cpu_native_is_on(void);
 void cpu_native_make(cpu_tile_kernel *kernel);
 /* Frees the groups of a kernel. */
 void cpu_native_free(cpu_tile_kernel *kernel);
-/* Runs a group on n elements. */
-void cpu_native_run(const cpu_native_group *group, char *const *pointers,
-                    int64_t n);
+/* Runs a group on n elements.  Changes the pointers. */
+void cpu_native_run(const cpu_native_group *group, char **pointers, int64_t n);
 
 #endif

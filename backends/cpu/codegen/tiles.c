@@ -258,51 +258,48 @@ enum {
 
 /* In lanes, whose order depends on n alone.  An extreme is NaN if an element
  * is: that is kept, because comparisons with it are false. */
-#define REDUCE(TYPE, WIDE, PART)                                      \
-    static WIDE sum_##TYPE(const TYPE *x, int64_t n)                  \
-    {                                                                 \
-        WIDE lanes[LANES] = {0}, sum = 0;                             \
-        int64_t k = 0;                                                \
-        while (k + LANES <= n) {                                      \
-            PART parts[LANES] = {0};                                  \
-            int64_t end = k + PARTS < n ? k + PARTS : n;              \
-            for (; k + LANES <= end; k += LANES)                      \
-                for (int i = 0; i < LANES; i++)                       \
-                    parts[i] += (PART)x[k + i];                       \
-            for (int i = 0; i < LANES; i++)                           \
-                lanes[i] += (WIDE)parts[i];                           \
-        }                                                             \
-        for (; k < n; k++)                                            \
-            lanes[0] += (WIDE)x[k];                                   \
-        for (int i = 0; i < LANES; i++)                               \
-            sum += lanes[i];                                          \
-        return sum;                                                   \
-    }                                                                 \
-    static TYPE extreme_##TYPE(const TYPE *x, int64_t n, bool most)   \
-    {                                                                 \
-        TYPE lanes[LANES], found;                                     \
-        int64_t k = 0;                                                \
-        for (int i = 0; i < LANES; i++)                               \
-            lanes[i] = x[0];                                          \
-        for (; most && k + LANES <= n; k += LANES)                    \
-            for (int i = 0; i < LANES; i++) {                         \
-                TYPE y = x[k + i];                                    \
-                lanes[i] = (y > lanes[i] || y != y) ? y : lanes[i];   \
-            }                                                         \
-        for (; !most && k + LANES <= n; k += LANES)                   \
-            for (int i = 0; i < LANES; i++) {                         \
-                TYPE y = x[k + i];                                    \
-                lanes[i] = (y < lanes[i] || y != y) ? y : lanes[i];   \
-            }                                                         \
-        found = lanes[0];                                             \
-        for (int i = 1; i < LANES; i++)                               \
-            if (lanes[i] != lanes[i] ||                               \
-                (most ? lanes[i] > found : lanes[i] < found))         \
-                found = lanes[i];                                     \
-        for (; k < n; k++)                                            \
-            if (x[k] != x[k] || (most ? x[k] > found : x[k] < found)) \
-                found = x[k];                                         \
-        return found;                                                 \
+#define REDUCE(TYPE, WIDE, PART)                                            \
+    static WIDE sum_##TYPE(const TYPE *x, int64_t n)                        \
+    {                                                                       \
+        WIDE lanes[LANES] = {0}, sum = 0;                                   \
+        int64_t k = 0;                                                      \
+        while (k + LANES <= n) {                                            \
+            PART parts[LANES] = {0};                                        \
+            int64_t end = k + PARTS < n ? k + PARTS : n;                    \
+            for (; k + LANES <= end; k += LANES)                            \
+                MATH_EACH_LANE(PART, LANES, i, parts[i] += (PART)x[k + i];) \
+            for (int i = 0; i < LANES; i++)                                 \
+                lanes[i] += (WIDE)parts[i];                                 \
+        }                                                                   \
+        for (; k < n; k++)                                                  \
+            lanes[0] += (WIDE)x[k];                                         \
+        for (int i = 0; i < LANES; i++)                                     \
+            sum += lanes[i];                                                \
+        return sum;                                                         \
+    }                                                                       \
+    static TYPE extreme_##TYPE(const TYPE *x, int64_t n, bool most)         \
+    {                                                                       \
+        TYPE lanes[LANES], found;                                           \
+        int64_t k = 0;                                                      \
+        for (int i = 0; i < LANES; i++)                                     \
+            lanes[i] = x[0];                                                \
+        for (; most && k + LANES <= n; k += LANES)                          \
+            MATH_EACH_LANE(TYPE, LANES, i, TYPE y = x[k + i];               \
+                           lanes[i] =                                       \
+                               (y > lanes[i] || y != y) ? y : lanes[i];)    \
+        for (; !most && k + LANES <= n; k += LANES)                         \
+            MATH_EACH_LANE(TYPE, LANES, i, TYPE y = x[k + i];               \
+                           lanes[i] =                                       \
+                               (y < lanes[i] || y != y) ? y : lanes[i];)    \
+        found = lanes[0];                                                   \
+        for (int i = 1; i < LANES; i++)                                     \
+            if (lanes[i] != lanes[i] ||                                     \
+                (most ? lanes[i] > found : lanes[i] < found))               \
+                found = lanes[i];                                           \
+        for (; k < n; k++)                                                  \
+            if (x[k] != x[k] || (most ? x[k] > found : x[k] < found))       \
+                found = x[k];                                               \
+        return found;                                                       \
     }
 REDUCE(float, double, float)
 REDUCE(double, double, double)

@@ -210,20 +210,21 @@ uint32_t vector_latency(const vector_code *code)
     return most;
 }
 
-bool vector_unroll(const vector_code *code, vector_code *out)
+bool vector_unroll(const vector_code *code, uint32_t times, vector_code *out)
 {
-    vector_value(*copies)[2] = malloc(code->count * sizeof *copies);
+    vector_value(*copies)[VECTOR_UNROLLED] =
+        malloc(code->count * sizeof *copies);
 
     for (uint32_t i = 0; copies && i < code->count; i++) {
         const vector_instruction *from = &code->at[i];
         const uint32_t inputs = vector_inputs(from->op);
 
-        for (int k = 0; k < 2; k++) {
+        for (uint32_t k = 0; k < times; k++) {
             vector_instruction now = *from;
 
-            if (k == 1 &&
+            if (k > 0 &&
                 (from->op == VECTOR_CONSTANT || from->op == VECTOR_UNIFORM)) {
-                copies[i][1] = copies[i][0];
+                copies[i][k] = copies[i][0];
                 continue;
             }
             if (from->op == VECTOR_LOAD)

@@ -20,6 +20,7 @@ typedef uint16_t vector_value;
 enum {
     VECTOR_NONE = UINT16_MAX,
     VECTOR_MOST = 4096,  /* instructions */
+    VECTOR_UNROLLED = 4, /* vectors at a time */
     VECTOR_POINTERS = 64 /* that code may use */
 };
 
@@ -148,8 +149,9 @@ vector_value vector_masks(vector_code *code, uint32_t op, vector_value a,
                           vector_value b);
 /* Estimates how many cycles pass until the last value is known. */
 uint32_t vector_latency(const vector_code *code);
-/* Makes code that computes two vectors at a time; false if it does not fit. */
-bool vector_unroll(const vector_code *code, vector_code *out);
+/* Makes code that computes so many vectors at a time, at most VECTOR_UNROLLED;
+ * false if it does not fit. */
+bool vector_unroll(const vector_code *code, uint32_t times, vector_code *out);
 
 static inline vector_value vector_1(vector_code *code, uint32_t op,
                                     vector_value a)

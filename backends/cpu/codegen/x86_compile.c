@@ -291,6 +291,23 @@ static x86_form form_of_op(const emitter *e, const vector_instruction *i)
     }
 }
 
+/* By all elements. */
+static bool is_shared(const emitter *e, vector_value value)
+{
+    const uint8_t op = e->code->at[value].op;
+
+    return op == VECTOR_CONSTANT || op == VECTOR_UNIFORM;
+}
+
+/* A sum or product of two NaNs is the first one, and the same one for each
+ * element, so registers do not decide which operand comes first. */
+static bool swaps(const emitter *e, const vector_instruction *i)
+{
+    if (i->op == VECTOR_ADD || i->op == VECTOR_MUL)
+        return is_shared(e, i->a) && !is_shared(e, i->b);
+    return binaries[i->op].commutes && e->at[i->a].reg == X86_NONE;
+}
+
 static void emit_binary(emitter *e, const vector_instruction *i)
 {
     const simple *s = &binaries[i->op];
@@ -298,7 +315,7 @@ static void emit_binary(emitter *e, const vector_instruction *i)
     x86_operand operand;
     uint8_t first;
 
-    if (s->commutes && e->at[a].reg == X86_NONE) {
+    if (swaps(e, i)) {
         a = i->b;
         b = i->a;
     }
@@ -332,15 +349,29 @@ static bool dies(const emitter *e, uint32_t k)
     return e->at[e->now].after[k] == NEVER;
 }
 
-/* The result is in the register of an operand. */
+static bool may_be_nan(const emitter *e, vector_value value)
+{
+    const vector_instruction *i = &e->code->at[value];
+
+    return i->op != VECTOR_CONSTANT || (i->bits << 1) > 0xff000000u;
+}
+
+/* The result is in the register of an operand.  If several operands are NaN, it
+ * is the first factor that is one, else the addend: which factor is first
+ * depends on the code alone, as in emit_binary. */
 static void emit_fma(emitter *e, const vector_instruction *i)
 {
-    const vector_value v[3] = {i->a, i->b, i->c};
-    int memory = -1, over = -1, left, right;
+    const bool swap = is_shared(e, i->a)
+                          ? !is_shared(e, i->b)
+                          : !is_shared(e, i->b) && dies(e, 0) && !dies(e, 1);
+    const vector_value v[3] = {swap ? i->b : i->a, swap ? i->a : i->b, i->c};
+    const bool dying[3] = {dies(e, swap), dies(e, !swap), dies(e, 2)};
+    const bool ordered = may_be_nan(e, v[1]);
+    int memory = -1, over = -1;
     x86_operand operand[3];
     uint8_t to;
 
-    for (int k = 2; k >= 0; k--) /* one may be in memory */
+    for (int k = 2; k > 0; k--) /* one may be in memory */
         if (e->at[v[k]].reg == X86_NONE && memory < 0 &&
             v[k] != v[(k + 1) % 3] && v[k] != v[(k + 2) % 3])
             memory = k;
@@ -348,27 +379,22 @@ static void emit_fma(emitter *e, const vector_instruction *i)
         operand[k] =
             k == memory ? in_memory(e, v[k]) : x86_register(need(e, v[k]));
     for (int k = 0; k < 3; k++)
-        if (k != memory && dies(e, (uint32_t)k) && (k == 2 || v[k] != v[2]))
+        if (k != memory && dying[k] && (k > 0 || memory < 2 || !ordered))
             over = k;
     if (over < 0) { /* all are needed later: a copy of one */
-        over = memory == 2 ? 0 : 2;
+        over = memory == 2 ? 1 : 2;
         to = take(e, &e->files[0]);
         x86_vector(e->out, X86_MOVAPS, form_of(e), to, X86_NONE, operand[over]);
     } else {
         to = operand[over].base;
     }
-    /* left and right: the other operands; what is in memory is right. */
-    left = over == 0 ? 1 : 0;
-    right = over == 2 ? 1 : 2;
-    if (memory == left) {
-        left = right;
-        right = memory;
-    }
-    x86_vector(e->out,
-               over == 2    ? X86_FMADD231PS
-               : right == 2 ? X86_FMADD213PS
-                            : X86_FMADD132PS,
-               form_of(e), to, operand[left].base, operand[right]);
+    if (over == 0 && memory < 2)
+        x86_vector(e->out, X86_FMADD132PS, form_of(e), to, operand[2].base,
+                   operand[1]);
+    else
+        x86_vector(e->out, over == 2 ? X86_FMADD231PS : X86_FMADD213PS,
+                   form_of(e), to, operand[over == 0].base,
+                   operand[over == 2 ? 1 : 2]);
     release(e);
     set_result(e, to);
 }
@@ -588,12 +614,19 @@ static bool is_used(const emitter *e, uint32_t i)
     return e->code->at[i].op == VECTOR_STORE || e->at[i].next != NEVER;
 }
 
+static void align(x86_code *out)
+{
+    while (out->size % X86_CODE_ALIGNMENT != 0 && !out->full)
+        x86_bytes(out, &(uint8_t){0xcc}, 1);
+}
+
 /* Constants come first, whole vectors or, if an instruction can repeat them,
  * once. */
 static void put_constants(emitter *e)
 {
     const uint32_t times = e->evex ? 1 : e->lanes;
 
+    align(e->out);
     for (uint32_t i = 0; i < e->code->count; i++) {
         if (e->code->at[i].op != VECTOR_CONSTANT || !is_used(e, i))
             continue;
@@ -602,8 +635,7 @@ static void put_constants(emitter *e)
         for (uint32_t k = 0; k < times; k++)
             x86_bytes(e->out, &e->code->at[i].bits, 4);
     }
-    while (e->out->size % 64 != 0 && !e->out->full)
-        x86_bytes(e->out, &(uint8_t){0xcc}, 1);
+    align(e->out);
 }
 
 /* Gives registers to the pointers of the loop, as far as there are enough. */

@@ -14,6 +14,14 @@
  * error of a sum does not grow with its length. */
 enum { LANES = 32, LANES_BLOCK = 4096 };
 
+/* Adds the upper half of the lanes to the lower one, until one is left. */
+#define LANES_FOLD(lane)                              \
+    MATH_UNROLL                                       \
+    for (int half = LANES / 2; half > 0; half /= 2) { \
+        for (int l = 0; l < half; l++)                \
+            lane[l] += lane[l + half];                \
+    }
+
 /* The sum of a term of x (of row a) and y (of row b, which may be NULL where
  * the term has no y). */
 #define LANES_SUM(FUNCTION, TYPE, Y, TERM)                                  \
@@ -27,14 +35,10 @@ enum { LANES = 32, LANES_BLOCK = 4096 };
             int64_t end = n - at < LANES_BLOCK ? n : at + LANES_BLOCK, i;   \
             TYPE lane[LANES] = {0};                                         \
             for (i = at; i + LANES <= end; i += LANES)                      \
-                for (int l = 0; l < LANES; l++) {                           \
-                    TYPE x = a[i + l], y = Y(b, i + l);                     \
-                    (void)y;                                                \
-                    lane[l] += TERM;                                        \
-                }                                                           \
-            for (int width = LANES / 2; width > 0; width /= 2)              \
-                for (int l = 0; l < width; l++)                             \
-                    lane[l] += lane[l + width];                             \
+                MATH_EACH_LANE(TYPE, LANES, l, TYPE x = a[i + l],           \
+                               y = Y(b, i + l);                             \
+                               (void)y; lane[l] += TERM;)                   \
+            LANES_FOLD(lane)                                                \
             total += (double)lane[0];                                       \
             for (; i < end; i++) {                                          \
                 TYPE x = a[i], y = Y(b, i);                                 \
@@ -47,27 +51,27 @@ enum { LANES = 32, LANES_BLOCK = 4096 };
 #define LANES_WITH(b, i) (b)[i]
 #define LANES_WITHOUT(b, i) 0
 
-#define LANES_OF(NAME, TYPE)                                          \
-    LANES_SUM(lanes_sum_##NAME, TYPE, LANES_WITHOUT, x)               \
-    LANES_SUM(lanes_dot_##NAME, TYPE, LANES_WITH, x *y)               \
-    LANES_SUM(lanes_square_##NAME, TYPE, LANES_WITHOUT,               \
-              (x - shift) * (x - shift))                              \
-    LANES_SUM(lanes_moment_##NAME, TYPE, LANES_WITH, (x - shift) * y) \
-    /* The maximum; the result with NaN is unspecified. */            \
-    static inline TYPE lanes_max_##NAME(const TYPE *a, int64_t n)     \
-    {                                                                 \
-        TYPE best = -INFINITY, lane[LANES];                           \
-        int64_t i = 0;                                                \
-        for (int l = 0; l < LANES; l++)                               \
-            lane[l] = -INFINITY;                                      \
-        for (; i + LANES <= n; i += LANES)                            \
-            for (int l = 0; l < LANES; l++)                           \
-                lane[l] = a[i + l] > lane[l] ? a[i + l] : lane[l];    \
-        for (int l = 0; l < LANES; l++)                               \
-            best = lane[l] > best ? lane[l] : best;                   \
-        for (; i < n; i++)                                            \
-            best = a[i] > best ? a[i] : best;                         \
-        return best;                                                  \
+#define LANES_OF(NAME, TYPE)                                                   \
+    LANES_SUM(lanes_sum_##NAME, TYPE, LANES_WITHOUT, x)                        \
+    LANES_SUM(lanes_dot_##NAME, TYPE, LANES_WITH, x *y)                        \
+    LANES_SUM(lanes_square_##NAME, TYPE, LANES_WITHOUT,                        \
+              (x - shift) * (x - shift))                                       \
+    LANES_SUM(lanes_moment_##NAME, TYPE, LANES_WITH, (x - shift) * y)          \
+    /* The maximum; the result with NaN is unspecified. */                     \
+    static inline TYPE lanes_max_##NAME(const TYPE *a, int64_t n)              \
+    {                                                                          \
+        TYPE best = -INFINITY, lane[LANES];                                    \
+        int64_t i = 0;                                                         \
+        for (int l = 0; l < LANES; l++)                                        \
+            lane[l] = -INFINITY;                                               \
+        for (; i + LANES <= n; i += LANES)                                     \
+            MATH_EACH_LANE(TYPE, LANES, l,                                     \
+                           lane[l] = a[i + l] > lane[l] ? a[i + l] : lane[l];) \
+        for (int l = 0; l < LANES; l++)                                        \
+            best = lane[l] > best ? lane[l] : best;                            \
+        for (; i < n; i++)                                                     \
+            best = a[i] > best ? a[i] : best;                                  \
+        return best;                                                           \
     }
 LANES_OF(f32, float)
 LANES_OF(f64, double)
@@ -98,9 +102,7 @@ LANES_OF(f64, double)
                     lane[l] += y;                                          \
                 }                                                          \
             }                                                              \
-            for (int width = LANES / 2; width > 0; width /= 2)             \
-                for (int l = 0; l < width; l++)                            \
-                    lane[l] += lane[l + width];                            \
+            LANES_FOLD(lane)                                               \
             total += (double)lane[0];                                      \
             for (; i < end; i++) {                                         \
                 to[i] = EXP(from[i] - shift);                              \

@@ -78,11 +78,9 @@ static float dot_bf16(const uint16_t *a, const uint16_t *b, int64_t n)
         float lane[LANES] = {0};
 
         for (i = at; i + LANES <= end; i += LANES)
-            for (int l = 0; l < LANES; l++)
-                lane[l] += WIDE(a[i + l]) * WIDE(b[i + l]);
-        for (int width = LANES / 2; width > 0; width /= 2)
-            for (int l = 0; l < width; l++)
-                lane[l] += lane[l + width];
+            MATH_EACH_LANE(float, LANES, l,
+                           lane[l] += WIDE(a[i + l]) * WIDE(b[i + l]);)
+        LANES_FOLD(lane)
         total += (double)lane[0];
         for (; i < end; i++) {
             __asm__ volatile(""); /* not vectorized: vectors are long code */

@@ -40,9 +40,10 @@ enum { LANES = 16 };
             for (j = 0; j < LANES; j++)                                        \
                 lanes[j] = x[j];                                               \
             for (k = LANES; k + LANES <= n; k += LANES)                        \
-                for (j = 0; j < LANES; j++)                                    \
-                    lanes[j] =                                                 \
-                        BETTER(x[k + j], OP, lanes[j]) ? x[k + j] : lanes[j];  \
+                MATH_EACH_LANE(TYPE, LANES, l,                                 \
+                               lanes[l] = BETTER(x[k + l], OP, lanes[l])       \
+                                              ? x[k + l]                       \
+                                              : lanes[l];)                     \
             best = lanes[0];                                                   \
             for (j = 1; j < LANES; j++)                                        \
                 best = BETTER(lanes[j], OP, best) ? lanes[j] : best;           \

@@ -42,18 +42,16 @@ static inline void take_moments(cpu_states *s, int64_t k, double count,
         (void)index;                                                          \
         (void)reduction;                                                      \
         for (k = 0; k + LANES <= n; k += LANES)                               \
-            for (j = 0; j < LANES; j++)                                       \
-                lanes[j] += (double)x[k + j];                                 \
+            MATH_EACH_LANE(double, LANES, l, lanes[l] += (double)x[k + l];)   \
         for (j = 0; j < n - k; j++)                                           \
             lanes[j] += (double)x[k + j];                                     \
         for (j = 0; j < LANES; j++)                                           \
             sum += lanes[j];                                                  \
         mean = sum / (double)n;                                               \
         for (k = 0; k + LANES <= n; k += LANES)                               \
-            for (j = 0; j < LANES; j++) {                                     \
-                double d = (double)x[k + j] - mean;                           \
-                squares[j] += d * d;                                          \
-            }                                                                 \
+            MATH_EACH_LANE(double, LANES, l,                                  \
+                           double d = (double)x[k + l] - mean;                \
+                           squares[l] += d * d;)                              \
         for (j = 0; j < n - k; j++) {                                         \
             double d = (double)x[k + j] - mean;                               \
             squares[j] += d * d;                                              \
@@ -183,10 +181,10 @@ static inline void take_exponentials(cpu_states *s, int64_t k, double most,
         for (j = 0; j < LANES; j++)                                           \
             lanes[j] = most;                                                  \
         for (; k + LANES <= n; k += LANES)                                    \
-            for (j = 0; j < LANES; j++) {                                     \
-                lanes[j] = x[k + j] > lanes[j] ? x[k + j] : lanes[j];         \
-                nan |= x[k + j] != x[k + j];                                  \
-            }                                                                 \
+            MATH_EACH_LANE(TYPE, LANES, l,                                    \
+                           lanes[l] =                                         \
+                               x[k + l] > lanes[l] ? x[k + l] : lanes[l];     \
+                           nan |= x[k + l] != x[k + l];)                      \
         for (; !nan && k < n; k++)                                            \
             most = x[k] > most || x[k] != x[k] ? x[k] : most;                 \
         for (j = 0; !nan && j < LANES; j++)                                   \
@@ -209,8 +207,8 @@ static inline void take_exponentials(cpu_states *s, int64_t k, double most,
         for (k = 0; k < n; k++)                                               \
             values[k] = exp_##S(x[k] - shift);                                \
         for (k = 0; k + LANES <= n; k += LANES)                               \
-            for (j = 0; j < LANES; j++)                                       \
-                lanes[j] += (double)values[k + j];                            \
+            MATH_EACH_LANE(double, LANES, l,                                  \
+                           lanes[l] += (double)values[k + l];)                \
         for (j = 0; j < n - k; j++)                                           \
             lanes[j] += (double)values[k + j];                                \
         for (j = 0; j < LANES; j++)                                           \

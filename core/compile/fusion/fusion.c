@@ -341,9 +341,6 @@ static core_status make_group(core_program *program, core_device *device,
         return status;
     group->bytes_saved = bytes_saved(program, nodes, group);
     group->division = program->tuning.division;
-    /* With streams, a call ends before its work. */
-    if (mode == CORE__CODEGEN_MEASURED && !device->synchronous)
-        mode = CORE_COMPILE_CODEGEN_AUTO;
     worth = not_worth(group, device, mode);
     status = worth ? set_reason(group, worth)
                    : build(program, device, group, loop, &fusion->waits);

@@ -9,6 +9,7 @@
 #include "compile/program/extract.h"
 
 #include "base/memory.h"
+#include "device/stream.h"
 
 #include <libcore/ops.h>
 
@@ -115,11 +116,21 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static core_status time_calls(core_program *program, core_tensor *const *inputs,
-                              core_tensor **outputs, uint64_t *out_ns)
+/* With streams, a call ends before its work. */
+static core_status wait_for_calls(core_device *device)
+{
+    return device->synchronous ? CORE_OK
+                               : core__stream_wait(core__stream_current(device),
+                                                   "measure a kernel");
+}
+
+static core_status time_calls(core_program *program, core_device *device,
+                              core_tensor *const *inputs, core_tensor **outputs,
+                              uint64_t *out_ns)
 {
     *out_ns = UINT64_MAX;
     CORE_TRY(call(program, inputs, outputs)); /* which prepares it */
+    CORE_TRY(wait_for_calls(device));
     for (int round = 0; round < ROUNDS; round++) {
         uint64_t from = now_ns(), spent = 0, calls = 0;
 
@@ -128,6 +139,8 @@ static core_status time_calls(core_program *program, core_tensor *const *inputs,
             calls++;
             spent = now_ns() - from;
         }
+        CORE_TRY(wait_for_calls(device));
+        spent = now_ns() - from;
         if (spent / calls < *out_ns)
             *out_ns = spent / calls;
     }
@@ -138,7 +151,8 @@ static core_status time_on_ones(core_program *program, core_device *device,
                                 core_tensor **inputs, uint64_t *out_ns)
 {
     CORE_TRY(make_inputs(program, device, inputs));
-    return time_calls(program, inputs, inputs + program->ninputs, out_ns);
+    return time_calls(program, device, inputs, inputs + program->ninputs,
+                      out_ns);
 }
 
 core_status core__tune_time(core_program *program, core_device *device,
@@ -165,6 +179,7 @@ bool core__tune_is_faster(uint64_t ns, uint64_t other_ns)
 /* A group that is measured, and what its programs are called with. */
 typedef struct measurement {
     core_program *program; /* with the group */
+    core_device *device;
     const uint32_t *nodes;
     core__fused_group *group;
     core_tensor **inputs, **outputs; /* of programs of the group alone */
@@ -180,7 +195,7 @@ static core_status time_group(const measurement *m, uint8_t codegen,
     if (status != CORE_OK)
         return status;
     program->tuning.division = division;
-    status = time_calls(program, m->inputs, m->outputs, out_ns);
+    status = time_calls(program, m->device, m->inputs, m->outputs, out_ns);
     core_program_release(program);
     return status;
 }
@@ -221,7 +236,8 @@ static core_status measure_again(const measurement *m)
 
 static const uint32_t tiles[] = {256, 1024, 2048};
 
-/* Tiles first, then one thread, with the best of these. */
+/* Tiles first, then one thread, with the best of these; but devices with streams
+ * divide a loop themselves. */
 static core_status time_all(const measurement *m)
 {
     const core__loop_division chosen = {0};
@@ -230,6 +246,8 @@ static core_status time_all(const measurement *m)
     CORE_TRY(time_group(m, CORE_COMPILE_CODEGEN_ON, chosen, &group->fused_ns));
     CORE_TRY(
         time_group(m, CORE_COMPILE_CODEGEN_OFF, chosen, &group->operators_ns));
+    if (!m->device->synchronous)
+        return CORE_OK;
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
         CORE_TRY(try_division(m, (core__loop_division){.tile = tiles[i]}));
     CORE_TRY(try_division(
@@ -292,7 +310,8 @@ core_status core__fusion_measure(core_program *program, core_device *device,
                                  const uint32_t *nodes,
                                  core__fused_group *group)
 {
-    measurement m = {.program = program, .nodes = nodes, .group = group};
+    measurement m = {
+        .program = program, .device = device, .nodes = nodes, .group = group};
     core_program *like;
     core_status status =
         program_of(program, group, nodes, CORE_COMPILE_CODEGEN_OFF, &like);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* tune.h: what CORE_COMPILE_MAX_AUTOTUNE measures instead of estimating, on
- * synchronous devices.
+/* tune.h: what CORE_COMPILE_MAX_AUTOTUNE measures instead of estimating.  On
+ * devices with streams that is only whether the kernel of a group is faster than
+ * its operators, from launch until the current stream is done.
  *
  * A part of a program becomes a program itself, whose calls are timed on tensors
  * of ones, once for each way to run it.  Another way than the device's own is

@@ -11,6 +11,8 @@
 #include "compile/compiled/compiled.h"
 #include "compile/prepare/prepared.h"
 
+#include <libcore/capture.h>
+
 static core_compiled *compile(core_tensor_function function, world *w,
                               uint32_t codegen)
 {
@@ -430,20 +432,20 @@ static void choose_for(int64_t elements)
         same_call(chain, &eager, compiled, &traced);
     fused = number_of(compiled, "fused_ns");
     operators = number_of(compiled, "operators_ns");
+    ck_assert_uint_gt(fused, 0);
+    ck_assert_uint_gt(operators, 0);
+    ck_assert(explains(compiled, "\"tile\": "));
+    ck_assert(explains(compiled, "\"threads\": "));
     if (strcmp(core_device_name(program_device), "cpu") == 0) {
-        ck_assert_uint_gt(fused, 0);
-        ck_assert_uint_gt(operators, 0);
-        ck_assert(explains(compiled, "\"tile\": "));
-        ck_assert(explains(compiled, "\"threads\": "));
         ck_assert_uint_le(number_of(compiled, "tile"), 2048);
         ck_assert_uint_le(number_of(compiled, "threads"), 1);
-        ck_assert_uint_eq(facts_of(compiled)->launches,
-                          fused <= operators ? 1 : 4);
-        ck_assert(explains(compiled, "its operators are faster") ==
-                  (fused > operators));
-    } else {
-        ck_assert_uint_eq(operators, 0);
+    } else { /* it divides loops itself */
+        ck_assert_uint_eq(number_of(compiled, "tile"), 0);
+        ck_assert_uint_eq(number_of(compiled, "threads"), 0);
     }
+    ck_assert_uint_eq(facts_of(compiled)->launches, fused <= operators ? 1 : 4);
+    ck_assert(explains(compiled, "its operators are faster") ==
+              (fused > operators));
     core_compiled_release(compiled);
 }
 
@@ -451,6 +453,43 @@ START_TEST(groups_are_measured_if_that_is_asked_for)
 {
     choose_for(16);
     choose_for(100000);
+}
+END_TEST
+
+/* Calls that measure would become part of the graph. */
+START_TEST(nothing_is_measured_in_a_capture)
+{
+    const int64_t elements = 100000;
+    world w = {.device = program_device, .ninputs = 2};
+    core_compiled *compiled =
+        compile_with(chain, &w,
+                     (core_compile_options){.mode = CORE_COMPILE_MAX_AUTOTUNE,
+                                            .flags = CORE_COMPILE_FULLGRAPH});
+    core_tensor *out, *expected;
+    core_stream *stream;
+    core_graph *graph;
+    size_t count = 1;
+
+    for (size_t i = 0; i < 2; i++) {
+        OK(core_randn(&elements, 1, NULL, CORE_F32, program_device,
+                      &w.inputs[i]));
+        keep(w.inputs[i]);
+    }
+    OK(chain(&w, w.inputs, 2, &expected, &count));
+    OK(core_stream_create(program_device, &stream));
+    OK(core_device_synchronize(program_device));
+    OK(core_capture_begin(stream, NULL));
+    OK(core_compiled_call(compiled, w.inputs, 2, &out, 1));
+    OK(core_capture_end(stream, &graph));
+    OK(core_graph_launch(graph, stream));
+    OK(core_stream_synchronize(stream));
+    same_bits("output", 0, expected, out);
+    ck_assert_uint_eq(number_of(compiled, "fused_ns"), 0);
+    core_tensor_release(out);
+    core_tensor_release(expected);
+    core_graph_release(graph);
+    core_stream_release(stream);
+    core_compiled_release(compiled);
 }
 END_TEST
 
@@ -566,7 +605,8 @@ int main(void)
         large_chains_are_fused_without_being_asked_for,
         an_error_of_a_kernel_names_its_operators_and_device};
     const TTest *const sim_tests[] = {
-        a_kernel_that_cannot_be_built_leaves_its_operators};
+        a_kernel_that_cannot_be_built_leaves_its_operators,
+        nothing_is_measured_in_a_capture};
     const TTest *const tests_without[] = {
         a_device_without_loop_programs_runs_operators};
     const test_suite suites[] = {

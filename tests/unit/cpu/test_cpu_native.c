@@ -641,6 +641,68 @@ START_TEST(elements_do_not_depend_on_the_division_of_a_loop)
 }
 END_TEST
 
+/* Several NaNs meet in these: which one is the result must not depend on where
+ * an element is, or on how many are computed. */
+static const char *const meetings[] = {"gelu_backward", "gelu_backward_tanh",
+                                       "fma", "gelu"};
+
+static void write_meeting(const char *name)
+{
+    uint32_t a, b;
+
+    begin(CORE_F32);
+    a = load(CORE_F32, 0);
+    b = load(CORE_F32, 0);
+    if (strcmp(name, "fma") == 0)
+        end(emit(CORE_LOOP_FMA, CORE_F32,
+                 emit(CORE_LOOP_NEG, CORE_F32, a, 0, 0),
+                 emit(CORE_LOOP_MUL, CORE_F32, a, b, 0), b));
+    else if (strcmp(name, "gelu") == 0)
+        end(emit(CORE_LOOP_ADD, CORE_F32, function("gelu", CORE_F32, a, 0), b,
+                 0));
+    else
+        end(function(name, CORE_F32, a, b));
+}
+
+static void launch_at(cpu_tile_kernel *kernel, char *to, int64_t at, int64_t n)
+{
+    test_loop loop;
+
+    loop_dense(&loop, 1, n);
+    loop_dense_operand(&loop, to, CORE_F32);
+    loop_dense_operand(&loop, data[1] + 4 * at, CORE_F32);
+    loop_dense_operand(&loop, data[2] + 4 * at, CORE_F32);
+    launch(kernel, &loop);
+}
+
+START_TEST(nan_does_not_depend_on_the_place_of_an_element)
+{
+    enum { N = LONGEST + 1, COUNT = sizeof meetings / sizeof *meetings };
+    cpu_tile_kernel *kernel;
+
+    if (!open_native(cpu_isas[1 + _i / COUNT]))
+        return;
+    write_meeting(meetings[_i % COUNT]);
+    kernel = build(true);
+    ck_assert_uint_gt(kernel->ngroups, 0);
+    for (uint32_t k = 0; k < N; k++) { /* each NaN differs */
+        const uint32_t a = 0x7fc00001 + 2 * k + (k % 3 == 0) * 0x80000000u;
+        const uint32_t b = 0x7fc00002 + 2 * k + (k % 2 == 0) * 0x80000000u;
+
+        memcpy(data[1] + 4 * k, &a, 4);
+        memcpy(data[2] + 4 * k, &b, 4);
+    }
+    launch_at(kernel, results[0], 0, N);
+    for (int64_t n = 1; n <= 40; n += 13)
+        for (int64_t at = 0; at + n <= N; at++) {
+            launch_at(kernel, results[1], at, n);
+            ck_assert_mem_eq(results[1], results[0] + 4 * at, (size_t)(4 * n));
+        }
+    destroy(kernel);
+    cpu_close();
+}
+END_TEST
+
 START_TEST(long_programs_become_several_groups)
 {
     cpu_tile_kernel *kernel;
@@ -899,6 +961,7 @@ int main(void)
         {outputs_may_have_the_memory_of_inputs, 0, 2 * NUMBERS},
         {values_without_a_register_are_on_the_stack, 0, 2},
         {elements_do_not_depend_on_the_division_of_a_loop, 0, 3},
+        {nan_does_not_depend_on_the_place_of_an_element, 0, 8},
         {long_programs_become_several_groups, 0, 2},
     };
     const test_suite suites[] = {
