@@ -21,8 +21,9 @@ typedef struct x86_result {
     uint32_t spills;   /* values that are put on the stack in the loop */
 } x86_result;
 
-/* Appends constants and code to `out`.  With mask registers it is AVX-512 (F, BW, DQ, VL), else AVX2 with FMA and F16C.  False if it does not
- * fit, or there is no memory. */
+/* Appends constants and code to `out`.  With mask registers it is AVX-512 (F, BW,
+ * DQ, VL), else AVX2 with FMA and F16C.  False if it does not fit, or there is no
+ * memory. */
 bool x86_compile(const vector_code *code, x86_code *out,
                  x86_result *out_result);
 
