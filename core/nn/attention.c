@@ -25,27 +25,32 @@ static core_tensor *heads_of(core_module *module, const char *child,
     return core_x_transpose(y, 1, 2);
 }
 
-static core_status check_inputs(const core_tensor *x, const core_tensor *memory,
-                                size_t ninputs)
+static core_status check_inputs(const core_nn_attention_options *o,
+                                core_tensor *const *inputs, size_t ninputs)
 {
-    const core_tensor *wrong = x && x->ndim != 3 ? x : memory;
     char text[128];
 
-    if (!x || ninputs > 3)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "an Attention was called with %zu inputs%s; it "
-                           "accepts one of 3 dimensions, and optionally a "
-                           "mask, and a memory of 3 dimensions",
-                           ninputs,
-                           x || !ninputs ? "" : ", of which the first is NULL");
-    if (!wrong || wrong->ndim == 3)
-        return CORE_OK;
-    return core__error(
-        CORE_ERROR_INVALID_ARGUMENT,
-        "%s has sizes %s; it must have 3 "
-        "dimensions: samples, positions and features",
-        wrong == x ? "the input" : "the memory",
-        core__sizes_text(wrong->ndim, wrong->sizes, text, sizeof text));
+    if (ninputs < 1 || ninputs > 3 || !inputs[0])
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "an Attention was called with %zu inputs%s; it "
+            "accepts one of 3 dimensions, and optionally a "
+            "mask, and a memory of 3 dimensions",
+            ninputs,
+            ninputs < 1 || inputs[0] ? "" : ", of which the first is NULL");
+    for (size_t i = 0; i < ninputs; i += 2) {
+        const core_tensor *x = inputs[i];
+
+        if (x && (x->ndim != 3 || x->sizes[2] != o->size))
+            return core__error(
+                x->ndim == 3 ? CORE_ERROR_SHAPE : CORE_ERROR_INVALID_ARGUMENT,
+                "the %s has sizes %s; it must have 3 dimensions: samples, "
+                "positions and %lld features",
+                i == 0 ? "input" : "memory",
+                core__sizes_text(x->ndim, x->sizes, text, sizeof text),
+                (long long)o->size);
+    }
+    return CORE_OK;
 }
 
 static core_status attention_forward(core_module *module, void *context,
@@ -60,7 +65,7 @@ static core_status attention_forward(core_module *module, void *context,
     core_tensor *q, *k, *v, *y = NULL;
     core_scope scope;
 
-    CORE_TRY(check_inputs(x, memory, ninputs));
+    CORE_TRY(check_inputs(o, inputs, ninputs));
     scope = core_scope_begin();
     q = heads_of(module, "q_proj", x, o->heads);
     k = heads_of(module, "k_proj", from, o->key_heads);

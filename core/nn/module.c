@@ -161,6 +161,19 @@ static CORE__ONCE core_status add_member(core_module *module,
     return CORE_OK;
 }
 
+/* A parameter that is computed would get no gradient. */
+static CORE__ONCE core_status check_leaf(const char *function, const char *name,
+                                         const core_tensor *tensor)
+{
+    if (core_tensor_is_leaf(tensor))
+        return CORE_OK;
+    return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                       "%s: the tensor for \"%s\" is not a leaf: autograd "
+                       "recorded how it was computed; core_detach makes a leaf "
+                       "of it",
+                       function, name);
+}
+
 CORE__ONCE core_status core_module_add_parameter(core_module *module,
                                                  const char *name,
                                                  core_tensor *tensor)
@@ -170,6 +183,7 @@ CORE__ONCE core_status core_module_add_parameter(core_module *module,
     CORE__NOT_NULL(module);
     CORE__NOT_NULL(name);
     CORE__NOT_NULL(tensor);
+    CORE_TRY(check_leaf(__func__, name, tensor));
     CORE_TRY(core_tensor_set_requires_grad(tensor, true));
     CORE_TRY(add_member(module, __func__, name, CORE__MEMBER_PARAMETER, &m));
     core_tensor_retain(tensor);
@@ -187,6 +201,7 @@ CORE__ONCE core_status core__module_add_pending(core_module *module,
         return core__error(CORE_ERROR_DTYPE,
                            "%s is %s; a parameter must be of a floating dtype",
                            name, core__dtype_name(tensor->dtype));
+    CORE_TRY(check_leaf("core_nn", name, tensor));
     CORE_TRY(add_member(module, "core_nn", name, CORE__MEMBER_PARAMETER, &m));
     core_tensor_retain(tensor);
     m->u.tensor = tensor;

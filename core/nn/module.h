@@ -10,6 +10,11 @@
 
 #include <stdatomic.h>
 
+/* Errors of calls in this folder name no place in the library: the program's
+ * own call does. */
+#undef CORE_HERE
+#define CORE_HERE NULL
+
 /* Marks functions that a program calls once for a layer, a network or a file:
  * they are compiled to be small. */
 #define CORE__ONCE __attribute__((cold))

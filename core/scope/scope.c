@@ -27,16 +27,25 @@ typedef struct core__open_scope {
     core_error *error; /* NULL without memory for it */
 } open_scope;
 
+/* NULL: a layer of the library. */
+static const char *place_text(const char *where)
+{
+    return where ? where : "libcore";
+}
+
 static core_status __attribute__((cold))
 no_scope(const char *call, const char *where)
 {
     return core__error(CORE_ERROR_INVALID_ARGUMENT,
                        "%s: this thread has no open scope (at %s)", call,
-                       where);
+                       place_text(where));
 }
 
 /* There was no memory to begin the outermost scope of this thread. */
 static _Thread_local bool begin_failed;
+
+/* The `thread` of a scope that there was no memory to begin. */
+static const char no_memory;
 
 static core_status __attribute__((cold)) not_begun(const char *call)
 {
@@ -98,7 +107,8 @@ set_error(core__scopes *scopes, core_status status)
 void core__scopes_fail(core__scopes *scopes, const char *where,
                        core_status status)
 {
-    core__error_suffix(" (at %s)", where);
+    if (where)
+        core__error_suffix(" (at %s)", where);
     if (innermost(scopes))
         set_error(scopes, status);
 }
@@ -284,7 +294,7 @@ static core__scopes *scopes_of_thread(core__thread *self)
 core_scope core_scope_begin_at(const char *where)
 {
     core__scopes *scopes = scopes_of_thread(core__thread_self());
-    core_scope handle = {0};
+    core_scope handle = {&no_memory, 0};
     open_scope *open;
 
     if (!scopes)
@@ -346,16 +356,19 @@ close_inner(const char *call, core__scopes *scopes, size_t place)
               core__error(CORE_ERROR_INVALID_ARGUMENT,
                           "%s: the scope begun at %s ends, but the one inside "
                           "it, begun at %s, was not ended",
-                          call, scope->where, where));
+                          call, place_text(scope->where), place_text(where)));
 }
 
 static core_status __attribute__((cold))
 not_open(const char *call, core_scope handle)
 {
-    if (!handle.number) {
+    if (handle.thread == &no_memory) {
         begin_failed = false;
         return not_begun(call);
     }
+    if (!handle.number)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: the scope was never begun: it is zero", call);
     return core__error(CORE_ERROR_INVALID_ARGUMENT,
                        "%s: the scope is not open in this thread: it was "
                        "ended before, or begun in another thread",
@@ -463,7 +476,7 @@ core_tensor *core_scope_keep_at(const char *where, core_tensor *tensor)
         status = core__error(CORE_ERROR_INVALID_ARGUMENT,
                              "core_scope_keep: there is no scope around the "
                              "one begun at %s",
-                             innermost(scopes)->where);
+                             place_text(innermost(scopes)->where));
     if (status != CORE_OK)
         core__scopes_fail(scopes, where, status);
     else if (add(scopes, where, CORE__OWNED_KEPT, tensor))

@@ -580,6 +580,18 @@ START_TEST(attention)
     FAILS(core_module_forward(m, inputs, 1, &y, &count),
           CORE_ERROR_INVALID_ARGUMENT, "Attention: the input has sizes [3, 4]");
     count = 1;
+    inputs[0] = CALL(slice, x, 2, NULL, (const int64_t[]){3}, 1);
+    FAILS(core_module_forward(m, inputs, 1, &y, &count), CORE_ERROR_SHAPE,
+          "Attention: the input has sizes [", "and 4 features");
+    ck_assert_ptr_null(strstr(core_error_message(), ".c:"));
+    count = 1;
+    inputs[0] = x;
+    inputs[1] = CALL(ones, (const int64_t[]){2, 7}, 2, CORE_F64, NULL);
+    FAILS(core_module_forward(m, inputs, 2, &y, &count), CORE_ERROR_SHAPE,
+          "attn_mask");
+    ck_assert_ptr_null(strstr(core_error_message(), ".c:"));
+    inputs[1] = NULL;
+    count = 1;
     inputs[0] = NULL;
     FAILS(core_module_forward(m, inputs, 1, &y, &count),
           CORE_ERROR_INVALID_ARGUMENT, "of which the first is NULL");
@@ -643,6 +655,7 @@ START_TEST(initialization_has_the_promised_distribution)
     ck_assert_double_le(most, 1);
     ck_assert_double_eq_tol(core_init_gain("leaky_relu", 1), 1, 1e-12);
     ck_assert(isnan(core_init_gain("unknown", 0)));
+    ck_assert(isnan(core_init_gain(NULL, 0)));
 }
 END_TEST
 
