@@ -6,8 +6,6 @@
 #include "nn/module.h"
 
 #include "base/error.h"
-#include "dispatch/inference.h"
-#include "tensor/tensor.h"
 
 #include <libcore/expressions.h>
 #include <libcore/ops.h>
@@ -20,8 +18,9 @@ static core_tensor *heads_of(core_module *module, const char *child,
 
     if (!y)
         return NULL;
-    y = core_x_reshape(
-        y, CORE_SIZES(y->sizes[0], y->sizes[1], heads, y->sizes[2] / heads));
+    y = core_x_reshape(y, CORE_SIZES(core_tensor_sizes(y)[0],
+                                     core_tensor_sizes(y)[1], heads,
+                                     core_tensor_sizes(y)[2] / heads));
     return core_x_transpose(y, 1, 2);
 }
 
@@ -41,13 +40,17 @@ static core_status check_inputs(const core_nn_attention_options *o,
     for (size_t i = 0; i < ninputs; i += 2) {
         const core_tensor *x = inputs[i];
 
-        if (x && (x->ndim != 3 || x->sizes[2] != o->size))
+        if (x &&
+            (core_tensor_ndim(x) != 3 || core_tensor_sizes(x)[2] != o->size))
             return core__error(
-                x->ndim == 3 ? CORE_ERROR_SHAPE : CORE_ERROR_INVALID_ARGUMENT,
+                core_tensor_ndim(x) == 3 ? CORE_ERROR_SHAPE
+                                         : CORE_ERROR_INVALID_ARGUMENT,
                 "the %s has sizes %s; it must have 3 dimensions: samples, "
                 "positions and %lld features",
                 i == 0 ? "input" : "memory",
-                core__sizes_text(x->ndim, x->sizes, text, sizeof text),
+                core__module_sizes_text(core_tensor_ndim(x),
+                                        core_tensor_sizes(x), text,
+                                        sizeof text),
                 (long long)o->size);
     }
     return CORE_OK;
@@ -76,7 +79,8 @@ static core_status attention_forward(core_module *module, void *context,
             o->causal && !mask && !memory, NULL, o->heads != o->key_heads, &y),
         &y);
     y = core_x_transpose(y, 1, 2);
-    y = core_x_reshape(y, CORE_SIZES(x->sizes[0], x->sizes[1], o->size));
+    y = core_x_reshape(y, CORE_SIZES(core_tensor_sizes(x)[0],
+                                     core_tensor_sizes(x)[1], o->size));
     y = core_x_module(core_module_child(module, "o_proj"), y);
     x = NULL;
     return core__module_one_output(core_scope_end_with(scope, y, &x), &x,
