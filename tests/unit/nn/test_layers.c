@@ -570,6 +570,31 @@ START_TEST(attention)
     OK(core_allclose(CALL(select, y, 1, 2), CALL(select, want, 1, 0), 1e-9,
                      1e-9, false, &same));
     ck_assert(same);
+    inputs[2] = NULL;
+    computes(m, x, want);
+    o.heads = 4;
+    o.key_heads = 2;
+    OK(core_nn_attention(&o, &f64, &m));
+    ck_assert_int_eq(core_tensor_sizes(of(m, "k_proj.weight"))[0], 2);
+    inputs[1] = CALL(ones, (const int64_t[]){3, 3}, 2, CORE_BOOL, NULL);
+    OK(core_module_forward(m, inputs, 2, &y, &count));
+    keep(y);
+    core_module_release(m);
+    o.heads = 3;
+    FAILS(core_nn_attention(&o, &f64, &m), CORE_ERROR_INVALID_ARGUMENT,
+          "heads must divide size");
+}
+END_TEST
+
+START_TEST(attention_refuses_other_inputs)
+{
+    const core_nn_attention_options o = {
+        .struct_size = sizeof o, .heads = 1, .size = 4};
+    core_tensor *x = random_of(2, 3, 4), *inputs[4] = {x}, *y;
+    size_t count = 1;
+    core_module *m;
+
+    OK(core_nn_attention(&o, &f64, &m));
     inputs[2] = CALL(select, x, 1, 0);
     FAILS(core_module_forward(m, inputs, 3, &y, &count),
           CORE_ERROR_INVALID_ARGUMENT, "the memory has sizes [2, 4]",
@@ -599,19 +624,7 @@ START_TEST(attention)
     inputs[0] = x;
     FAILS(core_module_forward(m, inputs, 4, &y, &count),
           CORE_ERROR_INVALID_ARGUMENT, "with 4 inputs");
-    count = 1;
-    computes(m, x, want);
-    o.heads = 4;
-    o.key_heads = 2;
-    OK(core_nn_attention(&o, &f64, &m));
-    ck_assert_int_eq(core_tensor_sizes(of(m, "k_proj.weight"))[0], 2);
-    inputs[1] = CALL(ones, (const int64_t[]){3, 3}, 2, CORE_BOOL, NULL);
-    OK(core_module_forward(m, inputs, 2, &y, &count));
-    keep(y);
     core_module_release(m);
-    o.heads = 3;
-    FAILS(core_nn_attention(&o, &f64, &m), CORE_ERROR_INVALID_ARGUMENT,
-          "heads must divide size");
 }
 END_TEST
 
@@ -708,6 +721,7 @@ int main(void)
         a_cell_refuses_options_of_layers,
         a_module_of_an_expression,
         attention,
+        attention_refuses_other_inputs,
         initialization_has_the_promised_distribution,
         orthogonal_rows_or_columns,
         initialization_refuses_what_it_cannot_fill,
