@@ -44,8 +44,13 @@ no_scope(const char *call, const char *where)
 /* There was no memory to begin the outermost scope of this thread. */
 static _Thread_local bool begin_failed;
 
-/* The `thread` of a scope that there was no memory to begin. */
-static const char no_memory;
+/* The number of a scope that there was no memory to begin. */
+#define NO_MEMORY UINT64_MAX
+
+static core_scope __attribute__((cold)) without_memory(void)
+{
+    return (core_scope){NULL, NO_MEMORY};
+}
 
 static core_status __attribute__((cold)) not_begun(const char *call)
 {
@@ -294,11 +299,11 @@ static core__scopes *scopes_of_thread(core__thread *self)
 core_scope core_scope_begin_at(const char *where)
 {
     core__scopes *scopes = scopes_of_thread(core__thread_self());
-    core_scope handle = {&no_memory, 0};
+    core_scope handle;
     open_scope *open;
 
     if (!scopes)
-        return handle;
+        return without_memory();
     open = scopes->open;
     if (scopes->depth == scopes->open_capacity) {
         open = grown(open, &scopes->open_capacity, sizeof *open);
@@ -308,7 +313,7 @@ core_scope core_scope_begin_at(const char *where)
         /* Calls must not go on in the scope around it. */
         if (scopes->depth)
             core__scopes_fail(scopes, where, CORE_ERROR_OUT_OF_MEMORY);
-        return handle;
+        return without_memory();
     }
     scopes->open = open;
     open += scopes->depth++;
@@ -362,7 +367,7 @@ close_inner(const char *call, core__scopes *scopes, size_t place)
 static core_status __attribute__((cold))
 not_open(const char *call, core_scope handle)
 {
-    if (handle.thread == &no_memory) {
+    if (handle.number == NO_MEMORY) {
         begin_failed = false;
         return not_begun(call);
     }
