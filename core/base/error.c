@@ -54,6 +54,7 @@ core_status core__error(core_status code, const char *format, ...)
     core__error_record *record = &core__thread_self()->error;
     va_list arguments;
 
+    core__thread_self()->failed_call.op = NULL;
     record->code = code;
     record->sequence++;
     record->severity = CORE_SEVERITY_RECOVERABLE;

@@ -56,6 +56,23 @@ typedef struct core__error_record {
     char text[CORE__ERROR_TEXT];
 } core__error_record;
 
+/* The operator call that the error record is about: what it was called with, by
+ * which the operators around it recognize their own arguments
+ * (dispatch/argument_errors.c).  Addresses are only compared. */
+enum { CORE__FAILED_ARGUMENTS = 16 };
+
+typedef struct core__failed_call {
+    const struct core_operator *op;
+    size_t message; /* its length, without what was appended to it */
+    bool unnamed;   /* the message does not begin with op's name any more */
+    uint32_t count;
+    struct {
+        uint32_t content; /* a hash */
+        uint32_t dtype;   /* of a tensor */
+        const void *address;
+    } arguments[CORE__FAILED_ARGUMENTS];
+} core__failed_call;
+
 /* Saves the thread's record while something else may fail, and restores it.
  * Unlike core_error_detach it allocates nothing. */
 void core__error_save(core__error_record *out_record);
@@ -201,6 +218,7 @@ struct core__thread {
     uint64_t autocast_outer;
     core__thread *next; /* list of all threads, under a lock */
     core__thread *previous;
+    core__failed_call failed_call;
 };
 
 extern _Thread_local core__thread *core__self_pointer

@@ -2,9 +2,12 @@
  * Copyright The libcore authors */
 
 /* Adds descriptions of the arguments to errors of calls.  A check of two
- * tensors does not know which arguments they are; this file names them. */
+ * tensors does not know which arguments they are; this file names them.  And an
+ * operator that another one is made of does not know which operator the program
+ * has called; this file puts its message in the words of that one. */
 
 #include "base/error.h"
+#include "base/thread.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/structured.h"
 #include "dispatch/inference.h"
@@ -100,11 +103,288 @@ static void visit_arguments(description *d, const core_operator *op,
     }
 }
 
+/* ------------------------------------------------- operators within others -- */
+
+enum { NAME = 128 }; /* bytes for the name of an argument, "tensors[3]" */
+
+/* What tells an argument from others with the same content, or NULL. */
+static const void *address_of(const core_value *value)
+{
+    switch (value->tag) {
+    case CORE_VALUE_TENSOR:
+    case CORE_VALUE_TENSOR_LIST:
+    case CORE_VALUE_INT_LIST:
+    case CORE_VALUE_FLOAT_LIST:
+    case CORE_VALUE_BOOL_LIST:
+        return value->u.pointer;
+    default:
+        return NULL;
+    }
+}
+
+static uint32_t mixed(uint32_t hash, const void *data, size_t size)
+{
+    const unsigned char *bytes = data;
+
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ bytes[i]) * 16777619u;
+    return hash;
+}
+
+static uint32_t mixed_numbers(uint32_t hash, const int64_t *numbers,
+                              uint32_t count)
+{
+    uint32_t equal = 1;
+
+    while (equal < count && numbers[equal] == numbers[0])
+        equal++;
+    if (equal >= count && count > 0)
+        count = 1; /* one number stands for all */
+    return mixed(hash, numbers, count * sizeof *numbers);
+}
+
+/* A hash of what a message may say of an argument: dtype and sizes of a tensor,
+ * numbers. */
+static uint32_t content_of(const core_value *value)
+{
+    const core_tensor *tensor = value->u.tensor;
+    uint32_t hash = 2166136261u;
+
+    switch (value->tag) {
+    case CORE_VALUE_TENSOR:
+        hash = mixed(hash, &tensor->dtype, sizeof tensor->dtype);
+        return mixed(hash, tensor->sizes,
+                     tensor->ndim * sizeof tensor->sizes[0]);
+    case CORE_VALUE_INT_LIST:
+        return mixed_numbers(hash, value->u.ints, value->count);
+    case CORE_VALUE_BOOL:
+    case CORE_VALUE_INT:
+    case CORE_VALUE_FLOAT:
+        return mixed_numbers(hash, &value->u.i, 1);
+    default:
+        return mixed(hash, &value->u.pointer, sizeof value->u.pointer);
+    }
+}
+
+/* Notes the call that the message is about, for the operators around it. */
+static void note_call(const core_operator *op, const core_value *args,
+                      uint32_t nargs)
+{
+    core__failed_call *failed = &core__thread_self()->failed_call;
+
+    failed->op = op;
+    failed->unnamed = false;
+    failed->message = strlen(core_error_message());
+    failed->count =
+        nargs < CORE__FAILED_ARGUMENTS ? nargs : CORE__FAILED_ARGUMENTS;
+    for (uint32_t i = 0; i < failed->count; i++) {
+        failed->arguments[i].address = address_of(&args[i]);
+        failed->arguments[i].content = content_of(&args[i]);
+        failed->arguments[i].dtype = args[i].tag == CORE_VALUE_TENSOR
+                                         ? (uint32_t)args[i].u.tensor->dtype
+                                         : CORE_DTYPE_LIMIT;
+    }
+}
+
+/* The number of the tensor among the tensors, if the argument is one. */
+static bool place_of(const core__failed_call *call, uint32_t position,
+                     uint32_t *out_place, uint32_t *out_tensors)
+{
+    *out_place = *out_tensors = 0;
+    for (uint32_t i = 0; i < call->count; i++) {
+        if (i == position)
+            *out_place = *out_tensors;
+        *out_tensors += call->arguments[i].dtype != CORE_DTYPE_LIMIT;
+    }
+    return call->arguments[position].dtype != CORE_DTYPE_LIMIT;
+}
+
+/* For a message about dtypes alone: the argument of op with the same name and
+ * dtype, or with the same place among as many tensors. */
+static const char *dtype_outside(const core_operator *op,
+                                 const core_value *args, uint32_t nargs,
+                                 const core__failed_call *inner,
+                                 uint32_t position)
+{
+    const char *own = core__argument_name(inner->op, position), *name = NULL;
+    uint32_t place, tensors, count = 0;
+
+    if (!place_of(inner, position, &place, &tensors))
+        return NULL;
+    for (uint32_t i = 0; i < nargs; i++) {
+        if (args[i].tag != CORE_VALUE_TENSOR)
+            continue;
+        if ((uint32_t)args[i].u.tensor->dtype ==
+            inner->arguments[position].dtype) {
+            if (strcmp(core__argument_name(op, i), own) == 0)
+                return own;
+            if (count == place)
+                name = core__argument_name(op, i);
+        }
+        count++;
+    }
+    return count == tensors ? name : NULL;
+}
+
+/* Writes the name that an argument of an inner call has among those of op: that
+ * of the same tensor or list, or its own if that one looks the same. */
+static bool name_outside(const core_operator *op, const core_value *args,
+                         uint32_t nargs, const core__failed_call *inner,
+                         uint32_t position, bool sizes, char name[NAME])
+{
+    const char *own = core__argument_name(inner->op, position);
+    const void *address = inner->arguments[position].address;
+    const char *same;
+
+    for (uint32_t i = 0; i < nargs; i++) {
+        uint32_t items =
+            args[i].tag == CORE_VALUE_TENSOR_LIST ? args[i].count : 0;
+
+        snprintf(name, NAME, "%s", core__argument_name(op, i));
+        if (address && address == address_of(&args[i]))
+            return true;
+        for (uint32_t k = 0; address && k < items; k++)
+            if (address == args[i].u.tensors[k]) {
+                snprintf(name, NAME, "%s[%u]", core__argument_name(op, i), k);
+                return true;
+            }
+    }
+    for (uint32_t i = 0; i < nargs; i++) {
+        snprintf(name, NAME, "%s", core__argument_name(op, i));
+        if (strcmp(name, own) == 0 &&
+            inner->arguments[position].content == content_of(&args[i]))
+            return true;
+    }
+    same = sizes ? NULL : dtype_outside(op, args, nargs, inner, position);
+    snprintf(name, NAME, "%s", same ? same : "");
+    return same;
+}
+
+/* Whether a word of a message is the name of an argument of this tag: the names
+ * of numbers are also words of sentences, "a floating dtype". */
+static bool is_subject(const core_operator *op, uint32_t position,
+                       const char *after)
+{
+    static const char *const verbs[] = {
+        " is ", " has ", " must ", " and ", " are ", " contains ", " holds "};
+
+    if ((op->tensors | op->lists) >> position & 1)
+        return true;
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
+        if (strncmp(after, verbs[i], strlen(verbs[i])) == 0)
+            return true;
+    return false;
+}
+
+/* The inner call's argument that a word names, or -1. */
+static int named_by(const core_operator *op, const char *word, size_t size)
+{
+    for (uint32_t i = 0; i < op->nargs; i++) {
+        const char *name = core__argument_name(op, i);
+
+        if (strlen(name) == size && memcmp(name, word, size) == 0 &&
+            is_subject(op, i, word + size))
+            return (int)i;
+    }
+    return -1;
+}
+
+/* Whether all sizes in a text, "[2, 3]", are also in another. */
+static bool sizes_are_in(const char *text, const char *other)
+{
+    char sizes[160];
+
+    while ((text = strchr(text, '['))) {
+        const char *end = strchr(text, ']');
+
+        if (!end || (size_t)(end - text) + 2 > sizeof sizes)
+            return false;
+        snprintf(sizes, sizeof sizes, "%.*s", (int)(end - text) + 1, text);
+        if (!strstr(other, sizes))
+            return false;
+        text = end;
+    }
+    return true;
+}
+
+/* Writes an inner call's message in the words of the call of op.  Returns false
+ * if it is about tensors that the caller does not know. */
+static bool put_in_words_of(const core_operator *op, const core_value *args,
+                            uint32_t nargs, const core__failed_call *inner,
+                            const char *text, char *out, size_t size)
+{
+    description d = {.used = 0};
+    bool named = false;
+    size_t used = 0;
+    char name[NAME];
+
+    for (const char *at = text; *at;) {
+        size_t word = 0;
+        int position;
+
+        while (in_word(at[word]))
+            word++;
+        position = word > 0 ? named_by(inner->op, at, word) : -1;
+        if (position >= (int)inner->count ||
+            (position >= 0 &&
+             !name_outside(op, args, nargs, inner, (uint32_t)position,
+                           strchr(text, '['), name)))
+            return false;
+        named |= position >= 0;
+        word += word == 0;
+        used += (size_t)snprintf(out + used, size - used, "%.*s",
+                                 position < 0 ? (int)word : NAME,
+                                 position < 0 ? at : name);
+        if (used >= size)
+            return false;
+        at += word;
+    }
+    visit_arguments(&d, op, args, nargs, true);
+    return named || sizes_are_in(out, d.text);
+}
+
+/* After "op: " the message may go on with the name of an operator that op is
+ * made of.  Removes that if the message can be told in terms of op's arguments.
+ * Returns whether the message is now op's. */
+static bool speak_as(const core_operator *op, const core_value *args,
+                     uint32_t nargs)
+{
+    const core__failed_call *inner = &core__thread_self()->failed_call;
+    char *text = core__thread_self()->error.text;
+    char body[CORE__ERROR_TEXT], told[CORE__ERROR_TEXT];
+    size_t own = strlen(core__operator_name(op)), name, end;
+
+    if (strncmp(text, core__operator_name(op), own) != 0 ||
+        strncmp(text + own, ": ", 2) != 0)
+        return false;
+    text += own + 2;
+    name = core__op_leading_name(text);
+    if (!inner->op || strlen(text) < inner->message)
+        return name == 0;
+    end = strlen(core__operator_name(inner->op));
+    if (inner->unnamed
+            ? name != 0
+            : name != end || inner->message <= name + 2 ||
+                  memcmp(text, core__operator_name(inner->op), name) != 0)
+        return name == 0;
+    end = inner->unnamed ? 0 : name + 2;
+    snprintf(body, sizeof body, "%.*s", (int)(inner->message - end),
+             text + end);
+    if (!put_in_words_of(op, args, nargs, inner, body, told,
+                         sizeof told - own - 2))
+        return name == 0;
+    memcpy(text, told, strlen(told) + 1);
+    return true;
+}
+
 void core__op_describe_arguments(const core_operator *op, core_status status,
                                  const core_value *args, uint32_t nargs)
 {
     description d = {.used = 0};
 
+    if (status != CORE_OK && status != CORE_ERROR_OUT_OF_MEMORY &&
+        speak_as(op, args, nargs))
+        note_call(op, args, nargs);
     if (!is_about_arguments(status))
         return;
     visit_arguments(&d, op, args, nargs, false);

@@ -190,9 +190,7 @@ static void remove_name(const char *name)
         memmove(after, after + length + 2, strlen(after + length + 2) + 1);
 }
 
-/* The size of the built-in operator's name with which a text begins, "mm: …";
- * 0: there is none. */
-static size_t leading_name(const char *text)
+size_t core__op_leading_name(const char *text)
 {
     const char *end = strstr(text, ": ");
     size_t size = end ? (size_t)(end - text) : 0;
@@ -237,6 +235,19 @@ static bool same_stem(const char *name, const char *text, size_t size)
            memcmp(own.data, other.data, own.size) == 0;
 }
 
+/* After the name of an operator was removed from the message. */
+static void unname(const char *name, size_t size)
+{
+    core__failed_call *failed = &core__thread_self()->failed_call;
+
+    if (!failed->op || failed->unnamed ||
+        strlen(core__operator_name(failed->op)) != size ||
+        memcmp(core__operator_name(failed->op), name, size) != 0)
+        return;
+    failed->unnamed = true;
+    failed->message -= size + 2;
+}
+
 /* The name of the operator that failed, inside of the one that the program has
  * called, is enough; without those between, and also without it if it only does
  * the work of the latter. */
@@ -245,10 +256,12 @@ static void remove_inner_names(const core_operator *op)
     char *text = core__thread_self()->error.text;
     size_t size;
 
-    while ((size = leading_name(text)) > 0 &&
-           (leading_name(text + size + 2) ||
-            same_stem(core__operator_name(op), text, size)))
+    while ((size = core__op_leading_name(text)) > 0 &&
+           (core__op_leading_name(text + size + 2) ||
+            same_stem(core__operator_name(op), text, size))) {
+        unname(text, size);
         memmove(text, text + size + 2, strlen(text + size + 2) + 1);
+    }
 }
 
 void core__op_prefix_name(const core_operator *op)

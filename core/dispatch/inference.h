@@ -116,8 +116,13 @@ core_status core__op_shapes_error(const core_operator *op, const char *name_a,
 /* After a failure inside a composite: puts "operator: " before the message
  * unless it begins with the operator. */
 void core__op_prefix_name(const core_operator *op) __attribute__((cold));
-/* After a failure whose message does not name a tensor: appends dtype and sizes
- * of each tensor argument. */
+/* The size of the built-in operator's name with which a text begins, "mm: …";
+ * 0: there is none. */
+size_t core__op_leading_name(const char *text) __attribute__((cold));
+/* After a failure whose message begins with the operator: if that goes on with
+ * an operator that this one is made of, and the message can be told in terms of
+ * these arguments, it is.  If it does not name a tensor then, appends dtype and
+ * sizes of each tensor argument. */
 void core__op_describe_arguments(const core_operator *op, core_status status,
                                  const core_value *args, uint32_t nargs)
     __attribute__((cold));

@@ -6,8 +6,6 @@
 #include "nn/module.h"
 
 #include "base/error.h"
-#include "dispatch/inference.h"
-#include "tensor/tensor.h"
 
 #include <libcore/expressions.h>
 #include <libcore/ops.h>
@@ -20,32 +18,42 @@ static core_tensor *heads_of(core_module *module, const char *child,
 
     if (!y)
         return NULL;
-    y = core_x_reshape(
-        y, CORE_SIZES(y->sizes[0], y->sizes[1], heads, y->sizes[2] / heads));
+    y = core_x_reshape(y, CORE_SIZES(core_tensor_sizes(y)[0],
+                                     core_tensor_sizes(y)[1], heads,
+                                     core_tensor_sizes(y)[2] / heads));
     return core_x_transpose(y, 1, 2);
 }
 
-static core_status check_inputs(const core_tensor *x, const core_tensor *memory,
-                                size_t ninputs)
+static core_status check_inputs(const core_nn_attention_options *o,
+                                core_tensor *const *inputs, size_t ninputs)
 {
-    const core_tensor *wrong = x && x->ndim != 3 ? x : memory;
     char text[128];
 
-    if (!x || ninputs > 3)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "an Attention was called with %zu inputs%s; it "
-                           "accepts one of 3 dimensions, and optionally a "
-                           "mask, and a memory of 3 dimensions",
-                           ninputs,
-                           x || !ninputs ? "" : ", of which the first is NULL");
-    if (!wrong || wrong->ndim == 3)
-        return CORE_OK;
-    return core__error(
-        CORE_ERROR_INVALID_ARGUMENT,
-        "%s has sizes %s; it must have 3 "
-        "dimensions: samples, positions and features",
-        wrong == x ? "the input" : "the memory",
-        core__sizes_text(wrong->ndim, wrong->sizes, text, sizeof text));
+    if (ninputs < 1 || ninputs > 3 || !inputs[0])
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "an Attention was called with %zu inputs%s; it "
+            "accepts one of 3 dimensions, and optionally a "
+            "mask, and a memory of 3 dimensions",
+            ninputs,
+            ninputs < 1 || inputs[0] ? "" : ", of which the first is NULL");
+    for (size_t i = 0; i < ninputs; i += 2) {
+        const core_tensor *x = inputs[i];
+
+        if (x &&
+            (core_tensor_ndim(x) != 3 || core_tensor_sizes(x)[2] != o->size))
+            return core__error(
+                core_tensor_ndim(x) == 3 ? CORE_ERROR_SHAPE
+                                         : CORE_ERROR_INVALID_ARGUMENT,
+                "the %s has sizes %s; it must have 3 dimensions: samples, "
+                "positions and %lld features",
+                i == 0 ? "input" : "memory",
+                core__module_sizes_text(core_tensor_ndim(x),
+                                        core_tensor_sizes(x), text,
+                                        sizeof text),
+                (long long)o->size);
+    }
+    return CORE_OK;
 }
 
 static core_status attention_forward(core_module *module, void *context,
@@ -60,7 +68,7 @@ static core_status attention_forward(core_module *module, void *context,
     core_tensor *q, *k, *v, *y = NULL;
     core_scope scope;
 
-    CORE_TRY(check_inputs(x, memory, ninputs));
+    CORE_TRY(check_inputs(o, inputs, ninputs));
     scope = core_scope_begin();
     q = heads_of(module, "q_proj", x, o->heads);
     k = heads_of(module, "k_proj", from, o->key_heads);
@@ -71,7 +79,8 @@ static core_status attention_forward(core_module *module, void *context,
             o->causal && !mask && !memory, NULL, o->heads != o->key_heads, &y),
         &y);
     y = core_x_transpose(y, 1, 2);
-    y = core_x_reshape(y, CORE_SIZES(x->sizes[0], x->sizes[1], o->size));
+    y = core_x_reshape(y, CORE_SIZES(core_tensor_sizes(x)[0],
+                                     core_tensor_sizes(x)[1], o->size));
     y = core_x_module(core_module_child(module, "o_proj"), y);
     x = NULL;
     return core__module_one_output(core_scope_end_with(scope, y, &x), &x,

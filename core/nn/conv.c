@@ -6,8 +6,6 @@
 #include "nn/module.h"
 
 #include "base/error.h"
-#include "scope/scope.h"
-#include "tensor/tensor.h"
 
 #include <libcore/ops.h>
 
@@ -35,17 +33,17 @@ static core_status conv_forward(core_module *module, void *context,
     core_status status;
 
     CORE_TRY(core__module_one_input(module, inputs, ninputs, &x));
-    if (x->ndim != o->dims + 1)
+    if (core_tensor_ndim(x) != o->dims + 1)
         return core__module_one_output(convolved(o, x, weight, bias, &y), &y,
                                        outputs, noutputs);
     CORE_TRY(core_unsqueeze(x, 0, &batch));
     status = convolved(o, batch, weight, bias, &y);
-    core__tensor_release(batch);
+    core_tensor_release(batch);
     batch = y;
     y = NULL;
     if (status == CORE_OK)
         status = core_squeeze_dim(batch, 0, &y);
-    core__tensor_release(batch);
+    core_tensor_release(batch);
     return core__module_one_output(status, &y, outputs, noutputs);
 }
 

@@ -6,9 +6,6 @@
 #include "nn/module.h"
 
 #include "base/error.h"
-#include "dispatch/inference.h"
-#include "tensor/dtype.h"
-#include "tensor/tensor.h"
 
 #include <libcore/ops.h>
 
@@ -18,15 +15,15 @@
 static core_status check(const char *function, const core_tensor *tensor,
                          uint32_t least)
 {
-    if (!core__dtype_is_floating(tensor->dtype))
-        return core__error(CORE_ERROR_DTYPE,
-                           "%s: tensor has dtype %s; it must be floating",
-                           function, core__dtype_name(tensor->dtype));
-    if (tensor->ndim < least)
+    if (!core_dtype_is_floating(core_tensor_dtype(tensor)))
+        return core__error(
+            CORE_ERROR_DTYPE, "%s: tensor has dtype %s; it must be floating",
+            function, core_dtype_name(core_tensor_dtype(tensor)));
+    if (core_tensor_ndim(tensor) < least)
         return core__error(CORE_ERROR_SHAPE,
                            "%s: tensor has %u dimensions; it must have at "
                            "least %u",
-                           function, tensor->ndim, least);
+                           function, core_tensor_ndim(tensor), least);
     return CORE_OK;
 }
 
@@ -36,10 +33,10 @@ static core_status fans(const char *function, const core_tensor *tensor,
     double further = 1;
 
     CORE_TRY(check(function, tensor, 2));
-    for (uint32_t i = 2; i < tensor->ndim; i++)
-        further *= (double)tensor->sizes[i];
-    *in = further * (double)tensor->sizes[1];
-    *out = further * (double)tensor->sizes[0];
+    for (uint32_t i = 2; i < core_tensor_ndim(tensor); i++)
+        further *= (double)core_tensor_sizes(tensor)[i];
+    *in = further * (double)core_tensor_sizes(tensor)[1];
+    *out = further * (double)core_tensor_sizes(tensor)[0];
     return CORE_OK;
 }
 
@@ -131,10 +128,11 @@ core_status core_init_xavier_normal(core_tensor *tensor, double gain)
  * uniformly distributed among the orthogonal matrices. */
 static core_status orthogonal(core_tensor *tensor, double gain)
 {
-    int64_t rows = tensor->sizes[0];
-    int64_t columns = tensor->numel / rows;
+    int64_t rows = core_tensor_sizes(tensor)[0];
+    int64_t columns = core_tensor_numel(tensor) / rows;
     bool wide = rows < columns;
-    core_dtype dtype = tensor->dtype == CORE_F64 ? CORE_F64 : CORE_F32;
+    core_dtype dtype =
+        core_tensor_dtype(tensor) == CORE_F64 ? CORE_F64 : CORE_F32;
     int64_t sizes[2] = {wide ? columns : rows, wide ? rows : columns};
     core_scope scope = core_scope_begin();
     core_tensor *x = NULL, *q = NULL, *r = NULL;
@@ -151,7 +149,9 @@ static core_status orthogonal(core_tensor *tensor, double gain)
     q = core_scope_own(core_mul_scalar(q, core_float(gain), &x), &x);
     if (wide)
         q = core_scope_own(core_t(q, &x), &x);
-    q = core_scope_own(core_reshape(q, tensor->sizes, tensor->ndim, &x), &x);
+    q = core_scope_own(core_reshape(q, core_tensor_sizes(tensor),
+                                    core_tensor_ndim(tensor), &x),
+                       &x);
     CORE_CHECK(core_copy_(tensor, q, false));
     return core_scope_end(scope);
 }
@@ -163,7 +163,7 @@ core_status core_init_orthogonal(core_tensor *tensor, double gain)
 
     CORE__NOT_NULL(tensor);
     CORE_TRY(check(__func__, tensor, 2));
-    if (tensor->numel == 0)
+    if (core_tensor_numel(tensor) == 0)
         return CORE_OK;
     before = core_grad_mode_set(false);
     status = orthogonal(tensor, gain);

@@ -6,8 +6,6 @@
 #include "nn/module.h"
 
 #include "base/error.h"
-#include "dispatch/inference.h"
-#include "tensor/tensor.h"
 
 #include <libcore/ops.h>
 
@@ -50,13 +48,15 @@ core_status core__module_check_sizes(const core_tensor *tensor,
 {
     char own[128], wanted[128];
 
-    if (tensor->ndim == ndim &&
-        (ndim == 0 || memcmp(tensor->sizes, sizes, ndim * sizeof *sizes) == 0))
+    if (core_tensor_ndim(tensor) == ndim &&
+        (ndim == 0 ||
+         memcmp(core_tensor_sizes(tensor), sizes, ndim * sizeof *sizes) == 0))
         return CORE_OK;
     return core__error(
         CORE_ERROR_SHAPE, "%s has sizes %s; it must have %s", name,
-        core__sizes_text(tensor->ndim, tensor->sizes, own, sizeof own),
-        core__sizes_text((uint32_t)ndim, sizes, wanted, sizeof wanted));
+        core__module_sizes_text(core_tensor_ndim(tensor),
+                                core_tensor_sizes(tensor), own, sizeof own),
+        core__module_sizes_text((uint32_t)ndim, sizes, wanted, sizeof wanted));
 }
 
 /* Adds the tensor of this name of the weights. */
@@ -112,7 +112,7 @@ CORE__ONCE core_status core__module_make(core_module *module, const char *name,
         status = content >= CORE__BUFFER
                      ? core_module_add_buffer(module, name, tensor)
                      : core_module_add_parameter(module, name, tensor);
-    core__tensor_release(tensor);
+    core_tensor_release(tensor);
     return status;
 }
 
@@ -198,7 +198,7 @@ static core_status row_to_zero(core_tensor *weight, int64_t row)
 
     if (status == CORE_OK)
         status = core_zero_(view);
-    core__tensor_release(view);
+    core_tensor_release(view);
     return status;
 }
 
@@ -339,12 +339,12 @@ static core_status sequential_forward(core_module *module, void *context,
 
     (void)context;
     CORE_TRY(core__module_one_input(module, inputs, ninputs, &x));
-    core__tensor_retain(x);
+    core_tensor_retain(x);
     for (size_t i = 0; status == CORE_OK && i < module->count; i++) {
         if (module->members[i].kind != CORE__MEMBER_CHILD)
             continue;
         status = core_module_call(module->members[i].u.child, x, &y);
-        core__tensor_release(x);
+        core_tensor_release(x);
         x = y;
     }
     return core__module_one_output(status, &x, outputs, noutputs);

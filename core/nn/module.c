@@ -5,11 +5,9 @@
 
 #include "nn/module.h"
 
-#include "autograd/graph/callback.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "tensor/dtype.h"
-#include "tensor/tensor.h"
+#include "base/thread.h"
 
 #include <libcore/ops.h>
 
@@ -68,7 +66,7 @@ CORE__ONCE void core_module_release(core_module *module)
         if (m->kind == CORE__MEMBER_CHILD)
             core_module_release(m->u.child);
         else
-            core__tensor_release(m->u.tensor);
+            core_tensor_release(m->u.tensor);
         core__free(m->name);
     }
     if (module->destroy)
@@ -161,6 +159,19 @@ static CORE__ONCE core_status add_member(core_module *module,
     return CORE_OK;
 }
 
+/* A parameter that is computed would get no gradient. */
+static CORE__ONCE core_status check_leaf(const char *function, const char *name,
+                                         const core_tensor *tensor)
+{
+    if (core_tensor_is_leaf(tensor))
+        return CORE_OK;
+    return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                       "%s: the tensor for \"%s\" is not a leaf: autograd "
+                       "recorded how it was computed; core_detach makes a leaf "
+                       "of it",
+                       function, name);
+}
+
 CORE__ONCE core_status core_module_add_parameter(core_module *module,
                                                  const char *name,
                                                  core_tensor *tensor)
@@ -170,6 +181,7 @@ CORE__ONCE core_status core_module_add_parameter(core_module *module,
     CORE__NOT_NULL(module);
     CORE__NOT_NULL(name);
     CORE__NOT_NULL(tensor);
+    CORE_TRY(check_leaf(__func__, name, tensor));
     CORE_TRY(core_tensor_set_requires_grad(tensor, true));
     CORE_TRY(add_member(module, __func__, name, CORE__MEMBER_PARAMETER, &m));
     core_tensor_retain(tensor);
@@ -183,10 +195,11 @@ CORE__ONCE core_status core__module_add_pending(core_module *module,
 {
     core__member *m;
 
-    if (!core__dtype_is_floating(tensor->dtype))
+    if (!core_dtype_is_floating(core_tensor_dtype(tensor)))
         return core__error(CORE_ERROR_DTYPE,
                            "%s is %s; a parameter must be of a floating dtype",
-                           name, core__dtype_name(tensor->dtype));
+                           name, core_dtype_name(core_tensor_dtype(tensor)));
+    CORE_TRY(check_leaf("core_nn", name, tensor));
     CORE_TRY(add_member(module, "core_nn", name, CORE__MEMBER_PARAMETER, &m));
     core_tensor_retain(tensor);
     m->u.tensor = tensor;
@@ -381,6 +394,31 @@ core_module *core_module_child(const core_module *module, const char *path)
 
 /* ---------------------------------------------------------------- calls -- */
 
+/* Puts the type of a module before the message of its function, which may have
+ * none. */
+static core_status __attribute__((cold))
+named_error(const core_module *module, uint32_t errors, core_status status)
+{
+    if (core__error_sequence() == errors || core_error_code() != status)
+        core__error(status, "the callback returned %s without a message",
+                    core_status_name(status));
+    core__error_prefix("%s", module->type);
+    return status;
+}
+
+const char *core__module_sizes_text(uint32_t ndim, const int64_t *sizes,
+                                    char *text, size_t size)
+{
+    size_t used = (size_t)snprintf(text, size, "[");
+
+    for (uint32_t i = 0; i < ndim && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%lld",
+                                 i ? ", " : "", (long long)sizes[i]);
+    if (used < size)
+        snprintf(text + used, size - used, "]");
+    return text;
+}
+
 core_status core_module_forward(core_module *module, core_tensor *const *inputs,
                                 size_t ninputs, core_tensor **outputs,
                                 size_t *noutputs)
@@ -404,7 +442,8 @@ core_status core_module_forward(core_module *module, core_tensor *const *inputs,
     *noutputs = capacity;
     status = module->function(module, module->context, inputs, ninputs, outputs,
                               noutputs);
-    status = core__callback_status(errors, status, module->type);
+    if (status != CORE_OK)
+        status = named_error(module, errors, status);
     if (status == CORE_OK && *noutputs > capacity)
         status = core__error(CORE_ERROR_INVALID_ARGUMENT,
                              "%s: this %s has %zu outputs, and there is room "
@@ -418,7 +457,7 @@ core_status core_module_forward(core_module *module, core_tensor *const *inputs,
     if (status == CORE_OK)
         return CORE_OK;
     for (size_t i = 0; i < capacity; i++) {
-        core__tensor_release(outputs[i]);
+        core_tensor_release(outputs[i]);
         outputs[i] = NULL;
     }
     *noutputs = 0;
@@ -459,7 +498,7 @@ core_status core__module_one_output(core_status status,
     if (status != CORE_OK)
         return status;
     if (*noutputs < 1) {
-        core__tensor_release(*output);
+        core_tensor_release(*output);
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_module_forward: *noutputs is 0; this module "
                            "has an output");

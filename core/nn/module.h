@@ -10,6 +10,11 @@
 
 #include <stdatomic.h>
 
+/* Errors of calls in this folder name no place in the library: the program's
+ * own call does. */
+#undef CORE_HERE
+#define CORE_HERE NULL
+
 /* Marks functions that a program calls once for a layer, a network or a file:
  * they are compiled to be small. */
 #define CORE__ONCE __attribute__((cold))
@@ -98,6 +103,10 @@ core_status core__module_make(core_module *module, const char *name,
                               const int64_t *sizes, size_t ndim,
                               core__content content, double number,
                               const core_nn_options *options);
+
+/* Writes "[2, 3]" into text, for messages; returns text. */
+const char *core__module_sizes_text(uint32_t ndim, const int64_t *sizes,
+                                    char *text, size_t size);
 
 /* Whether a tensor has these sizes; otherwise SHAPE, with its name. */
 core_status core__module_check_sizes(const core_tensor *tensor,

@@ -6,7 +6,6 @@
 #include "nn/module.h"
 
 #include "base/error.h"
-#include "tensor/tensor.h"
 
 #include <libcore/ops.h>
 
@@ -67,7 +66,7 @@ static core_status norm_forward(core_module *module, void *context,
         break;
     }
     if (status != CORE_OK)
-        core__tensor_release(y);
+        core_tensor_release(y);
     return core__module_one_output(status, &y, outputs, noutputs);
 }
 

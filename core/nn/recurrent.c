@@ -7,9 +7,6 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "dispatch/inference.h"
-#include "tensor/dtype.h"
-#include "tensor/tensor.h"
 
 #include <libcore/ops.h>
 
@@ -161,7 +158,7 @@ static core_status batch_of(core_tensor *batch_sizes, int64_t *out_batch)
 
     if (status == CORE_OK)
         status = core_item(first, &batch);
-    core__tensor_release(first);
+    core_tensor_release(first);
     *out_batch = batch.u.i;
     return status;
 }
@@ -173,14 +170,16 @@ static core_status sizes_of_states(const recurrent *r, const given *g,
 {
     const core_tensor *x = g->x;
 
-    sizes[0] = r->cell ? x->sizes[0] : r->layers * (r->bidirectional ? 2 : 1);
-    *out_ndim = g->batch_sizes ? 3 : x->ndim;
-    if (g->batch_sizes && g->states && g->states[0]->ndim == 3)
-        sizes[1] = g->states[0]->sizes[1]; /* the operator compares it */
+    sizes[0] = r->cell ? core_tensor_sizes(x)[0]
+                       : r->layers * (r->bidirectional ? 2 : 1);
+    *out_ndim = g->batch_sizes ? 3 : core_tensor_ndim(x);
+    if (g->batch_sizes && g->states && core_tensor_ndim(g->states[0]) == 3)
+        sizes[1] =
+            core_tensor_sizes(g->states[0])[1]; /* the operator compares it */
     else if (g->batch_sizes)
         return batch_of(g->batch_sizes, &sizes[1]);
     else if (*out_ndim == 3)
-        sizes[1] = x->sizes[r->batch_first ? 0 : 1];
+        sizes[1] = core_tensor_sizes(x)[r->batch_first ? 0 : 1];
     return CORE_OK;
 }
 
@@ -302,13 +301,14 @@ static core_status check_features(const core_module *module, const recurrent *r,
 {
     char text[128];
 
-    if (x->sizes[x->ndim - 1] == r->input_size)
+    if (core_tensor_sizes(x)[core_tensor_ndim(x) - 1] == r->input_size)
         return CORE_OK;
     return core__error(
         CORE_ERROR_SHAPE,
         "the input has sizes %s; the last size must be %lld, the input_size of "
         "this %s",
-        core__sizes_text(x->ndim, x->sizes, text, sizeof text),
+        core__module_sizes_text(core_tensor_ndim(x), core_tensor_sizes(x), text,
+                                sizeof text),
         (long long)r->input_size, module->type);
 }
 
@@ -330,7 +330,8 @@ static core_status check_states(const recurrent *r, const given *g)
 
 static bool is_batch_sizes(const core_tensor *tensor)
 {
-    return tensor->ndim == 1 && !core__dtype_is_floating(tensor->dtype);
+    return core_tensor_ndim(tensor) == 1 &&
+           !core_dtype_is_floating(core_tensor_dtype(tensor));
 }
 
 static core_status inputs_of(const core_module *module, const recurrent *r,
@@ -356,7 +357,8 @@ static core_status inputs_of(const core_module *module, const recurrent *r,
     }
     out->states = ninputs > 1 ? inputs + 1 : NULL;
     if ((ninputs != 1 && ninputs != 1 + nstates) ||
-        out->x->ndim < 2u - r->cell || out->x->ndim > most)
+        core_tensor_ndim(out->x) < 2u - r->cell ||
+        core_tensor_ndim(out->x) > most)
         return refused(module, r, given);
     return CORE_OK;
 }
@@ -380,8 +382,8 @@ static core_status recurrent_forward(core_module *module, void *context,
     }
     if (status == CORE_OK)
         status = run_with(module, r, &g, out);
-    core__tensor_release(zeros[0]);
-    core__tensor_release(zeros[1]);
+    core_tensor_release(zeros[0]);
+    core_tensor_release(zeros[1]);
     if (status != CORE_OK)
         return status;
     if (*noutputs > results_of(r))
@@ -390,7 +392,7 @@ static core_status recurrent_forward(core_module *module, void *context,
         if (i < *noutputs)
             outputs[i] = out[i];
         else
-            core__tensor_release(out[i]);
+            core_tensor_release(out[i]);
     return CORE_OK;
 }
 

@@ -8,9 +8,6 @@
 #include "base/error.h"
 #include "base/growing_text.h"
 #include "base/memory.h"
-#include "dispatch/inference.h"
-#include "tensor/dtype.h"
-#include "tensor/tensor.h"
 
 #include <libcore/ops.h>
 #include <libcore/safetensors.h>
@@ -52,7 +49,7 @@ static CORE__ONCE void list_tensor(listing *l, const core__member *m)
         if (l->flags & CORE_MODULE_ONCE && is_listed(l, m->u.tensor))
             return;
         memcpy(l->names, l->path, size);
-        core__tensor_retain(m->u.tensor);
+        core_tensor_retain(m->u.tensor);
         l->out->tensors[l->count] = m->u.tensor;
         l->out->names[l->count] = l->names;
         l->names += size;
@@ -118,7 +115,7 @@ void core_module_tensors_free(core_module_tensors *list)
     if (!list)
         return;
     for (size_t i = 0; i < list->count; i++)
-        core__tensor_release(list->tensors[i]);
+        core_tensor_release(list->tensors[i]);
     core__free(list->tensors);
     *list = (core_module_tensors){0};
 }
@@ -221,25 +218,29 @@ static CORE__ONCE core_status check_entry(const loading *l, size_t i,
     const core_tensor *tensor = l->list.tensors[i];
     char own[128], other[128];
 
-    if (entry->ndim != tensor->ndim ||
-        memcmp(entry->sizes, tensor->sizes,
-               tensor->ndim * sizeof *tensor->sizes) != 0)
+    if (entry->ndim != core_tensor_ndim(tensor) ||
+        memcmp(entry->sizes, core_tensor_sizes(tensor),
+               core_tensor_ndim(tensor) * sizeof *core_tensor_sizes(tensor)) !=
+            0)
         return core__error(
             CORE_ERROR_SHAPE,
             "core_module_load: \"%s\" has sizes %s in the file and %s in the "
             "module",
             entry->name,
-            core__sizes_text(entry->ndim, entry->sizes, other, sizeof other),
-            core__sizes_text(tensor->ndim, tensor->sizes, own, sizeof own));
-    if (entry->dtype != tensor->dtype &&
+            core__module_sizes_text(entry->ndim, entry->sizes, other,
+                                    sizeof other),
+            core__module_sizes_text(core_tensor_ndim(tensor),
+                                    core_tensor_sizes(tensor), own,
+                                    sizeof own));
+    if (entry->dtype != core_tensor_dtype(tensor) &&
         !(entry->dtype != CORE_DTYPE_NONE &&
-          core__dtype_is_floating(entry->dtype) &&
-          core__dtype_is_floating(tensor->dtype)))
+          core_dtype_is_floating(entry->dtype) &&
+          core_dtype_is_floating(core_tensor_dtype(tensor))))
         return core__error(CORE_ERROR_DTYPE,
                            "core_module_load: \"%s\" is %s in the file and %s "
                            "in the module",
                            entry->name, entry->dtype_name,
-                           core__dtype_name(tensor->dtype));
+                           core_dtype_name(core_tensor_dtype(tensor)));
     return CORE_OK;
 }
 
@@ -330,7 +331,7 @@ static CORE__ONCE core_status read_one(loading *l, core_tensor *tensor)
     if (status == CORE_OK)
         status = core_copy_(tensor, content, false);
     core_grad_mode_set(before);
-    core__tensor_release(content);
+    core_tensor_release(content);
     return status;
 }
 
@@ -405,7 +406,7 @@ static CORE__ONCE core_status add_one(loading *l, core_module *module,
         parent->members[parent->count - 1].from_file = true;
         status = note_origins(l, module, whole, true);
     }
-    core__tensor_release(tensor);
+    core_tensor_release(tensor);
     l->report.loaded += status == CORE_OK;
     return status;
 }
@@ -517,7 +518,7 @@ void core_module_report_free(core_module_report *report)
 static CORE__ONCE core_status converted(core_tensor *tensor, core_dtype dtype,
                                         core_device *device, core_tensor **out)
 {
-    bool floating = core__dtype_is_floating(tensor->dtype);
+    bool floating = core_dtype_is_floating(core_tensor_dtype(tensor));
 
     CORE_TRY(core_to(tensor, floating ? dtype : CORE_DTYPE_NONE, device, false,
                      false, -1, out));
@@ -543,8 +544,8 @@ static CORE__ONCE void replace(core_module *module,
             at++;
         if (at == list->count)
             continue; /* a module with two parents */
-        core__tensor_retain(made[at]);
-        core__tensor_release(m->u.tensor);
+        core_tensor_retain(made[at]);
+        core_tensor_release(m->u.tensor);
         m->u.tensor = made[at];
     }
 }
@@ -559,10 +560,10 @@ CORE__ONCE core_status core_module_to(core_module *module, core_dtype dtype,
     bool before;
 
     CORE__NOT_NULL(module);
-    if (dtype != CORE_DTYPE_NONE && !core__dtype_is_floating(dtype))
+    if (dtype != CORE_DTYPE_NONE && !core_dtype_is_floating(dtype))
         return core__error(CORE_ERROR_DTYPE,
                            "%s: dtype is %s; it must be floating", __func__,
-                           core__dtype_name(dtype));
+                           core_dtype_name(dtype));
     CORE_TRY(core_module_list(module, NULL,
                               CORE_MODULE_STATE | CORE_MODULE_ONCE, &list));
     made = core__alloc_zero(list.count * sizeof(core_tensor *) + 1);
@@ -575,7 +576,7 @@ CORE__ONCE core_status core_module_to(core_module *module, core_dtype dtype,
     if (status == CORE_OK)
         replace(module, &list, made);
     for (size_t i = 0; made && i < list.count; i++)
-        core__tensor_release(made[i]);
+        core_tensor_release(made[i]);
     core__free(made);
     core_module_tensors_free(&list);
     return status;

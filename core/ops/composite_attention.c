@@ -331,6 +331,11 @@ static core_status attention_of(core__scope *scope, const core_operator *op,
                 op, "query", out->tensors[0], i == 1 ? "key" : "value",
                 out->tensors[i], "both must have at least 2 dimensions");
     CORE_TRY(check_kinds(op, out));
+    if (!(out->dropout >= 0 && out->dropout <= 1))
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                              "dropout_p is %g; a probability must be from 0 "
+                              "to 1",
+                              out->dropout);
     if (out->mask && out->causal)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
                               "is_causal is true and attn_mask is given; only "

@@ -280,6 +280,12 @@ static core_status many_planes(core__scope *scope, const core_operator *op,
         return core__op_error(CORE_ERROR_SHAPE, op,
                               "target has %u dimensions; it must have %u",
                               target->ndim, self->ndim - 1);
+    for (uint32_t i = 0; i < target->ndim; i++)
+        if (target->sizes[i] != self->sizes[i ? i + 1 : 0])
+            return core__op_shapes_error(
+                op, "self", self, "target", target,
+                "target must have the sizes of self without those of dimension "
+                "1, the classes");
     for (uint32_t i = 2; i < self->ndim; i++)
         inner *= self->sizes[i];
     x = core__x_reshape(

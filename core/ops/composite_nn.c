@@ -5,6 +5,7 @@
 
 #include "dispatch/structured.h"
 #include "ops/expression.h"
+#include "ops/infer.h"
 #include "ops/shape.h"
 #include "tensor/dtype.h"
 
@@ -215,8 +216,6 @@ CORE__OP(batch_norm)
 
 /* -------------------------------------------------------- convolutions -- */
 
-/* conv1d, conv2d, conv3d(input, weight, bias, stride, padding, dilation,
- * groups): the weight's rank decides. */
 /* Padding by name: "valid" is none; "same" gives the result the sizes of the
  * input, which gets a zero more at the end where the kernel's size is even. */
 static core_status named_padding(core__scope *scope, const core_operator *op,
@@ -264,6 +263,8 @@ static core_status named_padding(core__scope *scope, const core_operator *op,
     return scope->status;
 }
 
+/* conv1d, conv2d, conv3d(input, weight, bias, stride, padding, dilation,
+ * groups): the weight's rank decides. */
 CORE__COMPOSITE(conv)
 {
     core_tensor *input = args[0].u.tensor;
@@ -295,6 +296,18 @@ CORE__COMPOSITE(conv)
     out = CORE__DO(scope, core_convolution, input, weight,
                    core__tensor_of(&args[2]), stride, spatial, padding, spatial,
                    dilation, spatial, false, none, spatial, args[6].u.i);
+    if (core__unlikely(scope->status != CORE_OK) && input != args[0].u.tensor)
+        core__scope_replace_error(
+            scope,
+            core__convolution_check(
+                call->op, args[0].u.tensor, weight, core__tensor_of(&args[2]),
+                (const core_value[]){
+                    args[3],
+                    {CORE_VALUE_INT_LIST, spatial, {.ints = padding}},
+                    args[5],
+                    {CORE_VALUE_BOOL, 0, {.i = false}},
+                    {CORE_VALUE_NONE, 0, {0}},
+                    args[6]}));
     if (!batched)
         out = CORE__DO(scope, core_squeeze_dim, out, 0);
     return core__scope_result(scope, out, &results[0]);

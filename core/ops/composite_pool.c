@@ -5,23 +5,25 @@
  * of two for images of height 1. */
 
 #include "ops/expression.h"
+#include "ops/infer.h"
 #include "ops/shape.h"
 
 /* ------------------------------------------------------- one dimension -- */
 
-/* self [C, L] or [N, C, L] as an image [.., C, 1, L] */
-static core_tensor *image_of(core__scope *scope, const core_operator *op,
-                             core_tensor *self)
+/* self [C, L] or [N, C, L] as an image [.., C, 1, L], after a check of the
+ * arguments by the inference of the operator of images, whose errors thus speak
+ * of the caller's arguments. */
+static core_tensor *image_of(core__scope *scope, core_operator *op,
+                             const core_value *args,
+                             core_status (*check)(core__inference *))
 {
-    if (self->ndim != 2 && self->ndim != 3) {
-        core__scope_add(
-            scope, core__op_error(CORE_ERROR_SHAPE, op,
-                                  "self has %u dimensions; it must have 3, or "
-                                  "2 without a batch",
-                                  self->ndim));
-        return NULL;
-    }
-    return core__x_unsqueeze(scope, self, -2);
+    core__inference infer;
+
+    infer.op = op;
+    infer.args = args;
+    infer.nargs = op->nargs;
+    CORE__RUN(scope, check(&infer));
+    return core__x_unsqueeze(scope, args[0].u.tensor, -2);
 }
 
 /* A window's numbers of an image: `beside` for the height, and the argument. */
@@ -57,7 +59,7 @@ static core_status maxima(core__scope *scope, core_call *call,
                           core_value *results)
 {
     int64_t kernel[2], stride[2], padding[2], dilation[2];
-    core_tensor *image = image_of(scope, call->op, args[0].u.tensor);
+    core_tensor *image = image_of(scope, call->op, args, core__infer_max_pool);
     core_tensor *values = NULL, *indices = NULL;
 
     if (scope->status != CORE_OK)
@@ -92,7 +94,7 @@ CORE__COMPOSITE(max_pool1d)
 CORE__COMPOSITE(avg_pool1d)
 {
     int64_t kernel[2], stride[2], padding[2];
-    core_tensor *image = image_of(scope, call->op, args[0].u.tensor);
+    core_tensor *image = image_of(scope, call->op, args, core__infer_avg_pool);
 
     if (scope->status != CORE_OK)
         return scope->status;
@@ -109,8 +111,11 @@ CORE__COMPOSITE(avg_pool1d)
 CORE__COMPOSITE(adaptive_avg_pool1d)
 {
     int64_t sizes[2];
-    core_tensor *image = image_of(scope, call->op, args[0].u.tensor);
+    core_tensor *image =
+        image_of(scope, call->op, args, core__infer_adaptive_pool);
 
+    if (scope->status != CORE_OK)
+        return scope->status;
     CORE_TRY(window(call->op, "output_size", &args[1], 1, 1, sizes));
     image = CORE__DO(scope, core_adaptive_avg_pool2d, image, sizes, 2);
     return line_result(scope, image, &results[0]);
@@ -120,7 +125,8 @@ CORE__COMPOSITE(adaptive_avg_pool1d)
 CORE__COMPOSITE(adaptive_max_pool1d)
 {
     int64_t sizes[2];
-    core_tensor *image = image_of(scope, call->op, args[0].u.tensor);
+    core_tensor *image =
+        image_of(scope, call->op, args, core__infer_adaptive_max_pool);
     core_tensor *values = NULL, *indices = NULL;
 
     if (scope->status != CORE_OK)

@@ -36,6 +36,16 @@ core_tensor *core__scope_add(core__scope *scope, core_status status)
     return tensor;
 }
 
+void core__scope_replace_error(core__scope *scope, core_status status)
+{
+    if (status == CORE_OK)
+        return;
+    core_error_release(scope->error);
+    scope->error = NULL;
+    scope->status = status;
+    core_error_detach(&scope->error);
+}
+
 core_status core__scope_end(core__scope *scope)
 {
     while (scope->count > 0)

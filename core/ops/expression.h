@@ -36,6 +36,10 @@ static inline void core__scope_begin(core__scope *scope)
 
 /* Takes ownership of the result of an operator that returned `status`. */
 core_tensor *core__scope_add(core__scope *scope, core_status status);
+/* After a failure: if status, of a check that knows more, is an error, that
+ * becomes the first one. */
+void core__scope_replace_error(core__scope *scope, core_status status)
+    __attribute__((cold));
 /* Drops every tensor; returns the first error. */
 core_status core__scope_end(core__scope *scope);
 /* The same, and returns a reference to `result` on success. */

@@ -5,6 +5,7 @@
 
 #include "dispatch/preferred_layout.h"
 #include "ops/functions.h"
+#include "ops/infer.h"
 #include "ops/shape.h"
 #include "tensor/layout.h"
 
@@ -89,11 +90,13 @@ static core_status read_geometry(const core_operator *op,
     return core__size_operand_check(op, "groups", g->groups);
 }
 
+/* input may lack a batch, but not weight. */
 static core_status check_channels(const core_operator *op,
                                   const core_tensor *input,
                                   const core_tensor *weight,
                                   const core_tensor *bias, const geometry *g)
 {
+    int64_t channels = input->sizes[input->ndim - 1 - g->spatial];
     int64_t all;
     int64_t in;
     int64_t out;
@@ -113,11 +116,11 @@ static core_status check_channels(const core_operator *op,
             "input is %s, weight %s and bias %s; they must have the same dtype",
             core__dtype_name(input->dtype), core__dtype_name(weight->dtype),
             bias ? core__dtype_name(bias->dtype) : "absent");
-    if (input->sizes[1] != in || weight->sizes[0] % g->groups != 0)
+    if (channels != in || weight->sizes[0] % g->groups != 0)
         return core__op_shapes_error(
             op, "input", input, "weight", weight,
             "input has %lld channels; weight in %lld groups needs %lld",
-            (long long)input->sizes[1], (long long)g->groups, (long long)in);
+            (long long)channels, (long long)g->groups, (long long)in);
     if (bias && (bias->ndim != 1 || bias->sizes[0] != out))
         return core__op_shapes_error(op, "weight", weight, "bias", bias,
                                      "bias must have sizes [%lld]",
@@ -130,7 +133,7 @@ static core_status output_size(const core_operator *op, const geometry *g,
                                const core_tensor *weight, uint32_t i,
                                int64_t *out)
 {
-    int64_t size = input->sizes[2 + i];
+    int64_t size = input->sizes[input->ndim - g->spatial + i];
     int64_t kernel = weight->sizes[2 + i];
     int64_t reach;
     int64_t span;
@@ -181,6 +184,22 @@ static core_status convolved(const core_operator *op, const core_tensor *input,
     for (uint32_t i = 0; i < g.spatial; i++)
         CORE_TRY(output_size(op, &g, input, weight, i, &result->sizes[2 + i]));
     return core__sizes_check(op, result->ndim, result->sizes);
+}
+
+core_status core__convolution_check(const core_operator *op,
+                                    const core_tensor *input,
+                                    const core_tensor *weight,
+                                    const core_tensor *bias,
+                                    const core_value *args)
+{
+    geometry g = {.spatial = weight->ndim - 2};
+    int64_t size;
+
+    CORE_TRY(read_geometry(op, args, &g));
+    CORE_TRY(check_channels(op, input, weight, bias, &g));
+    for (uint32_t i = 0; i < g.spatial; i++)
+        CORE_TRY(output_size(op, &g, input, weight, i, &size));
+    return CORE_OK;
 }
 
 /* convolution(input, weight, bias, stride, padding, dilation, transposed,

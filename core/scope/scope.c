@@ -27,16 +27,30 @@ typedef struct core__open_scope {
     core_error *error; /* NULL without memory for it */
 } open_scope;
 
+/* NULL: a layer of the library. */
+static const char *place_text(const char *where)
+{
+    return where ? where : "libcore";
+}
+
 static core_status __attribute__((cold))
 no_scope(const char *call, const char *where)
 {
     return core__error(CORE_ERROR_INVALID_ARGUMENT,
                        "%s: this thread has no open scope (at %s)", call,
-                       where);
+                       place_text(where));
 }
 
 /* There was no memory to begin the outermost scope of this thread. */
 static _Thread_local bool begin_failed;
+
+/* The number of a scope that there was no memory to begin. */
+#define NO_MEMORY UINT64_MAX
+
+static core_scope __attribute__((cold)) without_memory(void)
+{
+    return (core_scope){NULL, NO_MEMORY};
+}
 
 static core_status __attribute__((cold)) not_begun(const char *call)
 {
@@ -98,7 +112,8 @@ set_error(core__scopes *scopes, core_status status)
 void core__scopes_fail(core__scopes *scopes, const char *where,
                        core_status status)
 {
-    core__error_suffix(" (at %s)", where);
+    if (where)
+        core__error_suffix(" (at %s)", where);
     if (innermost(scopes))
         set_error(scopes, status);
 }
@@ -284,11 +299,11 @@ static core__scopes *scopes_of_thread(core__thread *self)
 core_scope core_scope_begin_at(const char *where)
 {
     core__scopes *scopes = scopes_of_thread(core__thread_self());
-    core_scope handle = {0};
+    core_scope handle;
     open_scope *open;
 
     if (!scopes)
-        return handle;
+        return without_memory();
     open = scopes->open;
     if (scopes->depth == scopes->open_capacity) {
         open = grown(open, &scopes->open_capacity, sizeof *open);
@@ -298,7 +313,7 @@ core_scope core_scope_begin_at(const char *where)
         /* Calls must not go on in the scope around it. */
         if (scopes->depth)
             core__scopes_fail(scopes, where, CORE_ERROR_OUT_OF_MEMORY);
-        return handle;
+        return without_memory();
     }
     scopes->open = open;
     open += scopes->depth++;
@@ -346,16 +361,19 @@ close_inner(const char *call, core__scopes *scopes, size_t place)
               core__error(CORE_ERROR_INVALID_ARGUMENT,
                           "%s: the scope begun at %s ends, but the one inside "
                           "it, begun at %s, was not ended",
-                          call, scope->where, where));
+                          call, place_text(scope->where), place_text(where)));
 }
 
 static core_status __attribute__((cold))
 not_open(const char *call, core_scope handle)
 {
-    if (!handle.number) {
+    if (handle.number == NO_MEMORY) {
         begin_failed = false;
         return not_begun(call);
     }
+    if (!handle.number)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: the scope was never begun: it is zero", call);
     return core__error(CORE_ERROR_INVALID_ARGUMENT,
                        "%s: the scope is not open in this thread: it was "
                        "ended before, or begun in another thread",
@@ -463,7 +481,7 @@ core_tensor *core_scope_keep_at(const char *where, core_tensor *tensor)
         status = core__error(CORE_ERROR_INVALID_ARGUMENT,
                              "core_scope_keep: there is no scope around the "
                              "one begun at %s",
-                             innermost(scopes)->where);
+                             place_text(innermost(scopes)->where));
     if (status != CORE_OK)
         core__scopes_fail(scopes, where, status);
     else if (add(scopes, where, CORE__OWNED_KEPT, tensor))

@@ -66,8 +66,9 @@ core_tensor *core_tensor_grad(const core_tensor *tensor);
 
 /* Replaces the gradient of a tensor, which takes a reference to grad.  grad
  * must have the sizes, dtype and device of the tensor.  NULL removes the
- * gradient.  SHAPE, DTYPE or DEVICE if they differ.  UNSUPPORTED for a grad that
- * a function has kept from its recording (compile.h): it has no content. */
+ * gradient.  SHAPE, DTYPE or DEVICE if they differ.  UNSUPPORTED for a grad
+ * that a function has kept from its recording (compile.h): it has no
+ * content. */
 core_status core_tensor_set_grad(core_tensor *tensor, core_tensor *grad);
 
 /* Makes a result of an operator keep its gradient for core_tensor_grad, summed

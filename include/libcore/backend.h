@@ -800,9 +800,9 @@ enum {
 enum { CORE_COLLECTIVES_ID_SIZE = 128 };
 
 /* One call of a collective on one rank.  input and output are host memory or,
- * for an engine that has create_on_device, memory of its device: the handle plus
- * the offset of a flat device.  They are valid until the call returns; they are
- * equal or do not overlap. */
+ * for an engine that has create_on_device, memory of its device: the handle
+ * plus the offset of a flat device.  They are valid until the call returns;
+ * they are equal or do not overlap. */
 typedef struct core_collective {
     uint32_t struct_size;
     uint32_t kind; /* CORE_COLLECTIVE_… */
@@ -837,10 +837,10 @@ typedef struct core_collective {
 CORE_STATIC_ASSERT(sizeof(core_collective) == 72 + 2 * sizeof(void *),
                    "core_collective");
 
-/* "core.collectives": collectives among processes.  An engine moves host memory,
- * and the core copies the memory of devices; or, with create_on_device, it moves
- * the memory of the devices of its own plugin.  A plugin registers it with
- * register_interface.
+/* "core.collectives": collectives among processes.  An engine moves host
+ * memory, and the core copies the memory of devices; or, with create_on_device,
+ * it moves the memory of the devices of its own plugin.  A plugin registers it
+ * with register_interface.
  *
  * Threads.  One thread at a time uses a communicator; several threads may use
  * different ones at once.
@@ -922,8 +922,8 @@ typedef struct core_collectives_interface {
      * opened (core_backend), with CORE_DEVICE_FLAT.  `run` is called when the
      * device has finished the work before the collective, and returns when the
      * result is in the device's memory; it may use the device.  The core calls
-     * it instead of create, and refuses the devices of other plugins.  NULL: the
-     * engine moves host memory. */
+     * it instead of create, and refuses the devices of other plugins.  NULL:
+     * the engine moves host memory. */
     core_status (*create_on_device)(void *user, void *device, uint32_t rank,
                                     uint32_t size, const void *id,
                                     int64_t timeout_ns, void **out_comm);
@@ -931,8 +931,8 @@ typedef struct core_collectives_interface {
     /* Runs several collectives, of the same numbers on all ranks, as run does,
      * but at once: no call writes memory that another one uses, and none is a
      * BARRIER, a SEND or a RECV.  The timeout is that of the first.  The core
-     * calls it for core_comm_group_end if the engine has create_on_device.  NULL:
-     * the core calls run for each. */
+     * calls it for core_comm_group_end if the engine has create_on_device.
+     * NULL: the core calls run for each. */
     core_status (*run_group)(void *comm, const core_collective *calls,
                              uint32_t count);
 

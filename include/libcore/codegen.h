@@ -265,8 +265,8 @@ typedef struct core_loop_launch {
     const core_loop *loop;
     core_memory scratch; /* as large as scratch_size said; else NULL */
     uint64_t id; /* core_call.id: it also names the launch in stream errors */
-    /* What the core has measured to be fast, or 0: the device chooses.  A device
-     * may do something else.  The elements do not depend on them. */
+    /* What the core has measured to be fast, or 0: the device chooses.  A
+     * device may do something else.  The elements do not depend on them. */
     uint32_t tile;    /* how many elements are computed at a time */
     uint32_t threads; /* how many threads compute, at most */
     /* What the next block of rows reads first (row_block): a device may load it

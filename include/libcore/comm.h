@@ -30,9 +30,9 @@
  * in these, but not of core_comm_shrink.  After an error the communicator has
  * failed: later calls return the same error.  On a device with streams an error
  * may occur after the call has returned; the next call on the communicator
- * reports it, and so do core_comm_error, and core_comm_synchronize, which waits.
- * The content of the result is then undefined, and its memory is kept until the
- * process ends, because the engine may still write to it.
+ * reports it, and so do core_comm_error, and core_comm_synchronize, which
+ * waits.  The content of the result is then undefined, and its memory is kept
+ * until the process ends, because the engine may still write to it.
  *
  * Several communicators.  If one stream orders the collectives of two of them,
  * every rank must call these in the same order, or they wait for each other
@@ -107,8 +107,8 @@ CORE_STATIC_ASSERT(sizeof(core_comm_engine_information) ==
 
 /* Describes the engine at an index, which counts from 0, in the order in which
  * core_comm_create tries those of one name; opens all plugins.  An MPI or a
- * vendor's library may be opened, but not initialized.  INDEX: index is not below
- * the number of engines. */
+ * vendor's library may be opened, but not initialized.  INDEX: index is not
+ * below the number of engines. */
 core_status core_comm_engine_describe(
     size_t index, core_comm_engine_information *out_information);
 
@@ -119,9 +119,9 @@ core_status core_comm_engine_describe(
  * NOT_FOUND: no engine of that name can be used, for the reasons in the
  * message.  INVALID_ARGUMENT: an option is out of range, or rank, size or store
  * are neither given nor set by a launcher.  UNSUPPORTED: the device is "meta",
- * or has streams but no host callbacks or no pinned memory.  INCOMPATIBLE, on all
- * ranks: the libcore or plugin of a rank differs from rank 0's in name or version.
- * CANCELLED: the timeout passed. */
+ * or has streams but no host callbacks or no pinned memory.  INCOMPATIBLE, on
+ * all ranks: the libcore or plugin of a rank differs from rank 0's in name or
+ * version.  CANCELLED: the timeout passed. */
 core_status core_comm_create(core_device *device,
                              const core_comm_options *options,
                              core_comm **out_comm);
@@ -158,14 +158,15 @@ core_status core_comm_abort(core_comm *comm);
 
 /* Creates a communicator of the ranks that still work, after an error; all of
  * these ranks call it, within three quarters of the timeout.  They keep their
- * order.  More than half of the ranks must be left, or half of them with rank 0,
- * so that no others can go on by themselves.  It waits for three quarters of the
- * timeout for ranks that do not come, and takes up to three times the timeout.
- * The caller owns one reference.  UNSUPPORTED: the engine cannot; "mpi" can.
- * INVALID_ARGUMENT: the communicator has not failed.  CANCELLED or IO: too few
- * ranks are left, or they do not agree who is, as one came too late; they may try
- * again, unless this one has promised others to go on with them.  If a rank ends
- * just after it has promised this, the others may wait forever. */
+ * order.  More than half of the ranks must be left, or half of them with rank
+ * 0, so that no others can go on by themselves.  It waits for three quarters of
+ * the timeout for ranks that do not come, and takes up to three times the
+ * timeout.  The caller owns one reference.  UNSUPPORTED: the engine cannot;
+ * "mpi" can.  INVALID_ARGUMENT: the communicator has not failed.  CANCELLED or
+ * IO: too few ranks are left, or they do not agree who is, as one came too
+ * late; they may try again, unless this one has promised others to go on with
+ * them.  If a rank ends just after it has promised this, the others may wait
+ * forever. */
 core_status core_comm_shrink(core_comm *comm, core_comm **out_comm);
 
 /* Returns CORE_OK, or the error with which the communicator failed.  Does not
@@ -185,7 +186,8 @@ uint64_t core_comm_sequence(const core_comm *comm);
 /* UNSUPPORTED: the engine does not have the collective, or cannot reduce the
  * dtype.  reduction: CORE_REDUCE_… (backend.h); DTYPE for CORE_REDUCE_AVG of a
  * dtype that is not floating.  f16 and bf16 are reduced in f32 and rounded
- * once, except by "nccl" and "rccl", which round after each addition.  The caller owns *out_tensor.
+ * once, except by "nccl" and "rccl", which round after each addition.  The
+ * caller owns *out_tensor.
  *
  * The functions that return a tensor are differentiable, those that reduce
  * for CORE_REDUCE_SUM and CORE_REDUCE_AVG; AUTOGRAD for other reductions of a
@@ -267,11 +269,11 @@ CORE_STATIC_ASSERT(sizeof(core_message) == 8 + sizeof(void *), "core_message");
 /* Sends and receives as one call, so that ranks that send to each other do not
  * wait for each other: the neighbours of a ring or a grid can exchange tensors
  * of any size.  Each other rank calls it, too, or makes the calls of core_send
- * and core_recv that belong to its messages.  Those between two ranks are matched
- * in the order of the array, for each direction.  The messages are transferred
- * one after another, pair of ranks by pair in the same order on all ranks, so
- * that two ranks that have not exchanged theirs may delay others.  All are
- * checked before the first one is begun.  Errors as for core_send and
+ * and core_recv that belong to its messages.  Those between two ranks are
+ * matched in the order of the array, for each direction.  The messages are
+ * transferred one after another, pair of ranks by pair in the same order on all
+ * ranks, so that two ranks that have not exchanged theirs may delay others.
+ * All are checked before the first one is begun.  Errors as for core_send and
  * core_recv; INVALID_ARGUMENT: memory that is received into is also in another
  * message, of this tensor or of a view. */
 core_status core_send_recv(core_comm *comm, const core_message *messages,
@@ -286,13 +288,13 @@ core_status core_barrier(core_comm *comm);
  * until core_comm_group_end check their arguments and create their results, and
  * are made by it, in their order; an engine may run those at once that do not
  * use each other's memory.  The ranks then compare all of them at once, which
- * costs one small message to each rank instead of one for each call.  Every rank
- * makes the same groups.  They belong to the stream that is current at the end;
- * until then results have no content, inputs must not be changed, and
+ * costs one small message to each rank instead of one for each call.  Every
+ * rank makes the same groups.  They belong to the stream that is current at the
+ * end; until then results have no content, inputs must not be changed, and
  * core_comm_synchronize does not wait for them.  INVALID_ARGUMENT: a group has
- * begun.  In a group core_send, core_recv and core_send_recv are
- * UNSUPPORTED; core_comm_split and a backward through a collective of the
- * communicator are INVALID_ARGUMENT. */
+ * begun.  In a group core_send, core_recv and core_send_recv are UNSUPPORTED;
+ * core_comm_split and a backward through a collective of the communicator are
+ * INVALID_ARGUMENT. */
 core_status core_comm_group_begin(core_comm *comm);
 
 /* Makes the collectives of the group that has begun.  INVALID_ARGUMENT: none

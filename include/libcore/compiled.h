@@ -10,8 +10,8 @@
  *
  *   of each input    dtype, device, sizes, strides, whether the address is a
  *                    multiple of 16 bytes, whether it requires grad, is a leaf,
- *                    has a gradient or hooks, was created in inference mode, and
- *                    which inputs share memory with it, and where;
+ *                    has a gradient or hooks, was created in inference mode,
+ *                    and which inputs share memory with it, and where;
  *   of the thread    grad and inference mode, autocast, TF32, determinism, the
  *                    current device, and whether the call comes from below
  *                    autograd (a mode, a kernel);
@@ -35,9 +35,9 @@
  * The setting LIBCORE_COMPILE_CHECK=N records every Nth call again, and the
  * call fails if the program differs.
  *
- * Threads.  Any thread may call any function here, and several may call the same
- * compiled function at once.  The function that was compiled runs in the thread
- * of the call. */
+ * Threads.  Any thread may call any function here, and several may call the
+ * same compiled function at once.  The function that was compiled runs in the
+ * thread of the call. */
 
 #ifndef LIBCORE_COMPILED_H
 #define LIBCORE_COMPILED_H
@@ -63,11 +63,11 @@ enum {
     CORE_COMPILE_REDUCE_OVERHEAD = 1,
     /* The first call of a program measures for each group of operators that can
      * be one kernel whether the kernel is faster than the operators, and with
-     * which tiles and how many threads it is fastest; then how many rows a block
-     * has, and whether groups run on parts of a product.  What was chosen is
-     * kept in the folder of LIBCORE_CACHE.  Only if `codegen` is AUTO and the
-     * device has no streams; otherwise the same as DEFAULT.  The results have
-     * the same bits. */
+     * which tiles and how many threads it is fastest; then how many rows a
+     * block has, and whether groups run on parts of a product.  What was chosen
+     * is kept in the folder of LIBCORE_CACHE.  Only if `codegen` is AUTO and
+     * the device has no streams; otherwise the same as DEFAULT.  The results
+     * have the same bits. */
     CORE_COMPILE_MAX_AUTOTUNE = 2
 };
 
@@ -181,9 +181,9 @@ void core_compiled_release(core_compiled *compiled);
  * they have without compilation, but for sums in another order:
  *
  *   - of the gradients of a tensor that is given as several inputs;
- *   - of a tensor that is used several times in the function and also outside of
- *     it (one that is also an output, or of which a view is an output, counts as
- *     used outside);
+ *   - of a tensor that is used several times in the function and also outside
+ *     of it (one that is also an output, or of which a view is an output, counts
+ *     as used outside);
  *   - of a tensor that a branch or loop of the function (control_flow.h) and
  *     something else use;
  *   - where the gradient of a result has other strides than the result.
@@ -209,9 +209,9 @@ core_status core_compiled_call(core_compiled *compiled,
                                core_tensor **outputs, size_t noutputs);
 
 /* Returns a JSON text that describes the options, the programs with their
- * facts, why each was recorded, graph breaks with operator, reason, place in the
- * function (docs/compile.md) and count, and the counters.  The caller frees it
- * with core_text_free. */
+ * facts, why each was recorded, graph breaks with operator, reason, place in
+ * the function (docs/compile.md) and count, and the counters.  The caller frees
+ * it with core_text_free. */
 core_status core_compiled_explain(core_compiled *compiled, char **out_json);
 
 /* Counts of all compiled functions of the process since its start. */

@@ -12,15 +12,17 @@
  *
  * The functions compute outputs from inputs and from other tensors that exist,
  * such as weights.  They must not change tensors that exist outside of them.
- * They may draw random numbers.  The gradient of a recorded branch or loop draws
- * them again: it sets the generators back while it runs.  So while a program with
- * a branch or loop that draws and needs a gradient runs, or while that gradient
- * does, no other thread may draw from the same generators or seed them; those are
- * the default generators of the devices in use and those that operators are
- * given.  The run or the gradient fails with REFUSED if another thread did.
+ * They may draw random numbers.  The gradient of a recorded branch or loop
+ * draws them again: it sets the generators back while it runs.  So while a
+ * program with a branch or loop that draws and needs a gradient runs, or while
+ * that gradient does, no other thread may draw from the same generators or seed
+ * them; those are the default generators of the devices in use and those that
+ * operators are given.  The run or the gradient fails with REFUSED if another
+ * thread did.
  *
- * Threads.  Any thread may call these functions.  What they are given runs in the
- * thread of the call; for a gradient, in the thread that runs the backward. */
+ * Threads.  Any thread may call these functions.  What they are given runs in
+ * the thread of the call; for a gradient, in the thread that runs the
+ * backward. */
 
 #ifndef LIBCORE_CONTROL_FLOW_H
 #define LIBCORE_CONTROL_FLOW_H
@@ -62,9 +64,10 @@ core_status core_cond(core_tensor *predicate,
  * row-major and have memory of their own, and all are NULL on failure.  Inputs
  * that are not row-major are copied before the first call.
  *
- * As a loop of C, one whose condition stays true does not end: there is no limit,
- * and no way to interrupt it from outside.  Where that can happen, count the
- * iterations in one more input, and let the condition compare it with a limit.
+ * As a loop of C, one whose condition stays true does not end: there is no
+ * limit, and no way to interrupt it from outside.  Where that can happen, count
+ * the iterations in one more input, and let the condition compare it with a
+ * limit.
  *
  * INVALID_ARGUMENT for another number of outputs; SHAPE, DTYPE or DEVICE for
  * outputs that differ from the inputs.  UNSUPPORTED if the output of condition

@@ -143,12 +143,13 @@ static inline core_module *core_x_nn_dropout_at(const char *where,
     return core_x_nn_add_at(where, parent, name, status, &module);
 }
 
-/* core_module_add_parameter: adds a trained parameter to a module.  The name may
- * be a path, as that of a layer; its last name must be given.  Returns the
+/* core_module_add_parameter: adds a trained parameter to a module.  The name
+ * may be a path, as that of a layer; its last name must be given.  Returns the
  * tensor, borrowed, or NULL after an error. */
 #define core_x_nn_parameter(module, name, tensor) \
     core_x_nn_member_at(CORE_HERE, module, name, true, tensor)
-/* core_module_add_buffer: adds a tensor that is not trained, in the same way. */
+/* core_module_add_buffer: adds a tensor that is not trained, in the same
+ * way. */
 #define core_x_nn_buffer(module, name, tensor) \
     core_x_nn_member_at(CORE_HERE, module, name, false, tensor)
 
@@ -258,8 +259,8 @@ static inline core_module *core_x_nn_layer_norm_at(const char *where,
     return core_x_nn_add_at(where, parent, name, status, &module);
 }
 
-/* core_nn_rms_norm of the last dimension, (size, eps=2^-23), with a weight.  The
- * default is the machine epsilon of f32, as that of torch.nn.RMSNorm. */
+/* core_nn_rms_norm of the last dimension, (size, eps=2^-23), with a weight.
+ * The default is the machine epsilon of f32, as that of torch.nn.RMSNorm. */
 #define core_x_nn_rms_norm(...) \
     CORE_X_CALL(core_x_nn_rms_norm_with_, __VA_ARGS__)
 #define core_x_nn_rms_norm_with_3(...) \
@@ -312,7 +313,8 @@ static inline core_module *core_x_nn_conv_at(
  *
  *     core_x_nn_lstm(m, "lstm", 40, 256, 3, .batch_first = true);
  *
- * input_size, hidden_size, layers. */
+ * input_size, hidden_size, layers.  core_x_forward calls the layer, and
+ * core_x_lazy_lstm below creates and calls it. */
 #define core_x_nn_lstm(parent, name, ...)                          \
     core_x_nn_recurrent_at(CORE_HERE, parent, name,                \
                            CORE_OPTIONS(core_nn_recurrent_options, \
@@ -476,19 +478,20 @@ static inline core_tensor *core_x_interpolate_at(const char *where,
     return core_x_interpolate_smooth_at(where, x, sizes, mode, align_corners);
 }
 
-/* --------------------------------------------- layers of a file's weights -- */
+/* --------------------------------------------- layers of a file's weights
+ * -- */
 
 /* Each of these computes a layer with the tensors `weight`, `bias` and so on of
- * the child at a path.  The module is that of a file (core_x_nn_from_file) or has
- * such a layer:
+ * the child at a path.  The module is that of a file (core_x_nn_from_file) or
+ * has such a layer:
  *
  *     m = core_x_nn_from_file("weights.safetensors");
  *     x = core_x_relu(core_x_apply_linear(m, "fc1", x));
  *
  * The sizes are those of the tensors.  `bias` may be missing, and in group_norm
- * and batch_norm also `weight`.  The innermost scope owns the result; NULL after
- * an error of the scope.  NOT_FOUND: no child has this path, or the child has no
- * tensor of a name that the layer needs. */
+ * and batch_norm also `weight`.  The innermost scope owns the result; NULL
+ * after an error of the scope.  NOT_FOUND: no child has this path, or the child
+ * has no tensor of a name that the layer needs. */
 
 /* linear(weight, bias). */
 #define core_x_apply_linear(module, path, x) \
@@ -524,8 +527,8 @@ static inline core_tensor *core_x_apply_embedding_at(const char *where,
     return core_x_embedding_at(where, weight, x, -1, false, false);
 }
 
-/* A convolution of as many dimensions as `weight` has, less 2: (module, path, x,
- * stride=CORE_SIZES(1), padding=CORE_SIZES(0), dilation=CORE_SIZES(1),
+/* A convolution of as many dimensions as `weight` has, less 2: (module, path,
+ * x, stride=CORE_SIZES(1), padding=CORE_SIZES(0), dilation=CORE_SIZES(1),
  * groups=1), in which CORE_NO_SIZES is the default. */
 #define core_x_apply_conv(...) CORE_X_CALL(core_x_apply_conv_with_, __VA_ARGS__)
 #define core_x_apply_conv_with_3(...)                                          \
@@ -677,8 +680,8 @@ static inline core_tensor *core_x_apply_group_norm_at(
                                 core_module_tensor(m, "bias"), eps);
 }
 
-/* batch_norm with running_mean and running_var: (module, path, x, eps=1e-5).  It
- * is that of inference even if the module is in training. */
+/* batch_norm with running_mean and running_var: (module, path, x, eps=1e-5).
+ * It is that of inference even if the module is in training. */
 #define core_x_apply_batch_norm(...) \
     CORE_X_CALL(core_x_apply_batch_norm_with_, __VA_ARGS__)
 #define core_x_apply_batch_norm_with_3(...) \
@@ -737,9 +740,31 @@ static inline core_tensor *core_x_apply_batch_norm_at(const char *where,
  *     classify(m, x);
  *     adam = core_x_adam(m, .learning_rate = 1e-3);
  *
- * The first call changes the module: no other thread may use it meanwhile.  While a
- * function is recorded it fails with REFUSED, so that a program has no weights of
- * its own; for core_compile that is a graph break.  Make the first call before. */
+ * The first call changes the module: no other thread may use it meanwhile.
+ * While a function is recorded it fails with REFUSED, so that a program has no
+ * weights of its own; for core_compile that is a graph break.  Make the first
+ * call before. */
+
+/* For the calls below: the size of a dimension of the input x of a new layer,
+ * or 0 after an error of the scope; SHAPE: x has fewer than `least`
+ * dimensions. */
+static inline int64_t core_x_lazy_size_at(const char *where, const char *path,
+                                          const core_tensor *x, int64_t dim,
+                                          uint32_t least)
+{
+    uint32_t ndim = core_tensor_ndim(x);
+    char text[224];
+
+    if (ndim >= least)
+        return core_x_size_at(where, x, dim);
+    (void)snprintf(text, sizeof text,
+                   "core_x_lazy: the layer \"%.80s\": the input has %u "
+                   "dimensions; it must have at least %u",
+                   path, (unsigned)ndim, (unsigned)least);
+    (void)core_scope_check_at(where, "core_x_lazy",
+                              core_error_set(CORE_ERROR_SHAPE, text));
+    return 0;
+}
 
 /* core_x_nn_child, which adds a module without a function if there is none, in
  * training: core_x_lazy_child(m, "layers.%d", i). */
@@ -763,10 +788,10 @@ static inline core_module *core_x_lazy_child_at(const char *where,
 
 /* A parameter of the given sizes, which the first call fills with normal
  * numbers of mean 0 and this standard deviation: (module, path, sizes,
- * deviation, like=NULL).  It is made on the device of the tensor `like`, such as
- * that with which it will be multiplied; NULL: on the default device.  Returns
- * the parameter, borrowed.  A buffer there, as that of a file, becomes a
- * parameter.  SHAPE: it has other sizes.
+ * deviation, like=NULL).  It is made on the device of the tensor `like`, such
+ * as that with which it will be multiplied; NULL: on the default device.
+ * Returns the parameter, borrowed.  A buffer there, as that of a file, becomes
+ * a parameter.  SHAPE: it has other sizes.
  *
  *     w = core_x_lazy_parameter(m, "weight", CORE_SIZES(4, 8), 0.02, x); */
 #define core_x_lazy_parameter(...) \
@@ -794,8 +819,9 @@ static inline core_tensor *core_x_lazy_linear_at(const char *where,
         core_x_lazy_find_at(where, module, path, "Linear", x, &options);
 
     if (options.struct_size) {
-        core_status status = core_nn_linear(core_x_size_at(where, x, -1),
-                                            outputs, bias, &options, &layer);
+        core_status status =
+            core_nn_linear(core_x_lazy_size_at(where, path, x, -1, 1), outputs,
+                           bias, &options, &layer);
 
         layer = core_x_lazy_add_at(where, module, path, status, &layer);
     }
@@ -846,7 +872,7 @@ static inline core_tensor *core_x_lazy_layer_norm_at(const char *where,
     if (options.struct_size) {
         core_status status;
 
-        size = core_x_size_at(where, x, -1);
+        size = core_x_lazy_size_at(where, path, x, -1, 1);
         status = core_nn_layer_norm(&size, 1, eps, true, &options, &layer);
 
         layer = core_x_lazy_add_at(where, module, path, status, &layer);
@@ -874,7 +900,7 @@ static inline core_tensor *core_x_lazy_rms_norm_at(const char *where,
     if (options.struct_size) {
         core_status status;
 
-        size = core_x_size_at(where, x, -1);
+        size = core_x_lazy_size_at(where, path, x, -1, 1);
         status = core_nn_rms_norm(&size, 1, eps, true, &options, &layer);
 
         layer = core_x_lazy_add_at(where, module, path, status, &layer);
@@ -901,7 +927,8 @@ static inline core_tensor *core_x_lazy_group_norm_at(const char *where,
 
     if (options.struct_size) {
         core_status status = core_nn_group_norm(
-            groups, core_x_size_at(where, x, 1), eps, true, &options, &layer);
+            groups, core_x_lazy_size_at(where, path, x, 1, 2), eps, true,
+            &options, &layer);
 
         layer = core_x_lazy_add_at(where, module, path, status, &layer);
     }
@@ -928,8 +955,9 @@ static inline core_tensor *core_x_lazy_batch_norm_at(const char *where,
         core_x_lazy_find_at(where, module, path, "BatchNorm", x, &options);
 
     if (options.struct_size) {
-        core_status status = core_nn_batch_norm(
-            core_x_size_at(where, x, 1), eps, momentum, true, &options, &layer);
+        core_status status =
+            core_nn_batch_norm(core_x_lazy_size_at(where, path, x, 1, 2), eps,
+                               momentum, true, &options, &layer);
 
         layer = core_x_lazy_add_at(where, module, path, status, &layer);
     }
@@ -967,7 +995,8 @@ static inline core_tensor *core_x_lazy_conv_at(const char *where,
         core_nn_conv_options own = *conv;
         core_status status;
 
-        own.in_channels = core_x_size_at(where, x, -1 - (int64_t)own.dims);
+        own.in_channels = core_x_lazy_size_at(
+            where, path, x, -1 - (int64_t)own.dims, own.dims + 1);
         status = core_nn_conv(&own, &options, &layer);
         layer = core_x_lazy_add_at(where, module, path, status, &layer);
     }
@@ -1017,7 +1046,7 @@ static inline core_list core_x_lazy_recurrent_at(
         core_nn_recurrent_options own = *recurrent;
         core_status status;
 
-        own.input_size = core_x_size_at(where, x, -1);
+        own.input_size = core_x_lazy_size_at(where, path, x, -1, 1);
         status = core_nn_recurrent(&own, &options, &layer);
         layer = core_x_lazy_add_at(where, module, path, status, &layer);
     }
@@ -1197,8 +1226,8 @@ static inline void core_x_clip_grad_norm_at(const char *where,
 
 /* Prints as printf does, but nothing after an error of the scope, also one that
  * its arguments have: their numbers would be 0.  The error itself is printed by
- * core_scope_exit.  An IO error if the output cannot be written: of this call if
- * it is not buffered, otherwise of core_scope_exit, which flushes it.
+ * core_scope_exit.  An IO error if the output cannot be written: of this call
+ * if it is not buffered, otherwise of core_scope_exit, which flushes it.
  * INVALID_ARGUMENT: format is NULL.
  *
  *     core_x_printf("loss %.3f\n", core_x_item_float(loss)); */
@@ -1260,8 +1289,9 @@ static inline core_tensor *core_x_load_at(const char *where, const char *path,
 }
 
 /* Loads the parameters and buffers of a module from a file, as core_module_load
- * does without flags: all names, sizes and dtypes must fit, or nothing is
- * changed.  Returns the module, or NULL after an error. */
+ * does without flags: the file must have all names with these sizes, and no
+ * others, or nothing is changed; floating dtypes are converted to that of the
+ * parameter or buffer.  Returns the module, or NULL after an error. */
 #define core_x_nn_load(module, path) core_x_nn_load_at(CORE_HERE, module, path)
 static inline core_module *core_x_nn_load_at(const char *where,
                                              core_module *module,

@@ -79,7 +79,8 @@ void *core_module_context(const core_module *module);
 /* Adds a parameter and makes it require grad.  tensor: a leaf of a floating
  * dtype, to which the module adds a reference.  The same tensor may have
  * several names (tied weights).  name: copied.  INVALID_ARGUMENT: the name is
- * empty, contains a dot, or exists in the module.  Other errors are those of
+ * empty, contains a dot, or exists in the module; the tensor is not a leaf, so
+ * that it would get no gradient.  Other errors are those of
  * core_tensor_set_requires_grad. */
 core_status core_module_add_parameter(core_module *module, const char *name,
                                       core_tensor *tensor);
@@ -170,16 +171,6 @@ core_module *core_x_nn_child_at(const char *where, core_module *module,
 core_tensor *core_x_nn_tensor_at(const char *where, core_module *module,
                                  const char *path);
 
-/* Finds the descendant of a module at a path, and one of its tensors, for the
- * calls of network.h.  Returns the descendant, borrowed, or NULL after an error
- * of the scope.  function: the call that messages name.  tensor: the name of the
- * tensor; may be NULL.  out_tensor: gets the tensor, borrowed, or NULL; may be
- * NULL.  NOT_FOUND: no module has this path, or that module has no tensor of
- * this name. */
-core_module *core_x_apply_find_at(const char *where, const char *function,
-                                  core_module *module, const char *path,
-                                  const char *tensor, core_tensor **out_tensor);
-
 /* Computes all outputs of a module for several inputs, as an expression:
  *
  *     CORE_UNPACK(core_x_forward(lstm, x, hidden, cell), &y, &hidden, &cell);
@@ -196,8 +187,8 @@ core_list core_x_forward_at(const char *where, core_module *module,
 #define core_x_parameters(module) core_x_parameters_at(CORE_HERE, module)
 core_list core_x_parameters_at(const char *where, const core_module *module);
 
-/* Lists, in C, those whose path matches one of the patterns, in which `*` stands
- * for any text and `?` for one character:
+/* Lists, in C, those whose path matches one of the patterns, in which `*`
+ * stands for any text and `?` for one character:
  *
  *     core_x_named_parameters(m, "*.bias", "encoder.*")
  *
@@ -238,16 +229,6 @@ core_module *core_x_nn_add_at(const char *where, core_module *parent,
                               const char *name, core_status status,
                               core_module *const *module);
 
-/* Adds a tensor to a module, as core_module_add_parameter does if it is trained
- * and otherwise core_module_add_buffer.  name may be a path: "attn.scale" adds
- * "scale" to the child "attn".  Modules on the way that are missing become
- * sequences.  The module keeps a reference.  Returns the tensor, borrowed, or
- * NULL after an error of the scope.  For core_x_nn_parameter and
- * core_x_nn_buffer (network.h). */
-core_tensor *core_x_nn_member_at(const char *where, core_module *module,
-                                 const char *name, bool trained,
-                                 core_tensor *tensor);
-
 /* The dtype and device of the parameters of a layer, or where it takes them
  * from. */
 typedef struct core_nn_options {
@@ -255,44 +236,15 @@ typedef struct core_nn_options {
     core_dtype dtype;    /* NONE: f32 */
     core_device *device; /* NULL: the default device */
     /* A module whose parameters and buffers of the same names the layer takes
-     * instead of new ones, with their dtype and device, such as a part of a file
-     * (core_x_nn_from_file).  Both modules then share them.  The layer keeps no
-     * reference to this module.  NULL: they are created and initialized.
-     * NOT_FOUND: one is missing, other than num_batches_tracked.  SHAPE: one has
-     * other sizes. */
+     * instead of new ones, with their dtype and device, such as a part of a
+     * file (core_x_nn_from_file).  Both modules then share them.  The layer
+     * keeps no reference to this module.  NULL: they are created and
+     * initialized.  NOT_FOUND: one is missing, other than num_batches_tracked.
+     * SHAPE: one has other sizes. */
     const core_module *weights;
 } core_nn_options;
 CORE_STATIC_ASSERT(sizeof(core_nn_options) == 16 + sizeof(void *),
                    "core_nn_options");
-
-/* The layer at a path, for the calls core_x_lazy_… of network.h, which create a
- * layer when they are first called.  Returns the module there, borrowed, if it
- * computes.  Otherwise, and after an error of the scope, returns NULL.  If
- * out_options->struct_size then is not 0, the caller creates the layer with these
- * options, on the device of x, and passes it to core_x_lazy_add_at.  They name the
- * module at the path as weights if there is one, which holds the tensors of a file.
- * NOT_FOUND: there is no module at the path, and `module` is not in training, so
- * that no layer is created.  INVALID_ARGUMENT: the path is empty or ends
- * with a dot; the module there is not of this type (NULL: of any, and x may be
- * NULL). */
-core_module *core_x_lazy_find_at(const char *where, core_module *module,
-                                 const char *path, const char *type,
-                                 core_tensor *x, core_nn_options *out_options);
-
-/* Takes over the reference to a layer, *layer, that a function returned with a
- * status, as core_x_nn_add does with the parent `module`.  If there is a module
- * at the path, which holds tensors of a file, that module itself becomes the
- * layer.  Returns it, borrowed, or NULL after an error, which becomes the
- * scope's.  NOT_FOUND: the module holds something that the layer does not use;
- * the message names it. */
-core_module *core_x_lazy_add_at(const char *where, core_module *module,
-                                const char *path, core_status status,
-                                core_module *const *layer);
-
-/* The parameter at a path, for core_x_lazy_parameter (network.h). */
-core_tensor *core_x_lazy_parameter_at(const char *where, core_module *module,
-                                      const char *path, core_sizes sizes,
-                                      double deviation, core_tensor *like);
 
 /* Sets whether a module and its descendants are in training, as new modules
  * are.  Dropout and batch normalization depend on it.  Accepts NULL. */
@@ -378,12 +330,13 @@ enum {
  * These are checked before anything is changed; an error while the elements are
  * read leaves some tensors loaded.
  *
- * With CORE_MODULE_ADD no name is unexpected.  Each tensor of the file whose name
- * the module lacks is added as a buffer, on the default device and in the dtype
- * of the file.  Modules that are missing on its path are added without a
- * function.  An empty module thus gets all tensors of the file.  `loaded` counts
- * those that were added, too.  INVALID_ARGUMENT: a name is not a path, such as
- * "a..b", or is also that of a module; the tensors before it stay added. */
+ * With CORE_MODULE_ADD no name is unexpected.  Each tensor of the file whose
+ * name the module lacks is added as a buffer, on the default device and in the
+ * dtype of the file.  Modules that are missing on its path are added without a
+ * function.  An empty module thus gets all tensors of the file.  `loaded`
+ * counts those that were added, too.  INVALID_ARGUMENT: a name is not a path,
+ * such as "a..b", or is also that of a module; the tensors before it stay
+ * added. */
 core_status core_module_load(core_module *module, const char *path,
                              const char *prefix, uint32_t flags,
                              core_module_report *out_report);
@@ -409,7 +362,7 @@ typedef enum core_fan {
 /* Returns the recommended gain of a nonlinearity, as torch.nn.init does: 1 for
  * "linear" and "sigmoid", 5/3 for "tanh", sqrt(2) for "relu",
  * sqrt(2 / (1 + slope^2)) for "leaky_relu", 3/4 for "selu", and NaN for any
- * other.  slope: the negative slope of "leaky_relu". */
+ * other and for NULL.  slope: the negative slope of "leaky_relu". */
 double core_init_gain(const char *nonlinearity, double slope);
 
 /* Fills with numbers that are uniform in [-b, b], b = gain sqrt(3 / fan).
@@ -484,14 +437,6 @@ typedef struct core_nn_conv_options {
 core_status core_nn_conv(const core_nn_conv_options *conv,
                          const core_nn_options *options,
                          core_module **out_module);
-
-/* The options of a convolution of `dims` dimensions with what core_nn_conv fills in,
- * for core_x_apply_conv_options (network.h).  Returns whether they are valid;
- * otherwise the scope has the error INVALID_ARGUMENT. */
-bool core_x_apply_conv_complete_at(const char *where,
-                                   const core_nn_conv_options *options,
-                                   size_t dims,
-                                   core_nn_conv_options *out_options);
 
 /* The normalizations divide by sqrt(variance + eps), or sqrt(mean of the
  * squares + eps) for core_nn_rms_norm.  affine: they have the parameters
@@ -595,11 +540,12 @@ typedef struct core_nn_recurrent_options {
  * excludes are not returned.  One sample may be given without the dimension N,
  * which the states and the outputs then lack too.
  *
- * A packed sequence, of samples of different lengths, is two inputs: the steps of
- * all samples, [sum of the lengths, input_size], and the number of samples that
- * have each step, a tensor of i64 on the CPU.  core_pack_padded_sequence of ops.h
- * makes both, and core_pad_packed_sequence undoes it.  The first output is packed
- * in the same way, and the last states are those of each sample's last step.
+ * A packed sequence, of samples of different lengths, is two inputs: the steps
+ * of all samples, [sum of the lengths, input_size], and the number of samples
+ * that have each step, a tensor of i64 on the CPU.  core_pack_padded_sequence
+ * of ops.h makes both, and core_pad_packed_sequence undoes it.  The first
+ * output is packed in the same way, and the last states are those of each
+ * sample's last step.
  *
  * Parameters of layer 0: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0
  * unless no_bias, and weight_hr_l0 with a projection; those of the backward
@@ -629,13 +575,73 @@ typedef struct core_nn_attention_options {
 /* Creates multi-head attention, with groups of heads that share keys and values
  * if key_heads is less than heads.  Inputs: [N, L, size]; optionally a mask, as
  * scaled_dot_product_attention takes it, which replaces `causal`, or NULL; and
- * optionally a memory [N, S, size], of which keys and values are made instead of
- * the first input, and to which `causal` does not apply.  Output [N, L, size].  Children q_proj, k_proj, v_proj and
- * o_proj are linear layers, initialized like those of core_nn_linear.
- * Sources: Vaswani et al. 2017; Ainslie et al. 2023 for key_heads. */
+ * optionally a memory [N, S, size], of which keys and values are made instead
+ * of the first input, and to which `causal` does not apply.  Output [N, L,
+ * size].  Children q_proj, k_proj, v_proj and o_proj are linear layers,
+ * initialized like those of core_nn_linear.  Sources: Vaswani et al. 2017;
+ * Ainslie et al. 2023 for key_heads. */
 core_status core_nn_attention(const core_nn_attention_options *attention,
                               const core_nn_options *options,
                               core_module **out_module);
+
+/* --------------------------------------- what network.h consists of -- */
+
+/* Finds the descendant of a module at a path, and one of its tensors, for the
+ * calls of network.h.  Returns the descendant, borrowed, or NULL after an error
+ * of the scope.  function: the call that messages name.  tensor: the name of
+ * the tensor; may be NULL.  out_tensor: gets the tensor, borrowed, or NULL; may
+ * be NULL.  NOT_FOUND: no module has this path, or that module has no tensor of
+ * this name. */
+core_module *core_x_apply_find_at(const char *where, const char *function,
+                                  core_module *module, const char *path,
+                                  const char *tensor, core_tensor **out_tensor);
+
+/* Adds a tensor to a module, as core_module_add_parameter does if it is trained
+ * and otherwise core_module_add_buffer.  name may be a path: "attn.scale" adds
+ * "scale" to the child "attn".  Modules on the way that are missing become
+ * sequences.  The module keeps a reference.  Returns the tensor, borrowed, or
+ * NULL after an error of the scope.  For core_x_nn_parameter and
+ * core_x_nn_buffer (network.h). */
+core_tensor *core_x_nn_member_at(const char *where, core_module *module,
+                                 const char *name, bool trained,
+                                 core_tensor *tensor);
+
+/* The layer at a path, for the calls core_x_lazy_… of network.h, which create a
+ * layer when they are first called.  Returns the module there, borrowed, if it
+ * computes.  Otherwise, and after an error of the scope, returns NULL.  If
+ * out_options->struct_size then is not 0, the caller creates the layer with
+ * these options, on the device of x, and passes it to core_x_lazy_add_at.  They
+ * name the module at the path as weights if there is one, which holds the
+ * tensors of a file.  NOT_FOUND: there is no module at the path, and `module`
+ * is not in training, so that no layer is created.  INVALID_ARGUMENT: the path
+ * is empty or ends with a dot; the module there is not of this type (NULL: of
+ * any, and x may be NULL). */
+core_module *core_x_lazy_find_at(const char *where, core_module *module,
+                                 const char *path, const char *type,
+                                 core_tensor *x, core_nn_options *out_options);
+
+/* Takes over the reference to a layer, *layer, that a function returned with a
+ * status, as core_x_nn_add does with the parent `module`.  If there is a module
+ * at the path, which holds tensors of a file, that module itself becomes the
+ * layer.  Returns it, borrowed, or NULL after an error, which becomes the
+ * scope's.  NOT_FOUND: the module holds something that the layer does not use;
+ * the message names it. */
+core_module *core_x_lazy_add_at(const char *where, core_module *module,
+                                const char *path, core_status status,
+                                core_module *const *layer);
+
+/* The parameter at a path, for core_x_lazy_parameter (network.h). */
+core_tensor *core_x_lazy_parameter_at(const char *where, core_module *module,
+                                      const char *path, core_sizes sizes,
+                                      double deviation, core_tensor *like);
+
+/* The options of a convolution of `dims` dimensions with what core_nn_conv
+ * fills in, for core_x_apply_conv_options (network.h).  Returns whether they
+ * are valid; otherwise the scope has the error INVALID_ARGUMENT. */
+bool core_x_apply_conv_complete_at(const char *where,
+                                   const core_nn_conv_options *options,
+                                   size_t dims,
+                                   core_nn_conv_options *out_options);
 
 #ifdef __cplusplus
 }

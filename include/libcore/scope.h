@@ -27,9 +27,9 @@
  *
  * Functions here that end in `_at` are called by the macro of the same name,
  * which adds the place of the call.  A call outside of any scope fails with
- * INVALID_ARGUMENT, and the first of them in a process prints that to the standard
- * error stream (or the log's sink, settings.h).  After a scope that there was no
- * memory to begin it fails with OUT_OF_MEMORY, and prints nothing.
+ * INVALID_ARGUMENT, and the first of them in a process prints that to the
+ * standard error stream (or the log's sink, settings.h).  After a scope that
+ * there was no memory to begin it fails with OUT_OF_MEMORY, and prints nothing.
  *
  * A tensor must not be used after its scope has ended, like memory after free:
  * that is not checked. */
@@ -83,9 +83,9 @@ core_status core_scope_end_with_at(const char *where, core_scope scope,
                                    core_tensor **out_result);
 
 /* Ends the scope of a program's main function: prints the error, if there is
- * one, and a newline to the standard error stream.  Without an error it flushes the
- * standard output, which is an IO error if it or an earlier part of that cannot be
- * written.  Returns the exit status, EXIT_SUCCESS or EXIT_FAILURE. */
+ * one, and a newline to the standard error stream.  Without an error it flushes
+ * the standard output, which is an IO error if it or an earlier part of that
+ * cannot be written.  Returns the exit status, EXIT_SUCCESS or EXIT_FAILURE. */
 int core_scope_exit(core_scope scope);
 
 /* Defines the main function of a program, whose body follows, in a scope that
@@ -93,7 +93,9 @@ int core_scope_exit(core_scope scope);
  *
  *     CORE_MAIN(argc, argv)
  *     {
- *         core_x_print(core_x_load(argv[1], "x"));
+ *         core_tensor *x = core_x_eye(argc, CORE_F32);
+ *
+ *         CORE_CHECK(core_tensor_print(core_x_exp(x)));
  *     }
  *
  * The body returns nothing: the exit status is that of the scope.  count and
@@ -312,10 +314,10 @@ typedef struct core_growing_list {
     core_scope scope; /* that of the first call, which owns the memory */
 } core_growing_list;
 
-/* Adds a tensor, which stays its scope's, to a list.  The scope of the first call
- * owns the memory of the list: add in that one, and bring there what an inner
- * scope made with core_scope_return or core_scope_keep.  INVALID_ARGUMENT: an
- * argument is NULL, or the list began in another scope. */
+/* Adds a tensor, which stays its scope's, to a list.  The scope of the first
+ * call owns the memory of the list: add in that one, and bring there what an
+ * inner scope made with core_scope_return or core_scope_keep.
+ * INVALID_ARGUMENT: an argument is NULL, or the list began in another scope. */
 #define core_x_append(list, tensor) core_x_append_at(CORE_HERE, list, tensor)
 void core_x_append_at(const char *where, core_growing_list *list,
                       core_tensor *tensor);

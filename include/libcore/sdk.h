@@ -266,15 +266,15 @@ static inline int core_sdk_loop_is_empty(const core_loop *loop,
     return 0;
 }
 
-/* Calls row for every row of an element-wise or reduction loop.  Handle + offset
- * of each operand must be an address that the plugin's own code can access; a
- * device without CORE_DEVICE_FLAT passes a copy of the loop whose operands have
- * addresses as handles (steps/family.c of the template).  A reduction may
- * have several rows per output element; core_sdk_loop_reduce says where one
- * begins and ends.  If a reduced dimension is empty, row is called with count 0
- * for each output element: it then writes the identity.  UNSUPPORTED, without
- * a message, for more than CORE_SDK_OPERANDS operands or CORE_MAX_NDIM
- * dimensions. */
+/* Calls row for every row of an element-wise or reduction loop.  Handle +
+ * offset of each operand must be an address that the plugin's own code can
+ * access; a device without CORE_DEVICE_FLAT passes a copy of the loop whose
+ * operands have addresses as handles (steps/family.c of the template).  A
+ * reduction may have several rows per output element; core_sdk_loop_reduce says
+ * where one begins and ends.  If a reduced dimension is empty, row is called
+ * with count 0 for each output element: it then writes the identity.
+ * UNSUPPORTED, without a message, for more than CORE_SDK_OPERANDS operands or
+ * CORE_MAX_NDIM dimensions. */
 static inline core_status core_sdk_loop_rows(const core_loop *loop,
                                              core_sdk_row row, void *context)
 {

@@ -5,25 +5,25 @@
  * (codegen.h).  Header only, C11 and C++; like sdk.h not part of the contract.
  * Every function is thread-safe.
  *
- * Such a kernel reads a row once for each stage.  A stage computes the reductions
- * of values that depend on those of the stages before it only; the last pass, of
- * number nstages + 1, stores the outputs.  What a pass needs of the elements it
- * computes again: a load and some arithmetic take less time than writing and
- * reading a value.
+ * Such a kernel reads a row once for each stage.  A stage computes the
+ * reductions of values that depend on those of the stages before it only; the
+ * last pass, of number nstages + 1, stores the outputs.  What a pass needs of
+ * the elements it computes again: a load and some arithmetic take less time
+ * than writing and reading a value.
  *
  *     core_sdk_rows_find(&rows, program, values);
  *     (write what is uniform and of stage 0)
  *     for (stage = 1; stage <= rows.nstages + 1; stage++)
  *         if (core_sdk_rows_pass(&rows, stage)) {
- *             (write a loop over the elements: the values that are needed and not
- *             uniform, core_sdk_rows_reduces, core_sdk_rows_stores)
+ *             (write a loop over the elements: the values that are needed and
+ *             not uniform, core_sdk_rows_reduces, core_sdk_rows_stores)
  *             (write what is uniform and of this stage)
  *         }
  *     (write the stores of values of whole rows)
  *
- * Outputs may have the memory of inputs.  An element's inputs are therefore read
- * before it is written, and values of whole rows are read at the beginning and
- * written at the end of a row. */
+ * Outputs may have the memory of inputs.  An element's inputs are therefore
+ * read before it is written, and values of whole rows are read at the beginning
+ * and written at the end of a row. */
 
 #ifndef LIBCORE_SDK_ROWS_H
 #define LIBCORE_SDK_ROWS_H
@@ -89,8 +89,8 @@ static inline int core_sdk_rows_is_uniform(const core_sdk_rows *self,
 }
 
 /* Fills out_rows but for `needed`.  values: how many fields of an instruction
- * are values; of operators and functions the plugin knows it.  program: one that
- * the core passed to `build`, which is verified. */
+ * are values; of operators and functions the plugin knows it.  program: one
+ * that the core passed to `build`, which is verified. */
 static inline void core_sdk_rows_find(
     core_sdk_rows *out_rows, const core_loop_program *program,
     uint32_t (*values)(const core_loop_program *program,

@@ -87,8 +87,8 @@ typedef void (*core_log_function)(void *context, uint32_t level,
 /* Sends log messages up to `level` (CORE_LOG_…) to sink.  context: passed to
  * sink; borrowed until another sink is set, after which no thread calls this
  * one.  sink NULL, the initial state: messages go to the standard error if the
- * setting LIBCORE_LOG is set, and nowhere otherwise, except for the first call of
- * an expression in a thread without a scope (scope.h). */
+ * setting LIBCORE_LOG is set, and nowhere otherwise, except for the first call
+ * of an expression in a thread without a scope (scope.h). */
 void core_log_set_sink(core_log_function sink, void *context, uint32_t level);
 
 #ifdef __cplusplus

@@ -269,8 +269,8 @@ core_status core_device_status(core_device *device);
  * Pinned host memory from before keeps its content, but is no longer pinned.
  * No other thread may use the device during the call.  UNSUPPORTED if the
  * plugin does not provide core.device_reset.  DEVICE_LOST if the driver cannot:
- * after an error in a kernel, such as an illegal address, some drivers work again
- * only in a new process. */
+ * after an error in a kernel, such as an illegal address, some drivers work
+ * again only in a new process. */
 core_status core_device_reset(core_device *device);
 
 /* Gets a table that a plugin provides beyond libcore's own interfaces, for

@@ -68,7 +68,7 @@ PREAMBLE = """\
  * of C, or core_int(2), core_float(0.5), core_bool(true).  Where ATen has an
  * operator for tensors and for numbers, such as mul.Tensor and mul.Scalar, one
  * call accepts both: core_x_mul(x, y), core_x_mul(x, 2).  The number is the second
- * argument.
+ * argument.  So does core_x_repeat_interleave.
  *
  * To omit an argument before others, pass NULL for a tensor, a text, a device or
  * a generator, core_none() for a number, CORE_NO_SIZES, CORE_NO_FLOATS or
@@ -155,6 +155,12 @@ static inline bool core_x_is_number(const core_value *value)
 static inline double core_x_real_of(core_scalar number)
 {
     return number.tag == CORE_VALUE_FLOAT ? number.u.f : (double)number.u.i;
+}
+
+/* The value of a number: one with floating point is converted as in C. */
+static inline int64_t core_x_integer_of(core_scalar number)
+{
+    return number.tag == CORE_VALUE_FLOAT ? (int64_t)number.u.f : number.u.i;
 }
 
 /* Convert an argument, which is evaluated once: a number of C, or a core_scalar,
@@ -253,7 +259,8 @@ NUMBERS = {"Scalar": "CORE_X_NUMBER(%s)", "Scalar?": "CORE_X_NUMBER(%s)",
 # The same of an argument that is a tensor or a number of this kind, and the
 # number that the call for numbers gets.
 OPERANDS = {"Scalar": ("CORE_X_OPERAND(%s)", "%s"),
-            "float": ("CORE_X_REAL_OPERAND(%s)", "core_x_real_of(%s)")}
+            "float": ("CORE_X_REAL_OPERAND(%s)", "core_x_real_of(%s)"),
+            "int": ("CORE_X_OPERAND(%s)", "core_x_integer_of(%s)")}
 
 
 def default(argument):
@@ -305,6 +312,7 @@ class Expression:
         self.single = kinds == ["Tensor"]
         self.checked = any(PARAMETERS[a.kind][2] for a in self.arguments)
         self.either = None  # the other call of a pair, see pair()
+        self.longer = None  # the call with one more argument in front
         if self.inplace:
             self.type = "core_tensor *"
         elif not kinds:
@@ -398,6 +406,11 @@ class Expression:
             other = calls.get(stem + suffix + self.name[len(stem):])
             if other and self.differs(other) is not None:
                 self.either = other
+        longer = calls.get(stem + "_self_tensor")
+        number = calls.get(stem + "_self_int")
+        if longer and number and longer.differs(number) is not None:
+            longer.either = number
+            self.longer = longer
 
     def either_function(self):
         """Makes the call of the pair that the argument needs."""
@@ -457,6 +470,15 @@ class Expression:
 
     def macros(self):
         count = len(self.arguments)
+        if self.longer:
+            call = self.longer
+            return ["#define %s(...) \\\n"
+                    "    CORE_X_CALL(%s_with_, __VA_ARGS__)" %
+                    (self.name, self.name)] + [
+                self.macro("%s_with_%d" % (self.name, given), given)
+                for given in range(self.required, call.required)] + [
+                call.macro("%s_with_%d" % (self.name, given), given)
+                for given in range(call.required, len(call.arguments) + 1)]
         if self.required == count:
             return [self.macro(self.name, count)]
         lines = ["#define %s(...) \\\n    CORE_X_CALL(%s_with_, __VA_ARGS__)" %
@@ -465,7 +487,11 @@ class Expression:
                         for given in range(max(self.required, 1), count + 1)]
 
     def text(self):
-        parts = [comment(self.operator.schema.text())]
+        text = self.operator.schema.text()
+        if self.longer:
+            text += ".  Of two or more arguments: the call of %s and %s." % (
+                self.longer.operator.name, self.longer.either.operator.name)
+        parts = [comment(text)]
         parts += self.macros() + [""]
         if len(self.results) > 1:
             parts.append(self.struct() + "\n" + self.function())
@@ -531,8 +557,10 @@ class Check(Expression):
     def call(self, count):
         places = [i for i, a in enumerate(self.operator.schema.arguments)
                   if not a.omitted][:count]
-        return "%s(%s)" % (self.name, ", ".join(
-            given(self.operator.schema.arguments[i], i) for i in places))
+        values = [given(self.operator.schema.arguments[i], i) for i in places]
+        if self.longer and count >= self.longer.required:
+            return "%s_at(CORE_HERE, %s)" % (self.name, ", ".join(values))
+        return "%s(%s)" % (self.name, ", ".join(values))
 
     def assignment(self, count):
         call = self.call(count)
@@ -583,6 +611,9 @@ def checks(model, names):
     for check in found:
         if check.either:  # the call of both is made instead of the other's
             check.either.name = check.name
+    for check in found:
+        if check.longer:
+            check.longer.name = check.longer.either.name = check.name
     parts = [HEAD] + [check.text() for check in found]
     parts.append("static const expression expressions[] = {")
     parts += ["    {%s, %s, call_%d}," % (

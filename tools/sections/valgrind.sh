@@ -12,7 +12,8 @@ section_valgrind() {
     use_build "$main"
     for name in test_stream test_event test_engine_streams test_capture \
         test_capture_refused test_memory_callbacks test_memory_streams \
-        test_tensor test_autograd_engine test_autograd_inplace; do
+        test_tensor test_autograd_engine test_autograd_inplace test_scope \
+        test_module test_ownership test_network_faults test_loader; do
         program=$(cd "$source" && find tests/unit -name "$name.c")
         if [ -z "$program" ]; then
             fail "valgrind: there is no $name"

@@ -570,24 +570,7 @@ START_TEST(attention)
     OK(core_allclose(CALL(select, y, 1, 2), CALL(select, want, 1, 0), 1e-9,
                      1e-9, false, &same));
     ck_assert(same);
-    inputs[2] = CALL(select, x, 1, 0);
-    FAILS(core_module_forward(m, inputs, 3, &y, &count),
-          CORE_ERROR_INVALID_ARGUMENT, "the memory has sizes [2, 4]",
-          "it must have 3 dimensions");
-    count = 1;
     inputs[2] = NULL;
-    inputs[0] = CALL(select, x, 0, 0);
-    FAILS(core_module_forward(m, inputs, 1, &y, &count),
-          CORE_ERROR_INVALID_ARGUMENT, "Attention: the input has sizes [3, 4]");
-    count = 1;
-    inputs[0] = NULL;
-    FAILS(core_module_forward(m, inputs, 1, &y, &count),
-          CORE_ERROR_INVALID_ARGUMENT, "of which the first is NULL");
-    count = 1;
-    inputs[0] = x;
-    FAILS(core_module_forward(m, inputs, 4, &y, &count),
-          CORE_ERROR_INVALID_ARGUMENT, "with 4 inputs");
-    count = 1;
     computes(m, x, want);
     o.heads = 4;
     o.key_heads = 2;
@@ -600,6 +583,48 @@ START_TEST(attention)
     o.heads = 3;
     FAILS(core_nn_attention(&o, &f64, &m), CORE_ERROR_INVALID_ARGUMENT,
           "heads must divide size");
+}
+END_TEST
+
+START_TEST(attention_refuses_other_inputs)
+{
+    const core_nn_attention_options o = {
+        .struct_size = sizeof o, .heads = 1, .size = 4};
+    core_tensor *x = random_of(2, 3, 4), *inputs[4] = {x}, *y;
+    size_t count = 1;
+    core_module *m;
+
+    OK(core_nn_attention(&o, &f64, &m));
+    inputs[2] = CALL(select, x, 1, 0);
+    FAILS(core_module_forward(m, inputs, 3, &y, &count),
+          CORE_ERROR_INVALID_ARGUMENT, "the memory has sizes [2, 4]",
+          "it must have 3 dimensions");
+    count = 1;
+    inputs[2] = NULL;
+    inputs[0] = CALL(select, x, 0, 0);
+    FAILS(core_module_forward(m, inputs, 1, &y, &count),
+          CORE_ERROR_INVALID_ARGUMENT, "Attention: the input has sizes [3, 4]");
+    count = 1;
+    inputs[0] = CALL(slice, x, 2, NULL, (const int64_t[]){3}, 1);
+    FAILS(core_module_forward(m, inputs, 1, &y, &count), CORE_ERROR_SHAPE,
+          "Attention: the input has sizes [", "and 4 features");
+    ck_assert_ptr_null(strstr(core_error_message(), ".c:"));
+    count = 1;
+    inputs[0] = x;
+    inputs[1] = CALL(ones, (const int64_t[]){2, 7}, 2, CORE_F64, NULL);
+    FAILS(core_module_forward(m, inputs, 2, &y, &count), CORE_ERROR_SHAPE,
+          "attn_mask");
+    ck_assert_ptr_null(strstr(core_error_message(), ".c:"));
+    inputs[1] = NULL;
+    count = 1;
+    inputs[0] = NULL;
+    FAILS(core_module_forward(m, inputs, 1, &y, &count),
+          CORE_ERROR_INVALID_ARGUMENT, "of which the first is NULL");
+    count = 1;
+    inputs[0] = x;
+    FAILS(core_module_forward(m, inputs, 4, &y, &count),
+          CORE_ERROR_INVALID_ARGUMENT, "with 4 inputs");
+    core_module_release(m);
 }
 END_TEST
 
@@ -643,6 +668,7 @@ START_TEST(initialization_has_the_promised_distribution)
     ck_assert_double_le(most, 1);
     ck_assert_double_eq_tol(core_init_gain("leaky_relu", 1), 1, 1e-12);
     ck_assert(isnan(core_init_gain("unknown", 0)));
+    ck_assert(isnan(core_init_gain(NULL, 0)));
 }
 END_TEST
 
@@ -695,6 +721,7 @@ int main(void)
         a_cell_refuses_options_of_layers,
         a_module_of_an_expression,
         attention,
+        attention_refuses_other_inputs,
         initialization_has_the_promised_distribution,
         orthogonal_rows_or_columns,
         initialization_refuses_what_it_cannot_fill,

@@ -86,9 +86,10 @@ END_TEST
 START_TEST(bad_names_are_refused)
 {
     core_module *module = linear(2, 2);
-    core_tensor *x = VECTOR(2, 1, 2),
+    core_tensor *x = VECTOR(2, 1, 2), *leaf = VECTOR(2, 1, 2),
                 *whole = CALL(zeros, NULL, 0, CORE_I64, NULL);
 
+    OK(core_tensor_set_requires_grad(leaf, true));
     FAILS(core_module_add_buffer(module, "", x), CORE_ERROR_INVALID_ARGUMENT,
           "is empty or has a dot");
     FAILS(core_module_add_buffer(module, "a.b", x), CORE_ERROR_INVALID_ARGUMENT,
@@ -96,6 +97,9 @@ START_TEST(bad_names_are_refused)
     FAILS(core_module_add_buffer(module, "bias", x),
           CORE_ERROR_INVALID_ARGUMENT, "has a member \"bias\" already");
     ck_assert_int_ne(core_module_add_parameter(module, "n", whole), CORE_OK);
+    FAILS(core_module_add_parameter(module, "n", CALL(mul, leaf, leaf)),
+          CORE_ERROR_INVALID_ARGUMENT,
+          "core_module_add_parameter: the tensor for \"n\" is not a leaf");
     FAILS(core_module_add_buffer(module, "n", NULL),
           CORE_ERROR_INVALID_ARGUMENT, "NULL");
     ck_assert_ptr_null(core_module_tensor(module, "n"));

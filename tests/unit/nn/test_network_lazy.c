@@ -267,7 +267,16 @@ START_TEST(arguments_are_checked)
             CORE_ERROR_INVALID_ARGUMENT, "path is NULL");
     REFUSED(core_x_lazy_linear(m, "fc", NULL, 2), CORE_ERROR_INVALID_ARGUMENT);
     REFUSED(core_x_lazy_batch_norm(m, "fc", core_x_ones(CORE_SIZES(2))),
-            CORE_ERROR_INDEX, "1");
+            CORE_ERROR_SHAPE, "the layer \"fc\": the input has 1 dimensions");
+    REFUSED((core_module_set_training(m, true),
+             core_x_lazy_batch_norm(m, "new", core_x_ones(CORE_SIZES(2)))),
+            CORE_ERROR_SHAPE,
+            "core_x_lazy: the layer \"new\": the input has 1 dimensions; it "
+            "must have at least 2");
+    REFUSED((core_module_set_training(m, true),
+             core_x_lazy_conv2d(m, "new", core_x_ones(CORE_SIZES(2)), 4, {3})),
+            CORE_ERROR_SHAPE, "the layer \"new\": the input has 1 dimensions",
+            "at least 3");
     REFUSED((core_module_set_training(m, true),
              core_x_lazy_linear(m, "new", x, -1)),
             CORE_ERROR_INVALID_ARGUMENT,

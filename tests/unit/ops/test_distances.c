@@ -9,6 +9,8 @@
 #include <libcore/memory.h>
 #include <libcore/random.h>
 
+#include <math.h>
+
 enum { ANY, ALWAYS, NEVER };
 
 /* Compares the distances of a mode to those from differences, and the gradients
@@ -160,7 +162,37 @@ START_TEST(the_operator_itself_has_modes)
 }
 END_TEST
 
-SUITE("ops/distances", a_product_has_the_distances_of_differences,
+/* |a - b| <= atol + rtol |b|: b, the second, counts. */
+START_TEST(closeness_has_two_tolerances)
+{
+    core_scope scope = core_scope_begin();
+    core_tensor *a = core_x_full(CORE_SIZES(2), 100, CORE_F64);
+    core_tensor *b = core_x_full(CORE_SIZES(2), 101, CORE_F64);
+    core_tensor *none = core_x_full(CORE_SIZES(2), NAN, CORE_F64);
+    core_tensor *far = core_x_full(CORE_SIZES(2), INFINITY, CORE_F64);
+
+    ck_assert(!core_x_allclose(a, b));
+    ck_assert(core_x_allclose(a, b, 0, 1));
+    ck_assert(!core_x_allclose(a, b, 0, .99));
+    ck_assert(core_x_allclose(a, b, 1 / 100.5, 0));
+    ck_assert(!core_x_allclose(b, a, 1 / 100.5, 0));
+    ck_assert(core_x_allclose(b, a, 1 / 100.5, .1));
+    ck_assert(core_x_allclose(a, core_x_add(a, 1e-4)));
+    ck_assert(!core_x_allclose(a, core_x_add(a, 1e-2)));
+    ck_assert(core_x_allclose(core_x_zeros_like(a), core_x_full_like(a, 1e-8)));
+    ck_assert(
+        !core_x_allclose(core_x_zeros_like(a), core_x_full_like(a, 1.1e-8)));
+    ck_assert(!core_x_allclose(none, none));
+    ck_assert(core_x_allclose(none, none, 0, 0, true));
+    ck_assert(!core_x_allclose(none, a, 1e9, 1e9, true));
+    ck_assert(core_x_allclose(far, far, 0, 0));
+    ck_assert(!core_x_allclose(far, a, 1e9, 1e9));
+    OK(core_scope_end(scope));
+}
+END_TEST
+
+SUITE("ops/distances", closeness_has_two_tolerances,
+      a_product_has_the_distances_of_differences,
       equal_rows_have_no_distance_and_no_gradient,
       rows_of_16_bits_are_not_squared_in_16_bits,
       dtypes_promote_and_integers_are_refused, sizes_may_be_0,

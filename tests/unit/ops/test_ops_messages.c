@@ -146,4 +146,78 @@ START_TEST(every_error_names_operator_and_argument)
 }
 END_TEST
 
-SUITE("ops/ops_messages", every_error_names_operator_and_argument)
+/* ---------------------------------------------- composites in own words -- */
+
+#define ZEROS(...)                              \
+    CALL(zeros, (const int64_t[]){__VA_ARGS__}, \
+         sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), CORE_F32, NULL)
+#define INTS(...) \
+    (const int64_t[]){__VA_ARGS__}, sizeof((int64_t[]){__VA_ARGS__}) / 8
+
+/* Operators that others do the work of are those that the message names, with
+ * the arguments of the call. */
+START_TEST(messages_are_about_the_call)
+{
+    core_tensor *x = ZEROS(2, 3, 5), *y = NULL;
+    bool same;
+
+    FAILS(core_pad(x, INTS(5, 0), "reflect", NULL, &y), CORE_ERROR_SHAPE,
+          "pad: pad is 5, which a dimension of size 5 does not allow");
+    FAILS(core_max_pool1d(x, INTS(9), NULL, 0, INTS(0), INTS(1), false, &y),
+          CORE_ERROR_SHAPE, "max_pool1d: a window of 9 does not fit self");
+    FAILS(core_max_pool1d(x, INTS(0), NULL, 0, INTS(0), INTS(1), false, &y),
+          CORE_ERROR_INVALID_ARGUMENT,
+          "max_pool1d: kernel_size is 0, stride 0");
+    FAILS(core_avg_pool1d(x, INTS(2), NULL, 0, INTS(3), false, true, &y),
+          CORE_ERROR_INVALID_ARGUMENT, "avg_pool1d: kernel_size is 2");
+    FAILS(
+        core_conv1d(x, ZEROS(4, 2, 3), NULL, INTS(1), INTS(0), INTS(1), 1, &y),
+        CORE_ERROR_SHAPE,
+        "conv1d: input has sizes [2, 3, 5], weight [4, 2, 3]: input has 3 "
+        "channels; weight in 1 groups needs 2");
+    FAILS(core_conv2d(x, ZEROS(4, 3, 1, 1), NULL, INTS(1), INTS(0), INTS(1), 1,
+                      &y),
+          CORE_ERROR_SHAPE, "conv2d: input has sizes [2, 3, 5], weight [4, 3");
+    FAILS(core_conv2d(ZEROS(1, 2, 3, 5), ZEROS(4, 2, 1, 1), NULL, INTS(0),
+                      INTS(0), INTS(1), 1, &y),
+          CORE_ERROR_INVALID_ARGUMENT,
+          "conv2d: in spatial dimension 0 stride is 0");
+    FAILS(core_conv_transpose1d(x, ZEROS(4, 2, 3), NULL, INTS(1), INTS(0),
+                                INTS(0), 1, INTS(1), &y),
+          CORE_ERROR_SHAPE, "conv_transpose1d: input has sizes [2, 3, 5], w");
+    FAILS(core_conv_transpose1d(ZEROS(3, 5), ZEROS(4, 2, 3), NULL, INTS(1),
+                                INTS(0), INTS(0), 1, INTS(1), &y),
+          CORE_ERROR_SHAPE, "conv_transpose1d: input has sizes [3, 5], weig");
+    FAILS(core_allclose(x, ZEROS(4), 0, 0, false, &same), CORE_ERROR_SHAPE,
+          "allclose: sizes [2, 3, 5] and [4] do not broadcast");
+    FAILS(core_cross_entropy_loss(x, ZEROS(2, 5, 1), NULL, CORE_REDUCTION_MEAN,
+                                  -100, 0, &y),
+          CORE_ERROR_SHAPE,
+          "cross_entropy_loss: sizes [2, 3, 5] and [2, 5, 1]");
+    FAILS(core_cross_entropy_loss(
+              ZEROS(2, 3), CALL(to_copy, ZEROS(3), CORE_I64, NULL, false, -1),
+              NULL, CORE_REDUCTION_MEAN, -100, 0, &y),
+          CORE_ERROR_SHAPE,
+          "cross_entropy_loss: target has sizes [3]; they must be those of "
+          "self, [2, 3], without");
+    FAILS(core_cross_entropy_loss(
+              x, CALL(to_copy, ZEROS(2, 4), CORE_I64, NULL, false, -1), NULL,
+              CORE_REDUCTION_MEAN, -100, 0, &y),
+          CORE_ERROR_SHAPE,
+          "cross_entropy_loss: self has sizes [2, 3, 5], target [2, 4]: target "
+          "must have the sizes of self");
+    FAILS(core_mse_loss(x, ZEROS(4), CORE_REDUCTION_MEAN, &y), CORE_ERROR_SHAPE,
+          "mse_loss: sizes [2, 3, 5] and [4] do not broadcast");
+    FAILS(
+        core_matmul(x, CALL(to_copy, ZEROS(5), CORE_I64, NULL, false, -1), &y),
+        CORE_ERROR_DTYPE,
+        "matmul: self and other must have the same dtype, not f32 and i64");
+    FAILS(core_scaled_dot_product_attention(x, x, x, NULL, 7, false, NULL,
+                                            false, &y),
+          CORE_ERROR_INVALID_ARGUMENT,
+          "scaled_dot_product_attention: dropout_p is 7");
+}
+END_TEST
+
+SUITE("ops/ops_messages", every_error_names_operator_and_argument,
+      messages_are_about_the_call)

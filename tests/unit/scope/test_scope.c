@@ -507,7 +507,10 @@ END_TEST
 START_TEST(a_scope_ends_once)
 {
     core_scope scope = core_scope_begin(), other = core_scope_begin();
+    const core_scope zero = {0};
 
+    FAILS(core_scope_end(zero), CORE_ERROR_INVALID_ARGUMENT,
+          "core_scope_end: the scope was never begun");
     OK(core_scope_end(other));
     FAILS(core_scope_end(other), CORE_ERROR_INVALID_ARGUMENT,
           "is not open in this thread");
@@ -881,6 +884,14 @@ START_TEST(a_call_takes_a_tensor_or_a_number)
                         -1);
     ck_assert_double_eq(item(core_x_clamp_min(x, core_x_mul(y, 1)), 0), 3);
     ck_assert_double_eq(core_x_item_float(core_x_quantile(x, 1)), 4);
+    ck_assert_int_eq(core_x_size(core_x_repeat_interleave(x, 2), 0), 8);
+    ck_assert_int_eq(core_x_size(core_x_repeat_interleave(x, 2, 1), 1), 4);
+    ck_assert_double_eq(item(core_x_repeat_interleave(x, 2), 2), 2);
+    ck_assert_int_eq(
+        core_x_size(core_x_repeat_interleave(
+                        x, core_x_full(CORE_SIZES(2), 3, CORE_I64), 0),
+                    0),
+        6);
     ck_assert_double_eq(core_x_item_float(core_x_quantile(x, core_int(1))), 4);
     ck_assert_double_eq(core_x_item_float(core_x_quantile(x, core_bool(true))),
                         4);

@@ -330,8 +330,8 @@ typedef struct core_host {
     /* Registers kernels for one of this plugin's backends.  backend: its device
      * type.  kernels: an array of pointers, so that core_kernel can grow; the
      * structs and their strings are copied.  UNSUPPORTED for a registered
-     * operator without a shape function (register_shape), for bits of no dtype in
-     * a signature, and for a field reserved that is not 0. */
+     * operator without a shape function (register_shape), for bits of no dtype
+     * in a signature, and for a field reserved that is not 0. */
     core_status (*register_kernels)(core_registry *registry,
                                     core_string backend,
                                     const core_kernel *const *kernels,
