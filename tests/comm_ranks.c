@@ -7,18 +7,24 @@
  *     comm_ranks ENGINE DEVICE TEST [RANKS [PLUGIN]]
  *
  * With RANKS it starts that many processes.  A DEVICE such as "cuda:" means the
- * device with the number of the rank.  TEST is `results`, or what the
- * last rank does wrong: kill, stop, leave, abort, cancel (a backward), size, dtype, order,
- * root, or absent
- * (from the creation of a second communicator); or `unchecked`, which is stop in
- * a barrier whose calls are not compared.  The others then print the error that
- * they get.  `versions`: the last rank's plugin is another version, which all ranks
- * print.  `fork`: a child of each rank ends by exit.  `shrink` and `shrink-killed`: the
- * last rank stops or is killed, and the others go on; one that stopped continues then,
- * and must not go on.  `shrink-late`: the last rank is killed, and of the others some
- * shrink later, by a third of the timeout.  `shrink-apart`: the same, and each of the
- * others waits on another communicator until the timeout.  `shrink-alone`: all others
- * are killed.  Exits with 0 if a rank passes; SIGALRM ends it if it hangs for COMM_WATCHDOG seconds (60). */
+ * device with the number of the rank.  TEST is `results`, or what the last rank does
+ * wrong: kill, stop, leave, abort, cancel (a backward), size, dtype, order, root, or
+ * absent (from the creation of a second communicator); or `unchecked`, which is stop in
+ * a barrier whose calls are not compared.  The others then print the error that they
+ * get.
+ *
+ * - `versions`: the last rank's plugin is another version, which all ranks print.
+ * - `fork`: a child of each rank ends by exit.
+ * - `shrink` and `shrink-killed`: the last rank stops or is killed, and the others go
+ *   on; one that stopped continues then, and must not go on.
+ * - `shrink-late`: the last rank is killed, and of the others some shrink later, by a
+ *   third of the timeout.
+ * - `shrink-apart`: the same, and each of the others waits on another communicator until
+ *   the timeout.
+ * - `shrink-alone`: all others are killed.
+ *
+ * Exits with 0 if a rank passes; SIGALRM ends it if it hangs for COMM_WATCHDOG seconds
+ * (60). */
 
 #include <libcore/core.h>
 
