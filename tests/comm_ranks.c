@@ -9,8 +9,8 @@
  * With RANKS it starts that many processes.  A DEVICE such as "cuda:" means the
  * device with the number of the rank.  TEST is `results`, or what the last rank does
  * wrong: kill, stop, leave, abort, cancel (a backward), size, dtype, order, root, or
- * absent (from the creation of a second communicator); or `unchecked`, which is stop in
- * a barrier whose calls are not compared.  The others then print the error that they
+ * absent (from the creation of a second communicator); sum-size and sum-order, while the
+ * others sum; or `unchecked`, which is stop in a barrier whose calls are not compared.  The others then print the error that they
  * get.
  *
  * - `versions`: the last rank's plugin is another version, which all ranks print.
@@ -301,25 +301,25 @@ static void messages(void)
 }
 
 /* A sum of f32 whose bits depend on the order of the additions. */
-static void same_bits(void)
+static void same_bits(int64_t count)
 {
-    float values[1000];
-    int64_t count = 1000;
+    size_t bytes = (size_t)count * sizeof(float);
+    float *values = malloc(bytes), *all = malloc(bytes * size);
     core_tensor *x, *sum, *sums;
-    float *all = malloc(sizeof(float) * 1000 * size);
 
-    for (int i = 0; i < 1000; i++)
+    for (int64_t i = 0; i < count; i++)
         values[i] = 1.0f / (float)(i + 1 + 7 * (int)rank);
     OK(core_tensor_from_data(values, CORE_F32, &count, 1, device, &x));
     OK(core_all_reduce(comm, x, CORE_REDUCE_SUM, &sum));
     OK(core_all_gather(comm, sum, &sums));
-    OK(core_tensor_read(sums, all, sizeof(float) * 1000 * size));
+    OK(core_tensor_read(sums, all, bytes * size));
     for (uint32_t r = 1; r < size; r++)
-        CHECK(memcmp(all, all + 1000 * r, sizeof values) == 0,
+        CHECK(memcmp(all, all + (size_t)count * r, bytes) == 0,
               "the sums of ranks 0 and %u have different bits", r);
     core_tensor_release(x);
     core_tensor_release(sum);
     core_tensor_release(sums);
+    free(values);
     free(all);
 }
 
@@ -393,7 +393,8 @@ static void results(void)
             averages(dtypes[i]);
     }
     messages();
-    same_bits();
+    for (size_t k = 0; k < sizeof counts / sizeof *counts; k++)
+        same_bits(counts[k]);
     if (!of_gpus)
         rounded_once();
     parts();
@@ -403,18 +404,23 @@ static void results(void)
 
 /* --------------------------------------------------------------- faults -- */
 
-/* The collective that the last rank does differently, or not at all. */
-static core_status differ(const char *fault)
+/* The collective that the last rank does differently, or not at all: a broadcast, or
+ * with "sum-" a sum, which an engine may begin before it knows. */
+static core_status differ(const char *fault, bool wrong)
 {
-    int64_t count = strcmp(fault, "size") == 0 ? COUNT + 1 : COUNT;
-    core_tensor *x =
-        make(strcmp(fault, "dtype") == 0 ? CORE_F64 : CORE_F32, count);
+    bool sums = strncmp(fault, "sum-", 4) == 0;
+    const char *what = !wrong ? "" : sums ? fault + 4 : fault;
+    int64_t count = sums ? 1000 : COUNT;
+    core_tensor *x = make(strcmp(what, "dtype") == 0 ? CORE_F64 : CORE_F32,
+                          count + (strcmp(what, "size") == 0));
     core_status status;
 
-    if (strcmp(fault, "order") == 0)
+    if (strcmp(what, "order") == 0)
         status = core_barrier(comm);
+    else if (sums)
+        status = core_all_reduce_(comm, x, CORE_REDUCE_SUM);
     else
-        status = core_broadcast(comm, x, strcmp(fault, "root") == 0);
+        status = core_broadcast(comm, x, strcmp(what, "root") == 0);
     core_tensor_release(x);
     return status;
 }
@@ -608,7 +614,7 @@ static int faults(const char *fault)
         _exit(0);
     }
     status = strcmp(fault, "unchecked") == 0 ? core_barrier(comm)
-                                             : differ(wrong ? fault : "");
+                                             : differ(fault, wrong);
     if (status == CORE_OK)
         status = core_comm_synchronize(comm);
     CHECK(status != CORE_OK, "there was no error");

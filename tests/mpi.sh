@@ -30,17 +30,19 @@ limited() { timeout -k 5 "$seconds" "$@" </dev/null; }
 # MPI libraries leave memory when they end, which sanitizers report.
 leaks=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 
-start() { # MPI PROGRAM ARGUMENT...: three ranks
+count=3
+start() { # MPI PROGRAM ARGUMENT...: so many ranks
     mpi=$1
     shift
     case $mpi in
     openmpi)
         OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
             ASAN_OPTIONS="$leaks" limited mpirun.openmpi --oversubscribe \
-            ${recovery:+"$recovery"} -n 3 "$@"
+            ${recovery:+"$recovery"} -n "$count" "$@"
         ;;
     mpich)
-        ASAN_OPTIONS="$leaks" limited mpirun.mpich -disable-auto-cleanup -n 3 "$@"
+        ASAN_OPTIONS="$leaks" limited mpirun.mpich -disable-auto-cleanup \
+            -n "$count" "$@"
         ;;
     esac
 }
@@ -83,6 +85,23 @@ goes_on() {
     cat "$work/out"
     [ "$(grep -c '^rank [01] of 2 goes on' "$work/out")" = 2 ] || return
     [ "$2" != shrink ] || grep -q '^rank 2 of 3 does not go on' "$work/out"
+}
+
+# Engines treat few and many ranks differently.
+five() { # MPI TEST
+    count=5
+    launch "$@"
+    result=$?
+    count=3
+    return $result
+}
+
+four_go_on() { # MPI
+    recovery=--enable-recovery
+    five "$1" cpu shrink-killed >"$work/out" 2>&1
+    recovery=
+    cat "$work/out"
+    [ "$(grep -c '^rank [0-3] of 4 goes on' "$work/out")" = 4 ]
 }
 
 # One rank of three does not go on alone.
@@ -167,6 +186,8 @@ for mpi in sockets openmpi mpich; do
         ok "$mpi, cpu: the same" launch "$mpi" cpu results
     else
         ok "$mpi, cpu: it conforms" conforms_on_all_ranks "$mpi"
+        ok "$mpi, cpu: five ranks have the same results" \
+            five "$mpi" cpu results
         ok "$mpi: conformance needs as many ranks as it says" \
             refuses_another_number "$mpi"
     fi
@@ -174,6 +195,10 @@ for mpi in sockets openmpi mpich; do
         fault "$mpi" size 'collective 2.*rank 2 broadcast of 13 f32'
     ok "$mpi: another order is an error that names rank and collective" \
         fault "$mpi" order 'collective 2.*rank 2 barrier'
+    ok "$mpi: sums of different sizes are an error" \
+        fault "$mpi" sum-size 'rank 2 all_reduce(sum) of 1001 f32'
+    ok "$mpi: another call than a sum is an error" \
+        fault "$mpi" sum-order 'rank 2 barrier'
     [ "$mpi" != openmpi ] || ok "$mpi: what cannot be tested is refused" \
         refuses_what_it_cannot_test "$mpi"
     if [ "$mpi" = mpich ]; then
@@ -196,6 +221,7 @@ for mpi in sockets openmpi mpich; do
     openmpi)
         ok "$mpi: the others go on without a killed rank" \
             goes_on "$mpi" shrink-killed
+        ok "$mpi: four of five go on without a killed rank" four_go_on "$mpi"
         ok "$mpi: ranks that notice it later go on, too" \
             goes_on "$mpi" shrink-late
         ok "$mpi: ranks that wait on different communicators go on, too" \

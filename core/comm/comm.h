@@ -167,7 +167,8 @@ core_status core__comm_group_add(core_comm *comm, const core_collective *call,
 void core__comm_group_drop(core_comm *comm);
 
 /* Compares a call with those of the other ranks, the counts of its parts, or, for a
- * message, with that of the other rank. */
+ * message, with that of the other rank.  *out_ran: 1 if the engine has also performed
+ * the call. */
 core_status core__comm_compare(core_comm *comm, const core_collective *call,
                                uint32_t *out_ran);
 core_status core__comm_compare_counts(core_comm *comm,

@@ -78,7 +78,8 @@ static core_status find_failed(const core_comm *comm)
 }
 
 /* The first rank whose header is not that of rank 0, or the number of ranks.  Every
- * rank compares with rank 0, so that all report the same. */
+ * rank compares with rank 0, so that all report the same.  The headers are those of
+ * the last exchange. */
 static core_status find_other(const core_comm *comm, uint32_t *out_other)
 {
     uint32_t r = 1;

@@ -195,7 +195,9 @@ uint64_t core_comm_sequence(const core_comm *comm);
  * all ranks, so every rank calls backward. */
 
 /* Reduces the tensors of all ranks; every rank gets the result, with the same
- * bits. */
+ * bits.  The order of the additions depends on the engine, on the number of
+ * elements, and on whether the calls are compared or in a group, so that with
+ * three ranks or more a sum may have other bits there. */
 core_status core_all_reduce(core_comm *comm, core_tensor *input,
                             uint32_t reduction, core_tensor **out_tensor);
 

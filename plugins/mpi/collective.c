@@ -297,7 +297,7 @@ core_status mpi_exchange_and_run(void *handle, const core_collective *call,
     size_t size;
 
     *out_ran = 0;
-    if (comm->size > MPI_SMALL_RANKS || call->count > MPI_SMALL_BYTES / item)
+    if (call->count > (comm->message - MPI_EXCHANGE_MOST) / item)
         return mpi_exchange(handle, mine, bytes, out_all, call->timeout_ns);
     size = call->count * item;
     if (is_half(call->dtype)) {

@@ -156,6 +156,13 @@ static bool gather(const mpi_comm *comm, uint32_t bytes, char *out_all)
     return equal;
 }
 
+static core_status too_many_bytes(size_t bytes, size_t most)
+{
+    return core_sdk_error(mpi_host, CORE_ERROR_INVALID_ARGUMENT, MPI_TITLE,
+                          "exchange: %zu bytes; accepted: at most %zu", bytes,
+                          most);
+}
+
 core_status mpi_exchange_data(mpi_comm *comm, const void *mine, uint32_t bytes,
                               const void *data, size_t size, void *out_all,
                               int64_t timeout_ns, bool *out_equal)
@@ -165,6 +172,8 @@ core_status mpi_exchange_data(mpi_comm *comm, const void *mine, uint32_t bytes,
     core_status status;
 
     *out_equal = false;
+    if (bytes > MPI_EXCHANGE_MOST || size > comm->message - MPI_EXCHANGE_MOST)
+        return too_many_bytes(bytes + size, comm->message);
     memcpy(comm->outbox, mine, bytes);
     memcpy(comm->outbox + MPI_EXCHANGE_MOST, data, size);
     status = begin_first(comm, MPI_EXCHANGE_MOST + first);
@@ -188,9 +197,7 @@ core_status mpi_exchange(void *handle, const void *mine, uint32_t bytes,
     core_status status;
 
     if (bytes > MPI_EXCHANGE_MOST)
-        return core_sdk_error(mpi_host, CORE_ERROR_INVALID_ARGUMENT, MPI_TITLE,
-                              "exchange: %u bytes; accepted: at most %d", bytes,
-                              MPI_EXCHANGE_MOST);
+        return too_many_bytes(bytes, MPI_EXCHANGE_MOST);
     memcpy(comm->outbox, mine, bytes);
     status = begin_first(comm, bytes);
     if (status == CORE_OK)

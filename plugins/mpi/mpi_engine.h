@@ -88,8 +88,8 @@ core_status mpi_error(int code, const char *what);
 
 enum { MPI_EXCHANGE_MOST = 128 };
 
-/* An all_reduce of up to so many bytes on at most as many ranks moves its elements with
- * the exchange before it, to all ranks, and each rank reduces them. */
+/* An all_reduce of at most MPI_SMALL_BYTES on at most MPI_SMALL_RANKS ranks moves its
+ * elements with the exchange before it, to all ranks, and each rank reduces them. */
 enum { MPI_SMALL_BYTES = 4096, MPI_SMALL_RANKS = 4 };
 
 /* Those in the first message; a second one has the rest.  On one machine, Open MPI sends
@@ -113,7 +113,9 @@ typedef struct mpi_comm {
     /* Of exchange; kept after a failure, because messages may be unfinished. */
     char *inbox;
     char *outbox;
-    size_t message; /* bytes that both messages of a rank may have */
+    size_t
+        message; /* bytes that both messages of a rank may have: those of exchange,
+                     * and for few ranks MPI_SMALL_BYTES more */
     int *parts; /* counts and places of the parts of an all_to_all, 4 * size */
     char *pieces;  /* of an all_reduce in a ring; NULL: none yet */
     void *scratch; /* f16 and bf16 as f32 */
@@ -144,7 +146,7 @@ core_status mpi_wait(mpi_comm *comm, MPI_Request *requests, int count,
 
 core_status mpi_exchange(void *comm, const void *mine, uint32_t bytes,
                          void *out_all, int64_t timeout_ns);
-/* Gathers, as exchange does, and moves `size` bytes of data to all ranks if what all pass
+/* Gathers, as mpi_exchange does, and moves `size` bytes of data to all ranks if what all pass
  * in `mine` is equal: those of a rank are in its message of the inbox, or in the outbox,
  * after MPI_EXCHANGE_MOST, until the next exchange. */
 core_status mpi_exchange_data(mpi_comm *comm, const void *mine, uint32_t bytes,
