@@ -30,7 +30,7 @@ limited() { timeout -k 5 "$seconds" "$@" </dev/null; }
 # MPI libraries leave memory when they end, which sanitizers report.
 leaks=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 
-count=3
+processes=3
 start() { # MPI PROGRAM ARGUMENT...: so many ranks
     mpi=$1
     shift
@@ -38,11 +38,11 @@ start() { # MPI PROGRAM ARGUMENT...: so many ranks
     openmpi)
         OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
             ASAN_OPTIONS="$leaks" limited mpirun.openmpi --oversubscribe \
-            ${recovery:+"$recovery"} -n "$count" "$@"
+            ${recovery:+"$recovery"} -n "$processes" "$@"
         ;;
     mpich)
         ASAN_OPTIONS="$leaks" limited mpirun.mpich -disable-auto-cleanup \
-            -n "$count" "$@"
+            -n "$processes" "$@"
         ;;
     esac
 }
@@ -89,10 +89,10 @@ goes_on() {
 
 # Engines treat few and many ranks differently.
 five() { # MPI TEST
-    count=5
+    processes=5
     launch "$@"
     result=$?
-    count=3
+    processes=3
     return $result
 }
 
