@@ -156,13 +156,15 @@ static core_status time_round(const timing *t, uint64_t *out_ns)
     return CORE_OK;
 }
 
+/* Calls once, and chooses how many calls the rounds have if the timing has not
+ * done so for another program. */
 static core_status choose_calls(timing *t)
 {
-    uint64_t ns;
+    uint64_t chosen = t->calls, ns;
 
     t->calls = 1;
     CORE_TRY(time_round(t, &ns));
-    t->calls = QUEUED_ROUND_NS / (ns + 1);
+    t->calls = chosen ? chosen : QUEUED_ROUND_NS / (ns + 1);
     if (t->calls < LEAST_QUEUED)
         t->calls = LEAST_QUEUED;
     if (t->calls > MOST_QUEUED)
@@ -175,7 +177,7 @@ static core_status time_calls(timing *t, uint64_t *out_ns)
 {
     *out_ns = UINT64_MAX;
     CORE_TRY(wait_for_calls(t->device));
-    if (!t->device->synchronous && !t->calls)
+    if (!t->device->synchronous)
         CORE_TRY(choose_calls(t));
     for (int round = 0; round < ROUNDS; round++) {
         uint64_t ns;
