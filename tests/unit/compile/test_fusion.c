@@ -531,6 +531,7 @@ START_TEST(nothing_is_measured_in_a_capture)
                       &w.inputs[i]));
         keep(w.inputs[i]);
     }
+    OK(core_setting_set("LIBCORE_CACHE", "0"));
     OK(chain(&w, w.inputs, 2, &expected, &count));
     OK(core_stream_create(program_device, &stream));
     OK(core_device_synchronize(program_device));
