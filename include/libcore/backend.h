@@ -936,12 +936,12 @@ typedef struct core_collectives_interface {
     core_status (*run_group)(void *comm, const core_collective *calls,
                              uint32_t count);
 
-    /* Does what exchange does, with the timeout of the call, and may do the call
-     * with the same messages, if what all ranks pass is the same: *out_ran is then
-     * 1 on every rank.  Otherwise it is 0, and nothing was written to the output;
-     * if the ranks agree, the core then calls run.  It is called for an ALL_REDUCE
-     * of at least one element, while other ranks may be in another call, or in
-     * exchange.  NULL: the core calls exchange and run. */
+    /* Does what exchange does, with the timeout of the call, and may do the
+     * call with the same messages, if what all ranks pass is the same: *out_ran
+     * is then 1 on every rank.  Otherwise it is 0, and nothing was written to
+     * the output; if the ranks agree, the core then calls run.  It is called
+     * for an ALL_REDUCE of at least one element, while other ranks may be in
+     * another call, or in exchange.  NULL: the core calls exchange and run. */
     core_status (*exchange_and_run)(void *comm, const core_collective *call,
                                     const void *mine, uint32_t bytes,
                                     void *out_all, uint32_t *out_ran);

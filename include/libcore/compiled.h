@@ -182,8 +182,8 @@ void core_compiled_release(core_compiled *compiled);
  *
  *   - of the gradients of a tensor that is given as several inputs;
  *   - of a tensor that is used several times in the function and also outside
- *     of it (one that is also an output, or of which a view is an output, counts
- *     as used outside);
+ *     of it (one that is also an output, or of which a view is an output,
+ *     counts as used outside);
  *   - of a tensor that a branch or loop of the function (control_flow.h) and
  *     something else use;
  *   - where the gradient of a result has other strides than the result.
