@@ -45,14 +45,16 @@
 /* Statements for each k below COUNT, in a loop that accumulates in as many lanes
  * of TYPE.  Each vector of lanes has a loop, because compilers keep lanes in
  * memory if one loop has several vectors: with AVX2 that took twice as long. */
-#define MATH_EACH_LANE(TYPE, COUNT, k, ...)                              \
-    MATH_UNROLL                                                          \
-    for (int first = 0; first < (int)(COUNT);                            \
-         first += MATH_LANES_AT_ONCE(TYPE, COUNT)) {                     \
-        for (int k = first; k < first + MATH_LANES_AT_ONCE(TYPE, COUNT); \
-             k++) {                                                      \
-            __VA_ARGS__                                                  \
-        }                                                                \
+#define MATH_EACH_LANE(TYPE, COUNT, k, ...)                               \
+    MATH_UNROLL                                                           \
+    for (int math_first_##k = 0; math_first_##k < (int)(COUNT);           \
+         math_first_##k += MATH_LANES_AT_ONCE(TYPE, COUNT)) {             \
+        _Static_assert((COUNT) % MATH_LANES_AT_ONCE(TYPE, COUNT) == 0,    \
+                       "lanes that are not in a vector");                 \
+        for (int k = math_first_##k;                                      \
+             k < math_first_##k + MATH_LANES_AT_ONCE(TYPE, COUNT); k++) { \
+            __VA_ARGS__                                                   \
+        }                                                                 \
     }
 
 /* A call in a loop would prevent vectorization.  Other compilers may define

@@ -62,12 +62,12 @@ enum {
      * docs/compile.md says which programs are captured in part. */
     CORE_COMPILE_REDUCE_OVERHEAD = 1,
     /* The first call of a program measures for each group of operators that can
-     * be one kernel whether the kernel is faster than the operators, and with
-     * which tiles and how many threads it is fastest; then how many rows a
-     * block has, and whether groups run on parts of a product.  What was chosen
-     * is kept in the folder of LIBCORE_CACHE.  Only if `codegen` is AUTO and
-     * the device has no streams; otherwise the same as DEFAULT.  The results
-     * have the same bits. */
+     * be one kernel whether the kernel is faster than the operators.  On a
+     * device without streams it also measures with which tiles and how many
+     * threads the kernel is fastest, how many rows a block has, and whether
+     * groups run on parts of a product.  What was chosen is kept in the folder
+     * of LIBCORE_CACHE.  Only if `codegen` is AUTO; otherwise the same as
+     * DEFAULT.  The results have the same bits. */
     CORE_COMPILE_MAX_AUTOTUNE = 2
 };
 
@@ -182,8 +182,8 @@ void core_compiled_release(core_compiled *compiled);
  *
  *   - of the gradients of a tensor that is given as several inputs;
  *   - of a tensor that is used several times in the function and also outside
- *     of it (one that is also an output, or of which a view is an output, counts
- *     as used outside);
+ *     of it (one that is also an output, or of which a view is an output,
+ *     counts as used outside);
  *   - of a tensor that a branch or loop of the function (control_flow.h) and
  *     something else use;
  *   - where the gradient of a result has other strides than the result.

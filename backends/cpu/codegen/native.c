@@ -455,11 +455,14 @@ static bool write_code(compiler *c, cpu_native_group *group, vector_code *code)
     return !code->full;
 }
 
-/* Several vectors at a time hide the latency of instructions.  With AVX2 that
- * outweighs few values on the stack, here one for 12 instructions: GELU of two
- * vectors has 2 for 114 and takes 0.86 of the time, of four 28 for 228 and takes
- * longer.  (AMD EPYC, Zen 3; with AVX-512 only two vectors were measured.) */
-static bool unroll(compiler *c, const vector_code *code, x86_result *out)
+/* Compiles two functions, of several vectors at a time and of one.
+ *
+ * Several vectors at a time hide the latency of instructions.  With AVX2 that is
+ * worth a few spills: at most one per 12 instructions.  GELU of two vectors has
+ * 2 for 114 and takes 0.86 of the time, of four 28 for 228 and takes longer.
+ * (AMD EPYC, Zen 3; with AVX-512 only two vectors were measured.) */
+static bool unroll(compiler *c, const vector_code *code, x86_result *out,
+                   x86_result *one)
 {
     const uint32_t most = code->mask_registers ? 2 : VECTOR_UNROLLED;
     const uint32_t spills = code->mask_registers ? 0 : 1;
@@ -473,7 +476,8 @@ static bool unroll(compiler *c, const vector_code *code, x86_result *out)
         c->out.full = false;
         if (vector_unroll(code, times, &several) &&
             x86_compile(&several, &c->out, out) &&
-            out->spills * 12 <= spills * times * code->count)
+            out->spills * 12 <= spills * times * code->count &&
+            x86_compile(code, &c->out, one))
             return true;
     }
     return false;
@@ -503,8 +507,7 @@ static bool make_code(compiler *c, cpu_native_group *group)
     group->uniform = c->kernel->steps[group->first].uniform;
     if (!write_code(c, group, &code))
         return false;
-    unrolled = !group->uniform && unroll(c, &code, &several) &&
-               x86_compile(&code, &c->out, &one);
+    unrolled = !group->uniform && unroll(c, &code, &several, &one);
     if (!unrolled) {
         c->out.size = 0;
         c->out.full = false;

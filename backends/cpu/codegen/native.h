@@ -34,8 +34,8 @@
 typedef struct cpu_native_group {
     uint32_t first, end; /* steps */
     void *memory;        /* of its code */
-    /* Several vectors at a time, or NULL, and one; and how many elements these
-     * are. */
+    /* Several vectors at a time, or NULL, and one; and how many elements each
+     * computes at a time. */
     x86_function *unrolled, *function;
     uint32_t unrolled_elements, elements;
     bool uniform; /* of its values, one element is computed */

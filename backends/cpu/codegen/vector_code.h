@@ -149,7 +149,7 @@ vector_value vector_masks(vector_code *code, uint32_t op, vector_value a,
                           vector_value b);
 /* Estimates how many cycles pass until the last value is known. */
 uint32_t vector_latency(const vector_code *code);
-/* Makes code that computes so many vectors at a time, at most VECTOR_UNROLLED;
+/* Makes code that computes `times` vectors at a time, at most VECTOR_UNROLLED;
  * false if it does not fit. */
 bool vector_unroll(const vector_code *code, uint32_t times, vector_code *out);
 

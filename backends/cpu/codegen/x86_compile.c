@@ -356,39 +356,60 @@ static bool may_be_nan(const emitter *e, vector_value value)
     return i->op != VECTOR_CONSTANT || (i->bits << 1) > 0xff000000u;
 }
 
-/* The result is in the register of an operand.  If several operands are NaN, it
- * is the first factor that is one, else the addend: which factor is first
- * depends on the code alone, as in emit_binary. */
-static void emit_fma(emitter *e, const vector_instruction *i)
+/* How a multiply-add is emitted. */
+typedef struct fma_choice {
+    vector_value value[3]; /* the factors in their order, and the addend */
+    int memory;            /* the one that is in memory; -1: none */
+    int over; /* the one whose register the result has; -1: that of a copy */
+} fma_choice;
+
+/* If several operands are NaN, the result is the first factor that is one, else
+ * the addend: which factor is first depends on the code alone, as in
+ * emit_binary. */
+static fma_choice choose_fma(const emitter *e, const vector_instruction *i)
 {
     const bool swap = is_shared(e, i->a)
                           ? !is_shared(e, i->b)
                           : !is_shared(e, i->b) && dies(e, 0) && !dies(e, 1);
-    const vector_value v[3] = {swap ? i->b : i->a, swap ? i->a : i->b, i->c};
     const bool dying[3] = {dies(e, swap), dies(e, !swap), dies(e, 2)};
+    fma_choice f = {.value = {swap ? i->b : i->a, swap ? i->a : i->b, i->c},
+                    .memory = -1,
+                    .over = -1};
+    const vector_value *v = f.value;
+    /* Over the first factor, with the addend in memory, the other is first. */
     const bool ordered = may_be_nan(e, v[1]);
-    int memory = -1, over = -1;
+
+    for (int k = 2; k > 0; k--)
+        if (e->at[v[k]].reg == X86_NONE && f.memory < 0 &&
+            v[k] != v[(k + 1) % 3] && v[k] != v[(k + 2) % 3])
+            f.memory = k;
+    for (int k = 0; k < 3; k++)
+        if (k != f.memory && dying[k] && (k > 0 || f.memory < 2 || !ordered))
+            f.over = k;
+    return f;
+}
+
+/* The digits of VFMADD132, 213 and 231 tell which operands are the first factor,
+ * the second one and the addend.  The result is in operand 1, and operand 3 may
+ * be in memory. */
+static void emit_fma(emitter *e, const vector_instruction *i)
+{
+    const fma_choice f = choose_fma(e, i);
+    int over = f.over;
     x86_operand operand[3];
     uint8_t to;
 
-    for (int k = 2; k > 0; k--) /* one may be in memory */
-        if (e->at[v[k]].reg == X86_NONE && memory < 0 &&
-            v[k] != v[(k + 1) % 3] && v[k] != v[(k + 2) % 3])
-            memory = k;
     for (int k = 0; k < 3; k++)
-        operand[k] =
-            k == memory ? in_memory(e, v[k]) : x86_register(need(e, v[k]));
-    for (int k = 0; k < 3; k++)
-        if (k != memory && dying[k] && (k > 0 || memory < 2 || !ordered))
-            over = k;
-    if (over < 0) { /* all are needed later: a copy of one */
-        over = memory == 2 ? 1 : 2;
+        operand[k] = k == f.memory ? in_memory(e, f.value[k])
+                                   : x86_register(need(e, f.value[k]));
+    if (over < 0) { /* all are needed later */
+        over = f.memory == 2 ? 1 : 2;
         to = take(e, &e->files[0]);
         x86_vector(e->out, X86_MOVAPS, form_of(e), to, X86_NONE, operand[over]);
     } else {
         to = operand[over].base;
     }
-    if (over == 0 && memory < 2)
+    if (over == 0 && f.memory < 2)
         x86_vector(e->out, X86_FMADD132PS, form_of(e), to, operand[2].base,
                    operand[1]);
     else

@@ -6,6 +6,7 @@
 
 #define SUITE_FORKS true /* counts and settings are those of a process */
 #include "support/sim_device.h"
+#include "support/temporary_files.h"
 #include "support/training.h"
 
 #include "codegen/background_build.h"
@@ -188,6 +189,84 @@ START_TEST(a_setting_makes_calls_wait)
 }
 END_TEST
 
+/* ------------------------------------------------------------- measuring -- */
+
+static core_compiled *compile_measured(core_tensor_function function, world *w)
+{
+    return compile_with(
+        function, w,
+        (core_compile_options){.mode = CORE_COMPILE_MAX_AUTOTUNE,
+                               .flags = CORE_COMPILE_FULLGRAPH});
+}
+
+START_TEST(a_kernel_is_measured_when_it_is_built)
+{
+    world eager = world_of(2, 8, 8), traced = world_of(2, 8, 8);
+    core_compiled *compiled = compile_measured(chain, &traced);
+
+    same_call(chain, &eager, compiled, &traced);
+    ck_assert(!explains(compiled, "operators_ns"));
+    core__loop_builds_wait();
+    same_call(chain, &eager, compiled, &traced);
+    EXPLAINS(compiled, "operators_ns");
+    ck_assert_int_eq(builds, 1);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* x y < x + x and z < x y, where z is a product: it is compared first, because
+ * that frees it.  Alone, z is an input, and the other comparison is first. */
+COMPILED_FUNCTION(two_orders)
+{
+    core_tensor *z = T(mm, x[0], x[1]);
+    core_tensor *u = T(add, x[0], x[0], core_int(1));
+    core_tensor *t = T(mul, x[0], x[1]);
+    core_tensor *b = T(lt, z, t), *a = T(lt, t, u);
+
+    out[0] = own(T(bitwise_and, a, b));
+    *noutputs = 1;
+    return finish();
+}
+
+static void count_unmeasured(void *context, uint32_t level,
+                             const char *component, const char *text)
+{
+    (void)level;
+    (void)component;
+    *(int *)context += strstr(text, "its kernel is being built") != NULL;
+}
+
+/* Operators that run because a kernel is being built are no measurement of it. */
+START_TEST(a_group_whose_kernel_alone_is_not_built_is_not_measured)
+{
+    world eager = world_of(2, 8, 8), traced = world_of(2, 8, 8);
+    core_compiled *compiled = compile_measured(two_orders, &traced);
+    core_compile_cache cache = {.struct_size = sizeof cache};
+    temporary_path folder;
+    int unmeasured = 0;
+
+    temporary_folder(folder, "choices");
+    OK(core_setting_set("LIBCORE_CACHE", folder));
+    same_call(two_orders, &eager, compiled, &traced);
+    core__loop_builds_wait();
+    ck_assert_int_eq(builds, 1);
+    core_log_set_sink(count_unmeasured, &unmeasured, CORE_LOG_WARNING);
+    pthread_mutex_lock(&gate);
+    same_call(two_orders, &eager, compiled, &traced);
+    pthread_mutex_unlock(&gate);
+    core_log_set_sink(NULL, NULL, 0);
+    ck_assert_int_eq(unmeasured, 1);
+    EXPLAINS(compiled, "\"kernels\": 1");
+    ck_assert(!explains(compiled, "operators_ns"));
+    OK(core_compile_get_cache(&cache, NULL, 0));
+    ck_assert_uint_eq(cache.choices_stored, 0);
+    core_compiled_release(compiled);
+    temporary_remove(folder);
+}
+END_TEST
+
+/* ----------------------------------------------------------------- forks -- */
+
 /* A child has no thread that would finish a build. */
 START_TEST(a_child_does_not_wait_for_a_build_of_its_parent)
 {
@@ -218,6 +297,8 @@ int main(void)
         functions_share_a_build,
         a_kernel_that_comes_too_late_is_destroyed,
         a_setting_makes_calls_wait,
+        a_kernel_is_measured_when_it_is_built,
+        a_group_whose_kernel_alone_is_not_built_is_not_measured,
         a_child_does_not_wait_for_a_build_of_its_parent,
     };
     const test_suite suites[] = {

@@ -456,6 +456,62 @@ START_TEST(groups_are_measured_if_that_is_asked_for)
 }
 END_TEST
 
+/* ----------------------------------------------------------- measuring -- */
+
+static core_codegen_interface real;
+static uint64_t kernel_calls;
+
+static core_status counting_launch(void *device, void *kernel,
+                                   const core_loop_launch *launch)
+{
+    kernel_calls++;
+    return real.launch(device, kernel, launch);
+}
+
+/* A wait ends each round: with as many calls, the kernel and the operators have
+ * the same share of it. */
+START_TEST(a_kernel_and_its_operators_are_called_equally_often)
+{
+    enum { OPERATORS = 4, INPUTS = 2 };
+    const int64_t elements = 16;
+    world w = {.device = program_device, .ninputs = INPUTS};
+    core_compiled *compiled =
+        compile_with(chain, &w,
+                     (core_compile_options){.mode = CORE_COMPILE_MAX_AUTOTUNE,
+                                            .flags = CORE_COMPILE_FULLGRAPH});
+    core_codegen_interface *table = &program_device->interfaces.codegen;
+    uint64_t launches, operator_calls;
+    core_tensor *out;
+
+    OK(core_setting_set("LIBCORE_CACHE", "0")); /* nothing is known */
+    sim_find("sim");
+    real = *table;
+    table->launch = counting_launch;
+    for (size_t i = 0; i < INPUTS; i++) {
+        OK(core_full(&elements, 1, core_int(1), CORE_F32, program_device,
+                     &w.inputs[i]));
+        keep(w.inputs[i]);
+    }
+    OK(core_device_synchronize(program_device));
+    launches = counters_of(0).launches;
+    OK(core_compiled_call(compiled, w.inputs, INPUTS, &out, 1));
+    OK(core_device_synchronize(program_device));
+    core_tensor_release(out);
+    /* Inputs of ones were filled.  The call, too, has launched the kernel or the
+     * operators. */
+    operator_calls = counters_of(0).launches - launches - INPUTS - kernel_calls;
+    ck_assert_uint_eq(operator_calls % OPERATORS, 0);
+    operator_calls /= OPERATORS;
+    if (facts_of(compiled)->launches == 1)
+        kernel_calls--;
+    else
+        operator_calls--;
+    ck_assert_uint_gt(kernel_calls, 1);
+    ck_assert_uint_eq(kernel_calls, operator_calls);
+    core_compiled_release(compiled);
+}
+END_TEST
+
 /* Calls that measure would become part of the graph. */
 START_TEST(nothing_is_measured_in_a_capture)
 {
@@ -475,12 +531,14 @@ START_TEST(nothing_is_measured_in_a_capture)
                       &w.inputs[i]));
         keep(w.inputs[i]);
     }
+    OK(core_setting_set("LIBCORE_CACHE", "0"));
     OK(chain(&w, w.inputs, 2, &expected, &count));
     OK(core_stream_create(program_device, &stream));
     OK(core_device_synchronize(program_device));
     OK(core_capture_begin(stream, NULL));
     OK(core_compiled_call(compiled, w.inputs, 2, &out, 1));
     OK(core_capture_end(stream, &graph));
+    ck_assert_uint_eq(core_graph_size(graph), 4);
     OK(core_graph_launch(graph, stream));
     OK(core_stream_synchronize(stream));
     same_bits("output", 0, expected, out);
@@ -606,6 +664,7 @@ int main(void)
         an_error_of_a_kernel_names_its_operators_and_device};
     const TTest *const sim_tests[] = {
         a_kernel_that_cannot_be_built_leaves_its_operators,
+        a_kernel_and_its_operators_are_called_equally_often,
         nothing_is_measured_in_a_capture};
     const TTest *const tests_without[] = {
         a_device_without_loop_programs_runs_operators};
