@@ -58,12 +58,14 @@ typedef struct core__error_record {
 
 /* The operator call that the error record is about: what it was called with, by
  * which the operators around it recognize their own arguments
- * (dispatch/argument_errors.c).  Addresses are only compared. */
+ * (dispatch/argument_errors.c).  The addresses of arguments are only compared;
+ * operators stay. */
 enum { CORE__FAILED_ARGUMENTS = 16 };
 
 typedef struct core__failed_call {
     const struct core_operator *op;
     size_t message; /* its length, without what was appended to it */
+    uint32_t hash;  /* of that, without op's name */
     bool unnamed;   /* the message does not begin with op's name any more */
     uint32_t count;
     struct {

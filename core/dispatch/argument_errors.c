@@ -122,6 +122,8 @@ static const void *address_of(const core_value *value)
     }
 }
 
+static const uint32_t NO_HASH = 2166136261u; /* FNV-1a */
+
 static uint32_t mixed(uint32_t hash, const void *data, size_t size)
 {
     const unsigned char *bytes = data;
@@ -148,7 +150,7 @@ static uint32_t mixed_numbers(uint32_t hash, const int64_t *numbers,
 static uint32_t content_of(const core_value *value)
 {
     const core_tensor *tensor = value->u.tensor;
-    uint32_t hash = 2166136261u;
+    uint32_t hash = NO_HASH;
 
     switch (value->tag) {
     case CORE_VALUE_TENSOR:
@@ -171,10 +173,14 @@ static void note_call(const core_operator *op, const core_value *args,
                       uint32_t nargs)
 {
     core__failed_call *failed = &core__thread_self()->failed_call;
+    const char *text = core_error_message();
+    size_t name = core__op_leading_name(text);
 
     failed->op = op;
     failed->unnamed = false;
-    failed->message = strlen(core_error_message());
+    failed->message = strlen(text);
+    name += name > 0 ? 2 : 0;
+    failed->hash = mixed(NO_HASH, text + name, failed->message - name);
     failed->count =
         nargs < CORE__FAILED_ARGUMENTS ? nargs : CORE__FAILED_ARGUMENTS;
     for (uint32_t i = 0; i < failed->count; i++) {
@@ -236,6 +242,13 @@ static bool name_outside(const core_operator *op, const core_value *args,
     const void *address = inner->arguments[position].address;
     const char *same;
 
+    /* A tensor may be several arguments. */
+    for (uint32_t i = 0; i < nargs; i++) {
+        snprintf(name, NAME, "%s", core__argument_name(op, i));
+        if (address && address == address_of(&args[i]) &&
+            strcmp(name, own) == 0)
+            return true;
+    }
     for (uint32_t i = 0; i < nargs; i++) {
         uint32_t items =
             args[i].tag == CORE_VALUE_TENSOR_LIST ? args[i].count : 0;
@@ -340,14 +353,14 @@ static bool put_in_words_of(const core_operator *op, const core_value *args,
         at += word;
     }
     visit_arguments(&d, op, args, nargs, true);
-    return named || sizes_are_in(out, d.text);
+    return named || (strchr(out, '[') && sizes_are_in(out, d.text));
 }
 
 /* After "op: " the message may go on with the name of an operator that op is
- * made of.  Removes that if the message can be told in terms of op's arguments.
- * Returns whether the message is now op's. */
-static bool speak_as(const core_operator *op, const core_value *args,
-                     uint32_t nargs)
+ * made of.  Removes that if the message is about arguments and can be told in terms
+ * of op's.  Returns whether the message is now op's. */
+static bool speak_as(const core_operator *op, core_status status,
+                     const core_value *args, uint32_t nargs)
 {
     const core__failed_call *inner = &core__thread_self()->failed_call;
     char *text = core__thread_self()->error.text;
@@ -359,7 +372,8 @@ static bool speak_as(const core_operator *op, const core_value *args,
         return false;
     text += own + 2;
     name = core__op_leading_name(text);
-    if (!inner->op || strlen(text) < inner->message)
+    if (!inner->op || strlen(text) < inner->message ||
+        !is_about_arguments(status) || status == CORE_ERROR_NO_KERNEL)
         return name == 0;
     end = strlen(core__operator_name(inner->op));
     if (inner->unnamed
@@ -370,7 +384,8 @@ static bool speak_as(const core_operator *op, const core_value *args,
     end = inner->unnamed ? 0 : name + 2;
     snprintf(body, sizeof body, "%.*s", (int)(inner->message - end),
              text + end);
-    if (!put_in_words_of(op, args, nargs, inner, body, told,
+    if (mixed(NO_HASH, body, strlen(body)) != inner->hash ||
+        !put_in_words_of(op, args, nargs, inner, body, told,
                          sizeof told - own - 2))
         return name == 0;
     memcpy(text, told, strlen(told) + 1);
@@ -382,8 +397,9 @@ void core__op_describe_arguments(const core_operator *op, core_status status,
 {
     description d = {.used = 0};
 
+    /* Without memory, threads share the record. */
     if (status != CORE_OK && status != CORE_ERROR_OUT_OF_MEMORY &&
-        speak_as(op, args, nargs))
+        !core__thread_self()->shared && speak_as(op, status, args, nargs))
         note_call(op, args, nargs);
     if (!is_about_arguments(status))
         return;

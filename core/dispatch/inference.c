@@ -240,7 +240,7 @@ static void unname(const char *name, size_t size)
 {
     core__failed_call *failed = &core__thread_self()->failed_call;
 
-    if (!failed->op || failed->unnamed ||
+    if (core__thread_self()->shared || !failed->op || failed->unnamed ||
         strlen(core__operator_name(failed->op)) != size ||
         memcmp(core__operator_name(failed->op), name, size) != 0)
         return;

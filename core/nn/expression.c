@@ -449,6 +449,8 @@ static CORE__ONCE core_status take_parameter(const core_module *module,
     if (status != CORE_OK || m->kind == CORE__MEMBER_PARAMETER)
         return status;
     CORE_TRY(refuse_recording(path));
+    CORE_TRY(
+        core__module_check_leaf("core_x_lazy_parameter", path, m->u.tensor));
     CORE_TRY(core_tensor_set_requires_grad(m->u.tensor, true));
     m->kind = CORE__MEMBER_PARAMETER;
     return CORE_OK;

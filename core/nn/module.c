@@ -160,8 +160,9 @@ static CORE__ONCE core_status add_member(core_module *module,
 }
 
 /* A parameter that is computed would get no gradient. */
-static CORE__ONCE core_status check_leaf(const char *function, const char *name,
-                                         const core_tensor *tensor)
+CORE__ONCE core_status core__module_check_leaf(const char *function,
+                                               const char *name,
+                                               const core_tensor *tensor)
 {
     if (core_tensor_is_leaf(tensor))
         return CORE_OK;
@@ -181,7 +182,7 @@ CORE__ONCE core_status core_module_add_parameter(core_module *module,
     CORE__NOT_NULL(module);
     CORE__NOT_NULL(name);
     CORE__NOT_NULL(tensor);
-    CORE_TRY(check_leaf(__func__, name, tensor));
+    CORE_TRY(core__module_check_leaf(__func__, name, tensor));
     CORE_TRY(core_tensor_set_requires_grad(tensor, true));
     CORE_TRY(add_member(module, __func__, name, CORE__MEMBER_PARAMETER, &m));
     core_tensor_retain(tensor);
@@ -199,7 +200,7 @@ CORE__ONCE core_status core__module_add_pending(core_module *module,
         return core__error(CORE_ERROR_DTYPE,
                            "%s is %s; a parameter must be of a floating dtype",
                            name, core_dtype_name(core_tensor_dtype(tensor)));
-    CORE_TRY(check_leaf("core_nn", name, tensor));
+    CORE_TRY(core__module_check_leaf("core_nn", name, tensor));
     CORE_TRY(add_member(module, "core_nn", name, CORE__MEMBER_PARAMETER, &m));
     core_tensor_retain(tensor);
     m->u.tensor = tensor;

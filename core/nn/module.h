@@ -74,6 +74,11 @@ core_status core__module_walk(core_module **parent, const char **path,
  * the error; nothing if the module is of no file. */
 void core__module_name_origin(const core_module *module, const char *name);
 
+/* INVALID_ARGUMENT for a tensor that is computed: as a parameter it would get no
+ * gradient.  function: named in the error. */
+core_status core__module_check_leaf(const char *function, const char *name,
+                                    const core_tensor *tensor);
+
 /* Adds a parameter that requires grad when the module is complete: then
  * core__module_require_grad makes that of all of them, or of none. */
 core_status core__module_add_pending(core_module *module, const char *name,

@@ -38,7 +38,7 @@ core_tensor *core__scope_add(core__scope *scope, core_status status)
 
 void core__scope_replace_error(core__scope *scope, core_status status)
 {
-    if (status == CORE_OK)
+    if (status == CORE_OK || status != scope->status)
         return;
     core_error_release(scope->error);
     scope->error = NULL;

@@ -36,8 +36,8 @@ static inline void core__scope_begin(core__scope *scope)
 
 /* Takes ownership of the result of an operator that returned `status`. */
 core_tensor *core__scope_add(core__scope *scope, core_status status);
-/* After a failure: if status, of a check that knows more, is an error, that
- * becomes the first one. */
+/* After a failure: the error of a check that knows more becomes the first one if it
+ * has the same status. */
 void core__scope_replace_error(core__scope *scope, core_status status)
     __attribute__((cold));
 /* Drops every tensor; returns the first error. */

@@ -478,8 +478,7 @@ static inline core_tensor *core_x_interpolate_at(const char *where,
     return core_x_interpolate_smooth_at(where, x, sizes, mode, align_corners);
 }
 
-/* --------------------------------------------- layers of a file's weights
- * -- */
+/* ----------------------------------------- layers of a file's weights -- */
 
 /* Each of these computes a layer with the tensors `weight`, `bias` and so on of
  * the child at a path.  The module is that of a file (core_x_nn_from_file) or

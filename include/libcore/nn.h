@@ -584,7 +584,7 @@ core_status core_nn_attention(const core_nn_attention_options *attention,
                               const core_nn_options *options,
                               core_module **out_module);
 
-/* --------------------------------------- what network.h consists of -- */
+/* ----------------------------------------------- helpers of network.h -- */
 
 /* Finds the descendant of a module at a path, and one of its tensors, for the
  * calls of network.h.  Returns the descendant, borrowed, or NULL after an error

@@ -134,12 +134,22 @@ def calls(all_calls):
     found = {call.name: call for call in all_calls}
     merged = {call.either.operator.name for call in found.values()
               if call.either}
+    merged |= {call.longer.operator.name for call in found.values()
+               if call.longer}
     lines = []
     for call in found.values():
         if call.inplace or call.operator.name in merged:
             continue
         operators = [call.operator.name]
+        arguments = call.arguments
         notes = []
+        if call.longer:  # of more arguments, the macro makes the other call
+            longer = call.longer
+            arguments = arguments[:call.required]
+            lines.append("- `%s`, `%s`: `%s(%s)`; %s: number\n" % (
+                longer.operator.name, longer.either.operator.name, call.name,
+                ", ".join(argument(a) for a in longer.arguments),
+                longer.arguments[longer.differs(longer.either)].name))
         if call.either:
             operators.append(call.either.operator.name)
             notes.append("%s: number" % call.arguments[
@@ -148,6 +158,6 @@ def calls(all_calls):
             notes.append("in place")
         lines.append("- %s: `%s(%s)`%s\n" % (
             ", ".join("`%s`" % name for name in operators), call.name,
-            ", ".join(argument(a) for a in call.arguments),
+            ", ".join(argument(a) for a in arguments),
             "".join("; " + note for note in notes)))
     return CALLS + "".join(sorted(lines, key=lambda line: line.lstrip("- `_")))

@@ -68,7 +68,8 @@ PREAMBLE = """\
  * of C, or core_int(2), core_float(0.5), core_bool(true).  Where ATen has an
  * operator for tensors and for numbers, such as mul.Tensor and mul.Scalar, one
  * call accepts both: core_x_mul(x, y), core_x_mul(x, 2).  The number is the second
- * argument.  So does core_x_repeat_interleave.
+ * argument.  core_x_repeat_interleave accepts both, too: (repeats) with a tensor,
+ * without output_size, or (x, repeats, dim, output_size).
  *
  * To omit an argument before others, pass NULL for a tensor, a text, a device or
  * a generator, core_none() for a number, CORE_NO_SIZES, CORE_NO_FLOATS or
@@ -157,10 +158,21 @@ static inline double core_x_real_of(core_scalar number)
     return number.tag == CORE_VALUE_FLOAT ? number.u.f : (double)number.u.i;
 }
 
-/* The value of a number: one with floating point is converted as in C. */
-static inline int64_t core_x_integer_of(core_scalar number)
+/* The value of a number; an error of the scope if it is not an integer. */
+static inline int64_t core_x_integer_of(const char *where, core_scalar number)
 {
-    return number.tag == CORE_VALUE_FLOAT ? (int64_t)number.u.f : number.u.i;
+    const double limit = 9223372036854775808.0, x = number.u.f;
+
+    if (number.tag != CORE_VALUE_FLOAT)
+        return number.u.i;
+    if (x >= -limit && x < limit && (double)(int64_t)x == x)
+        return (int64_t)x;
+    (void)core_scope_check_at(
+        where, "an argument",
+        core_error_set(CORE_ERROR_INVALID_ARGUMENT,
+                       "an argument is a number that is no integer; it must "
+                       "be an integer or a tensor"));
+    return 0;
 }
 
 /* Convert an argument, which is evaluated once: a number of C, or a core_scalar,
@@ -260,7 +272,7 @@ NUMBERS = {"Scalar": "CORE_X_NUMBER(%s)", "Scalar?": "CORE_X_NUMBER(%s)",
 # number that the call for numbers gets.
 OPERANDS = {"Scalar": ("CORE_X_OPERAND(%s)", "%s"),
             "float": ("CORE_X_REAL_OPERAND(%s)", "core_x_real_of(%s)"),
-            "int": ("CORE_X_OPERAND(%s)", "core_x_integer_of(%s)")}
+            "int": ("CORE_X_OPERAND(%s)", "core_x_integer_of(where_, %s)")}
 
 
 def default(argument):

@@ -887,6 +887,7 @@ START_TEST(a_call_takes_a_tensor_or_a_number)
     ck_assert_int_eq(core_x_size(core_x_repeat_interleave(x, 2), 0), 8);
     ck_assert_int_eq(core_x_size(core_x_repeat_interleave(x, 2, 1), 1), 4);
     ck_assert_double_eq(item(core_x_repeat_interleave(x, 2), 2), 2);
+    ck_assert_double_eq(item(core_x_repeat_interleave(x, 2.0), 2), 2);
     ck_assert_int_eq(
         core_x_size(core_x_repeat_interleave(
                         x, core_x_full(CORE_SIZES(2), 3, CORE_I64), 0),
@@ -912,9 +913,24 @@ START_TEST(a_missing_operand_is_named)
 }
 END_TEST
 
+START_TEST(a_fraction_is_no_number_of_repeats)
+{
+    static const double wrong[] = {2.5, NAN, INFINITY, 1e30};
+
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        core_scope scope = core_scope_begin();
+
+        core_x_repeat_interleave(pair(1, 2), wrong[i]);
+        FAILS(core_scope_end(scope), CORE_ERROR_INVALID_ARGUMENT,
+              "must be an integer or a tensor");
+    }
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
+        a_fraction_is_no_number_of_repeats,
         a_scope_releases_what_was_made_in_it,
         a_result_belongs_to_the_caller,
         outputs_are_set_at_the_end,
