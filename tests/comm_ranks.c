@@ -663,10 +663,10 @@ static int run(char **arguments, const char *store)
     setvbuf(stdout, NULL, _IOLBF, 0);
     alarm(watchdog != NULL ? (unsigned)atoi(watchdog) : WATCHDOG_SECONDS);
     if (strncmp(arguments[3], "shrink", 6) == 0)
-        options.timeout = strcmp(arguments[3], "shrink-late") == 0 ||
-                                  strcmp(arguments[3], "shrink-apart") == 0
-                              ? 6 * TIMEOUT
-                              : 3 * TIMEOUT; /* busy ranks may notice it late */
+        options.timeout = strcmp(arguments[3], "shrink") == 0 ||
+                                  strcmp(arguments[3], "shrink-alone") == 0
+                              ? 3 * TIMEOUT
+                              : 6 * TIMEOUT; /* busy ranks may notice it late */
     if (!waits_for_the_timeout(arguments[3]))
         options.timeout = WATCHDOG_SECONDS / 2;
     find_device(arguments[2]);
