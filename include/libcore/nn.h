@@ -240,7 +240,8 @@ typedef struct core_nn_options {
      * file (core_x_nn_from_file).  Both modules then share them.  The layer
      * keeps no reference to this module.  NULL: they are created and
      * initialized.  NOT_FOUND: one is missing, other than num_batches_tracked.
-     * SHAPE: one has other sizes. */
+     * SHAPE: one has other sizes.  INVALID_ARGUMENT: a parameter is computed,
+     * not a leaf. */
     const core_module *weights;
 } core_nn_options;
 CORE_STATIC_ASSERT(sizeof(core_nn_options) == 16 + sizeof(void *),
