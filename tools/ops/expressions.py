@@ -170,8 +170,8 @@ static inline int64_t core_x_integer_of(const char *where, core_scalar number)
     (void)core_scope_check_at(
         where, "an argument",
         core_error_set(CORE_ERROR_INVALID_ARGUMENT,
-                       "an argument is a number that is no integer; it must "
-                       "be an integer or a tensor"));
+                       "an argument is not a whole number; it must be an "
+                       "integer or a tensor"));
     return 0;
 }
 
