@@ -14,6 +14,7 @@
  * get.
  *
  * - `versions`: the last rank's plugin is another version, which all ranks print.
+ * - `large`: sums of 32 MB.
  * - `fork`: a child of each rank ends by exit.
  * - `shrink` and `shrink-killed`: the last rank stops or is killed, and the others go
  *   on; one that stopped continues then, and must not go on.
@@ -402,6 +403,15 @@ static void results(void)
     OK(core_comm_synchronize(comm));
 }
 
+/* More than an engine may move in one piece. */
+static void large_sums(void)
+{
+    const int64_t count = (1 << 23) + 7;
+
+    sums_of(CORE_F32, count);
+    same_bits(count);
+}
+
 /* --------------------------------------------------------------- faults -- */
 
 /* The collective that the last rank does differently, or not at all: a broadcast, or
@@ -677,6 +687,8 @@ static int run(char **arguments, const char *store)
     size = core_comm_size(comm);
     if (strcmp(arguments[3], "results") == 0)
         results();
+    else if (strcmp(arguments[3], "large") == 0)
+        large_sums();
     else if (strcmp(arguments[3], "fork") == 0)
         fork_child();
     else if (strcmp(arguments[3], "absent") == 0)

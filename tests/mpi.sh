@@ -88,8 +88,9 @@ goes_on() {
 }
 
 # Engines treat few and many ranks differently.
-five() { # MPI TEST
-    processes=5
+on() { # RANKS MPI TEST
+    processes=$1
+    shift
     launch "$@"
     result=$?
     processes=3
@@ -98,7 +99,7 @@ five() { # MPI TEST
 
 four_go_on() { # MPI
     recovery=--enable-recovery
-    five "$1" cpu shrink-killed >"$work/out" 2>&1
+    on 5 "$1" cpu shrink-killed >"$work/out" 2>&1
     recovery=
     cat "$work/out"
     [ "$(grep -c '^rank [0-3] of 4 goes on' "$work/out")" = 4 ]
@@ -186,8 +187,11 @@ for mpi in sockets openmpi mpich; do
         ok "$mpi, cpu: the same" launch "$mpi" cpu results
     else
         ok "$mpi, cpu: it conforms" conforms_on_all_ranks "$mpi"
+        ok "$mpi, cpu: two ranks have the same results" \
+            on 2 "$mpi" cpu results
         ok "$mpi, cpu: five ranks have the same results" \
-            five "$mpi" cpu results
+            on 5 "$mpi" cpu results
+        ok "$mpi, cpu: sums of 32 MB" launch "$mpi" cpu large
         ok "$mpi: conformance needs as many ranks as it says" \
             refuses_another_number "$mpi"
     fi
