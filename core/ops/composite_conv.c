@@ -49,24 +49,6 @@ static core_status check_kernel(const core_operator *op,
     return core__sizes_check_equal(op, "weight", weight, spatial + 2, sizes);
 }
 
-static core_status check_unbatched(const core_operator *op,
-                                   const core_tensor *self,
-                                   const core_tensor *weight,
-                                   const core_value *bias, const options *o)
-{
-    const core_value list = {CORE_VALUE_INT_LIST, o->spatial, {.i = 0}};
-    core_value args[6] = {list, list,
-                          list, {CORE_VALUE_BOOL, 0, {.i = o->transposed}},
-                          list, {CORE_VALUE_INT, 0, {.i = 1}}};
-
-    args[0].u.ints = o->stride;
-    args[1].u.ints = o->padding;
-    args[2].u.ints = o->dilation;
-    args[4].u.ints = o->output_padding;
-    return core__convolution_check(op, self, weight, core__tensor_of(bias),
-                                   args);
-}
-
 /* (self, weight, kernel_size, bias, …): self may lack a batch. */
 static core_status convolved(core__scope *scope, const core_operator *op,
                              const core_value *args, bool transposed,
@@ -91,9 +73,13 @@ static core_status convolved(core__scope *scope, const core_operator *op,
     x = CORE__DO(scope, core_convolution, x, weight, core__tensor_of(&args[3]),
                  o.stride, o.spatial, o.padding, o.spatial, o.dilation,
                  o.spatial, transposed, o.output_padding, o.spatial, 1);
-    if (scope->status != CORE_OK)
+    if (core__unlikely(scope->status != CORE_OK))
         core__scope_replace_error(
-            scope, check_unbatched(op, self, weight, &args[3], &o));
+            scope, core__convolution_check(
+                       op, &(core__convolution){
+                               self, weight, core__tensor_of(&args[3]),
+                               o.stride, o.padding, o.dilation,
+                               o.output_padding, transposed, 1}));
     if (!batched)
         x = CORE__DO(scope, core_squeeze_dim, x, 0);
     return core__scope_result(scope, x, result);
@@ -128,16 +114,12 @@ CORE__COMPOSITE(conv_transpose)
                    n, true, output_padding, n, core__arg_int(args, 6, 1));
     if (core__unlikely(scope->status != CORE_OK) && input != args[0].u.tensor)
         core__scope_replace_error(
-            scope,
-            core__convolution_check(
-                call->op, args[0].u.tensor, weight, core__tensor_of(&args[2]),
-                (const core_value[]){
-                    args[3],
-                    args[4],
-                    args[7],
-                    {CORE_VALUE_BOOL, 0, {.i = true}},
-                    args[5],
-                    {CORE_VALUE_INT, 0, {.i = core__arg_int(args, 6, 1)}}}));
+            scope, core__convolution_check(
+                       call->op,
+                       &(core__convolution){args[0].u.tensor, weight,
+                                            core__tensor_of(&args[2]), stride,
+                                            padding, dilation, output_padding,
+                                            true, core__arg_int(args, 6, 1)}));
     if (!batched)
         out = CORE__DO(scope, core_squeeze_dim, out, 0);
     return core__scope_result(scope, out, &results[0]);

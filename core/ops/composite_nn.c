@@ -298,16 +298,11 @@ CORE__COMPOSITE(conv)
                    dilation, spatial, false, none, spatial, args[6].u.i);
     if (core__unlikely(scope->status != CORE_OK) && input != args[0].u.tensor)
         core__scope_replace_error(
-            scope,
-            core__convolution_check(
-                call->op, args[0].u.tensor, weight, core__tensor_of(&args[2]),
-                (const core_value[]){
-                    args[3],
-                    {CORE_VALUE_INT_LIST, spatial, {.ints = padding}},
-                    args[5],
-                    {CORE_VALUE_BOOL, 0, {.i = false}},
-                    {CORE_VALUE_NONE, 0, {0}},
-                    args[6]}));
+            scope, core__convolution_check(
+                       call->op, &(core__convolution){
+                                     args[0].u.tensor, weight,
+                                     core__tensor_of(&args[2]), stride, padding,
+                                     dilation, none, false, args[6].u.i}));
     if (!batched)
         out = CORE__DO(scope, core_squeeze_dim, out, 0);
     return core__scope_result(scope, out, &results[0]);

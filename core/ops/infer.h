@@ -23,13 +23,18 @@ core_status core__infer_avg_pool(core__inference *infer);
 core_status core__infer_adaptive_pool(core__inference *infer);
 core_status core__infer_adaptive_max_pool(core__inference *infer);
 
+/* A convolution as its operator has it: each list has one number for each spatial
+ * dimension, of which weight has its own number less two. */
+typedef struct core__convolution {
+    const core_tensor *input, *weight, *bias; /* bias: NULL: none */
+    const int64_t *stride, *padding, *dilation, *output_padding;
+    bool transposed;
+    int64_t groups;
+} core__convolution;
+
 /* Checks the arguments of a convolution with or without a batch, under the name
- * of op.  args: stride, padding, dilation, transposed, output_padding,
- * groups. */
+ * of op, whose first argument is the input. */
 core_status core__convolution_check(const core_operator *op,
-                                    const core_tensor *input,
-                                    const core_tensor *weight,
-                                    const core_tensor *bias,
-                                    const core_value *args);
+                                    const core__convolution *c);
 
 #endif

@@ -4,6 +4,7 @@
 /* Inference for convolution, pooling and resampling. */
 
 #include "dispatch/preferred_layout.h"
+#include "dispatch/structured.h"
 #include "ops/functions.h"
 #include "ops/infer.h"
 #include "ops/shape.h"
@@ -90,6 +91,11 @@ static core_status read_geometry(const core_operator *op,
     return core__size_operand_check(op, "groups", g->groups);
 }
 
+static const char *name_of_input(const core_operator *op)
+{
+    return core__argument_name(op, 0);
+}
+
 /* input may lack a batch, but not weight. */
 static core_status check_channels(const core_operator *op,
                                   const core_tensor *input,
@@ -103,7 +109,7 @@ static core_status check_channels(const core_operator *op,
 
     if (__builtin_mul_overflow(weight->sizes[1], g->groups, &all))
         return core__op_shapes_error(
-            op, "input", input, "weight", weight,
+            op, name_of_input(op), input, "weight", weight,
             "groups is %lld and weight has %lld channels in "
             "each, which is too many",
             (long long)g->groups, (long long)weight->sizes[1]);
@@ -113,14 +119,16 @@ static core_status check_channels(const core_operator *op,
     if (input->dtype != weight->dtype || (bias && bias->dtype != input->dtype))
         return core__op_error(
             CORE_ERROR_DTYPE, op,
-            "input is %s, weight %s and bias %s; they must have the same dtype",
-            core__dtype_name(input->dtype), core__dtype_name(weight->dtype),
+            "%s is %s, weight %s and bias %s; they must have the same dtype",
+            name_of_input(op), core__dtype_name(input->dtype),
+            core__dtype_name(weight->dtype),
             bias ? core__dtype_name(bias->dtype) : "absent");
     if (channels != in || weight->sizes[0] % g->groups != 0)
         return core__op_shapes_error(
-            op, "input", input, "weight", weight,
-            "input has %lld channels; weight in %lld groups needs %lld",
-            (long long)channels, (long long)g->groups, (long long)in);
+            op, name_of_input(op), input, "weight", weight,
+            "%s has %lld channels; weight in %lld groups needs %lld",
+            name_of_input(op), (long long)channels, (long long)g->groups,
+            (long long)in);
     if (bias && (bias->ndim != 1 || bias->sizes[0] != out))
         return core__op_shapes_error(op, "weight", weight, "bias", bias,
                                      "bias must have sizes [%lld]",
@@ -142,7 +150,7 @@ static core_status output_size(const core_operator *op, const geometry *g,
         __builtin_mul_overflow(g->stride[i], size - 1, &span) ||
         reach >= CORE__NUMEL_MAX || span >= CORE__NUMEL_MAX)
         return core__op_shapes_error(
-            op, "input", input, "weight", weight,
+            op, name_of_input(op), input, "weight", weight,
             "stride %lld and dilation %lld are too large "
             "for a size of %lld and a kernel of %lld",
             (long long)g->stride[i], (long long)g->dilation[i], (long long)size,
@@ -157,7 +165,7 @@ static core_status output_size(const core_operator *op, const geometry *g,
     if (*out > 0)
         return CORE_OK;
     return core__op_shapes_error(
-        op, "input", input, "weight", weight,
+        op, name_of_input(op), input, "weight", weight,
         "a kernel of %lld (dilated: %lld) does not fit a "
         "size of %lld padded by %lld",
         (long long)kernel, (long long)reach, (long long)size,
@@ -187,18 +195,23 @@ static core_status convolved(const core_operator *op, const core_tensor *input,
 }
 
 core_status core__convolution_check(const core_operator *op,
-                                    const core_tensor *input,
-                                    const core_tensor *weight,
-                                    const core_tensor *bias,
-                                    const core_value *args)
+                                    const core__convolution *c)
 {
-    geometry g = {.spatial = weight->ndim - 2};
+    const uint32_t spatial = c->weight->ndim - 2;
+    const core_value args[] = {
+        {CORE_VALUE_INT_LIST, spatial, {.ints = c->stride}},
+        {CORE_VALUE_INT_LIST, spatial, {.ints = c->padding}},
+        {CORE_VALUE_INT_LIST, spatial, {.ints = c->dilation}},
+        {CORE_VALUE_BOOL, 0, {.i = c->transposed}},
+        {CORE_VALUE_INT_LIST, spatial, {.ints = c->output_padding}},
+        {CORE_VALUE_INT, 0, {.i = c->groups}}};
+    geometry g = {.spatial = spatial};
     int64_t size;
 
     CORE_TRY(read_geometry(op, args, &g));
-    CORE_TRY(check_channels(op, input, weight, bias, &g));
+    CORE_TRY(check_channels(op, c->input, c->weight, c->bias, &g));
     for (uint32_t i = 0; i < g.spatial; i++)
-        CORE_TRY(output_size(op, &g, input, weight, i, &size));
+        CORE_TRY(output_size(op, &g, c->input, c->weight, i, &size));
     return CORE_OK;
 }
 

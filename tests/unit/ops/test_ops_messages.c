@@ -216,6 +216,12 @@ START_TEST(messages_are_about_the_call)
                                             false, &y),
           CORE_ERROR_INVALID_ARGUMENT,
           "scaled_dot_product_attention: dropout_p is 7");
+    FAILS(core_slow_conv_transpose2d(ZEROS(3, 4, 4), ZEROS(2, 1, 2, 2),
+                                     INTS(2, 2), NULL, INTS(1, 1), INTS(0, 0),
+                                     INTS(0, 0), INTS(1, 1), &y),
+          CORE_ERROR_SHAPE,
+          "slow_conv_transpose2d: self has sizes [3, 4, 4], weight [2, 1, 2, "
+          "2]: self has 3 channels");
 }
 END_TEST
 
