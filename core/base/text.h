@@ -10,6 +10,7 @@
 
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Like snprintf and vsnprintf. */
 int core__format(char *text, size_t size, const char *format, ...)
@@ -22,5 +23,9 @@ float core__parse_float(const char *text, char **out_end);
 /* The length of the UTF-8 sequence at text, of which size > 0 bytes are
  * available; 0 if there is none. */
 size_t core__utf8_sequence(const char *text, size_t size);
+
+/* Writes "[2, 3]" into text, for messages; returns text. */
+const char *core__sizes_text(uint32_t ndim, const int64_t *sizes, char *text,
+                             size_t size);
 
 #endif

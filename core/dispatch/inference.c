@@ -114,26 +114,6 @@ core_status core__sizes_broadcast(const core_operator *op, uint32_t ndim_a,
     return CORE_OK;
 }
 
-const char *core__sizes_text(uint32_t ndim, const int64_t *sizes, char *text,
-                             size_t size)
-{
-    size_t used = 0;
-
-    if (size == 0)
-        return text;
-    text[0] = 0;
-    for (uint32_t i = 0; i <= ndim && used < size; i++) {
-        int written = i == ndim
-                          ? snprintf(text + used, size - used, "%s]",
-                                     ndim == 0 ? "[" : "")
-                          : snprintf(text + used, size - used, "%s%lld",
-                                     i == 0 ? "[" : ", ", (long long)sizes[i]);
-
-        used += written > 0 ? (size_t)written : 0;
-    }
-    return text;
-}
-
 core_status core__op_error(core_status code, const core_operator *op,
                            const char *format, ...)
 {

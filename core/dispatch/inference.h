@@ -9,6 +9,7 @@
 #ifndef CORE_DISPATCH_INFERENCE_H
 #define CORE_DISPATCH_INFERENCE_H
 
+#include "base/text.h"
 #include "dispatch/operator.h"
 #include "tensor/dtype.h"
 
@@ -105,9 +106,6 @@ core_status core__sizes_broadcast(const core_operator *op, uint32_t ndim_a,
                                   const int64_t *a, uint32_t ndim_b,
                                   const int64_t *b, uint32_t *out_ndim,
                                   int64_t *out_sizes);
-/* Writes "[2, 3]" into text, for messages; returns text. */
-const char *core__sizes_text(uint32_t ndim, const int64_t *sizes, char *text,
-                             size_t size);
 /* "operator: a has sizes [2, 3], b [4, 5]: reason" */
 core_status core__op_shapes_error(const core_operator *op, const char *name_a,
                                   const core_tensor *a, const char *name_b,

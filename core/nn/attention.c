@@ -48,9 +48,8 @@ static core_status check_inputs(const core_nn_attention_options *o,
                 "the %s has sizes %s; it must have 3 dimensions: samples, "
                 "positions and %lld features",
                 i == 0 ? "input" : "memory",
-                core__module_sizes_text(core_tensor_ndim(x),
-                                        core_tensor_sizes(x), text,
-                                        sizeof text),
+                core__sizes_text(core_tensor_ndim(x), core_tensor_sizes(x),
+                                 text, sizeof text),
                 (long long)o->size);
     }
     return CORE_OK;

@@ -54,9 +54,9 @@ core_status core__module_check_sizes(const core_tensor *tensor,
         return CORE_OK;
     return core__error(
         CORE_ERROR_SHAPE, "%s has sizes %s; it must have %s", name,
-        core__module_sizes_text(core_tensor_ndim(tensor),
-                                core_tensor_sizes(tensor), own, sizeof own),
-        core__module_sizes_text((uint32_t)ndim, sizes, wanted, sizeof wanted));
+        core__sizes_text(core_tensor_ndim(tensor), core_tensor_sizes(tensor),
+                         own, sizeof own),
+        core__sizes_text((uint32_t)ndim, sizes, wanted, sizeof wanted));
 }
 
 /* Adds the tensor of this name of the weights. */

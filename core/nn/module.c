@@ -5,6 +5,7 @@
 
 #include "nn/module.h"
 
+#include "base/callback.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/thread.h"
@@ -395,31 +396,6 @@ core_module *core_module_child(const core_module *module, const char *path)
 
 /* ---------------------------------------------------------------- calls -- */
 
-/* Puts the type of a module before the message of its function, which may have
- * none. */
-static core_status __attribute__((cold))
-named_error(const core_module *module, uint32_t errors, core_status status)
-{
-    if (core__error_sequence() == errors || core_error_code() != status)
-        core__error(status, "the callback returned %s without a message",
-                    core_status_name(status));
-    core__error_prefix("%s", module->type);
-    return status;
-}
-
-const char *core__module_sizes_text(uint32_t ndim, const int64_t *sizes,
-                                    char *text, size_t size)
-{
-    size_t used = (size_t)snprintf(text, size, "[");
-
-    for (uint32_t i = 0; i < ndim && used < size; i++)
-        used += (size_t)snprintf(text + used, size - used, "%s%lld",
-                                 i ? ", " : "", (long long)sizes[i]);
-    if (used < size)
-        snprintf(text + used, size - used, "]");
-    return text;
-}
-
 core_status core_module_forward(core_module *module, core_tensor *const *inputs,
                                 size_t ninputs, core_tensor **outputs,
                                 size_t *noutputs)
@@ -444,7 +420,7 @@ core_status core_module_forward(core_module *module, core_tensor *const *inputs,
     status = module->function(module, module->context, inputs, ninputs, outputs,
                               noutputs);
     if (status != CORE_OK)
-        status = named_error(module, errors, status);
+        status = core__callback_status(errors, status, module->type);
     if (status == CORE_OK && *noutputs > capacity)
         status = core__error(CORE_ERROR_INVALID_ARGUMENT,
                              "%s: this %s has %zu outputs, and there is room "

@@ -6,6 +6,8 @@
 #ifndef CORE_NN_MODULE_H
 #define CORE_NN_MODULE_H
 
+#include "base/text.h"
+
 #include <libcore/nn.h>
 
 #include <stdatomic.h>
@@ -108,10 +110,6 @@ core_status core__module_make(core_module *module, const char *name,
                               const int64_t *sizes, size_t ndim,
                               core__content content, double number,
                               const core_nn_options *options);
-
-/* Writes "[2, 3]" into text, for messages; returns text. */
-const char *core__module_sizes_text(uint32_t ndim, const int64_t *sizes,
-                                    char *text, size_t size);
 
 /* Whether a tensor has these sizes; otherwise SHAPE, with its name. */
 core_status core__module_check_sizes(const core_tensor *tensor,

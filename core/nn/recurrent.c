@@ -307,8 +307,8 @@ static core_status check_features(const core_module *module, const recurrent *r,
         CORE_ERROR_SHAPE,
         "the input has sizes %s; the last size must be %lld, the input_size of "
         "this %s",
-        core__module_sizes_text(core_tensor_ndim(x), core_tensor_sizes(x), text,
-                                sizeof text),
+        core__sizes_text(core_tensor_ndim(x), core_tensor_sizes(x), text,
+                         sizeof text),
         (long long)r->input_size, module->type);
 }
 

@@ -227,11 +227,9 @@ static CORE__ONCE core_status check_entry(const loading *l, size_t i,
             "core_module_load: \"%s\" has sizes %s in the file and %s in the "
             "module",
             entry->name,
-            core__module_sizes_text(entry->ndim, entry->sizes, other,
-                                    sizeof other),
-            core__module_sizes_text(core_tensor_ndim(tensor),
-                                    core_tensor_sizes(tensor), own,
-                                    sizeof own));
+            core__sizes_text(entry->ndim, entry->sizes, other, sizeof other),
+            core__sizes_text(core_tensor_ndim(tensor),
+                             core_tensor_sizes(tensor), own, sizeof own));
     if (entry->dtype != core_tensor_dtype(tensor) &&
         !(entry->dtype != CORE_DTYPE_NONE &&
           core_dtype_is_floating(entry->dtype) &&

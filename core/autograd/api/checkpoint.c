@@ -8,7 +8,7 @@
  * only counted. */
 
 #include "autocast/autocast.h"
-#include "autograd/graph/callback.h"
+#include "base/callback.h"
 #include "autograd/graph/function.h"
 #include "autograd/graph/saved.h"
 #include "base/memory.h"

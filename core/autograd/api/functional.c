@@ -6,7 +6,7 @@
 #include "autograd/api/functional.h"
 
 #include "autograd/graph/autograd_ops.h"
-#include "autograd/graph/callback.h"
+#include "base/callback.h"
 #include "autograd/graph/function.h"
 #include "autograd/graph/autograd_meta.h"
 #include "base/memory.h"

@@ -7,7 +7,7 @@
 #include "autograd/engine/destination.h"
 
 #include "autograd/graph/autograd_ops.h"
-#include "autograd/graph/callback.h"
+#include "base/callback.h"
 #include "autograd/graph/hooks.h"
 #include "base/memory.h"
 #include "device/device.h"

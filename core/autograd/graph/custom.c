@@ -7,7 +7,7 @@
 #include "autograd/graph/custom.h"
 
 #include "autograd/graph/anomaly.h"
-#include "autograd/graph/callback.h"
+#include "base/callback.h"
 #include "autograd/graph/function.h"
 #include "autograd/graph/layer.h"
 #include "autograd/graph/saved.h"

@@ -6,7 +6,7 @@
 
 #include "autograd/graph/function.h"
 
-#include "autograd/graph/callback.h"
+#include "base/callback.h"
 #include "autograd/graph/layer.h"
 #include "autograd/graph/autograd_meta.h"
 #include "base/memory.h"

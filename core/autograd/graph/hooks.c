@@ -6,7 +6,7 @@
 #include "autograd/graph/hooks.h"
 
 #include "autograd/graph/anomaly.h"
-#include "autograd/graph/callback.h"
+#include "base/callback.h"
 #include "autograd/graph/retain_grad.h"
 #include "base/memory.h"
 #include "base/thread.h"

@@ -4,7 +4,7 @@
 /* Gradients that programs register for operators: a function under the autograd
  * key that computes below itself and records a custom node. */
 
-#include "autograd/graph/callback.h"
+#include "base/callback.h"
 #include "autograd/graph/function.h"
 #include "autograd/graph/layer.h"
 #include "autograd/graph/operator_gradient.h"

@@ -6,7 +6,7 @@
 
 #include "autograd/graph/saved_hooks.h"
 
-#include "autograd/graph/callback.h"
+#include "base/callback.h"
 #include "autograd/graph/saved.h"
 #include "base/memory.h"
 #include "base/thread.h"

@@ -5,7 +5,7 @@
 
 #include "compile/compiled/call.h"
 
-#include "autograd/graph/callback.h"
+#include "base/callback.h"
 #include "base/log.h"
 #include "base/settings.h"
 #include "compile/prepare/replay.h"

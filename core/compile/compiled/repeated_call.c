@@ -7,7 +7,7 @@
 
 #include "autocast/autocast.h"
 #include "autograd/api/partial_gradients.h"
-#include "autograd/graph/callback.h"
+#include "base/callback.h"
 #include "base/memory.h"
 #include "tensor/batched.h"
 

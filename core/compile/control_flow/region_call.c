@@ -5,7 +5,7 @@
 
 #include "compile/control_flow/region_calls.h"
 
-#include "autograd/graph/callback.h"
+#include "base/callback.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "dispatch/inference.h"

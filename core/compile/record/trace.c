@@ -8,7 +8,7 @@
 
 #include "autocast/autocast.h"
 #include "autograd/graph/autograd_meta.h"
-#include "autograd/graph/callback.h"
+#include "base/callback.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "device/device.h"

@@ -3,8 +3,8 @@
 
 /* callback.h: statuses that callbacks of programs return. */
 
-#ifndef CORE_AUTOGRAD_CALLBACK_H
-#define CORE_AUTOGRAD_CALLBACK_H
+#ifndef CORE_BASE_CALLBACK_H
+#define CORE_BASE_CALLBACK_H
 
 #include <libcore/status.h>
 

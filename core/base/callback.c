@@ -3,7 +3,7 @@
 
 /* Statuses that callbacks of programs return. */
 
-#include "autograd/graph/callback.h"
+#include "base/callback.h"
 
 #include "base/error.h"
 #include "base/thread.h"
