@@ -63,6 +63,16 @@ static void on_device_end(void)
     drop_all();
 }
 
+/* Calls both while no kernel can be built.  Without this, a build may end before
+ * the call looks for it: a thread can be stopped at any place. */
+static void call_before_build(core_tensor_function function, world *eager,
+                              core_compiled *compiled, world *traced)
+{
+    pthread_mutex_lock(&gate);
+    same_call(function, eager, compiled, traced);
+    pthread_mutex_unlock(&gate);
+}
+
 /* ----------------------------------------------------------------- tests -- */
 
 /* relu(x y + x) / 2 */
@@ -127,7 +137,7 @@ START_TEST(a_build_that_fails_is_not_repeated)
     core_compile_counts before = compile_counts();
 
     build_status = CORE_ERROR_INTERNAL;
-    same_call(chain, &eager, compiled, &traced);
+    call_before_build(chain, &eager, compiled, &traced);
     core__loop_builds_wait();
     for (int i = 0; i < 4; i++)
         same_call(chain, &eager, compiled, &traced);
@@ -204,8 +214,10 @@ START_TEST(a_kernel_is_measured_when_it_is_built)
     world eager = world_of(2, 8, 8), traced = world_of(2, 8, 8);
     core_compiled *compiled = compile_measured(chain, &traced);
 
+    pthread_mutex_lock(&gate);
     same_call(chain, &eager, compiled, &traced);
     ck_assert(!explains(compiled, "operators_ns"));
+    pthread_mutex_unlock(&gate);
     core__loop_builds_wait();
     same_call(chain, &eager, compiled, &traced);
     EXPLAINS(compiled, "operators_ns");
@@ -247,13 +259,11 @@ START_TEST(a_group_whose_kernel_alone_is_not_built_is_not_measured)
 
     temporary_folder(folder, "choices");
     OK(core_setting_set("LIBCORE_CACHE", folder));
-    same_call(two_orders, &eager, compiled, &traced);
+    call_before_build(two_orders, &eager, compiled, &traced);
     core__loop_builds_wait();
     ck_assert_int_eq(builds, 1);
     core_log_set_sink(count_unmeasured, &unmeasured, CORE_LOG_WARNING);
-    pthread_mutex_lock(&gate);
-    same_call(two_orders, &eager, compiled, &traced);
-    pthread_mutex_unlock(&gate);
+    call_before_build(two_orders, &eager, compiled, &traced);
     core_log_set_sink(NULL, NULL, 0);
     ck_assert_int_eq(unmeasured, 1);
     EXPLAINS(compiled, "\"kernels\": 1");
