@@ -11,6 +11,7 @@
 #define SUITE_FORKS true
 #endif
 
+#include "comm/comm.h"
 #include "suite.h"
 #include "temporary_files.h"
 
@@ -21,6 +22,7 @@
 
 #include <signal.h>
 #include <stdbool.h>
+#include <unistd.h>
 
 #define OK(call)                                                    \
     do {                                                            \
@@ -84,6 +86,40 @@ static inline core_comm_options rank_options(uint32_t rank, uint32_t size)
     if (rank_store)
         options.store = rank_store;
     return options;
+}
+
+/* Of the calls that follow.  The creation and what the ranks do before have the
+ * longer one, for on a busy machine they take long. */
+static inline void rank_set_timeout(core_comm *comm, double seconds)
+{
+    comm->timeout_ns = (int64_t)(seconds * 1e9);
+    core__progress_set_timeout(comm->progress, comm->timeout_ns);
+}
+
+static inline void rank_mark_path(char *path, size_t size, uint32_t number)
+{
+    snprintf(path, size, "%s/mark-%u", rank_folder, number);
+}
+
+/* A rank lets others go on: those that await the mark of this number. */
+static inline void rank_mark(uint32_t number)
+{
+    char path[4200];
+    FILE *file;
+
+    rank_mark_path(path, sizeof path, number);
+    file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fclose(file);
+}
+
+static inline void rank_await_mark(uint32_t number)
+{
+    char path[4200];
+
+    rank_mark_path(path, sizeof path, number);
+    while (access(path, F_OK) != 0)
+        usleep(10 * 1000);
 }
 
 /* A rank's process. */

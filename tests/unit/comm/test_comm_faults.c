@@ -59,26 +59,32 @@ START_TEST(rank_that_leaves_early_is_an_error_on_the_others)
 }
 END_TEST
 
-/* The others also see each other late if they do not begin at once. */
+/* Rank 2 does not arrive, and no rank ends before the others have their errors,
+ * which would be another error. */
 static void last_rank_stops(core_comm *comm)
 {
+    uint32_t rank = core_comm_rank(comm);
     core_tensor *x = rank_numbers(comm, 2);
 
-    if (core_comm_rank(comm) == 2) {
-        usleep(1500 * 1000);
-        _exit(RANK_IS_WELL);
+    OK(core_barrier(comm));
+    OK(core_comm_synchronize(comm));
+    if (rank < 2) {
+        rank_set_timeout(comm, 2);
+        rank_expect_failure(comm, core_broadcast(comm, x, 1),
+                            CORE_ERROR_CANCELLED);
+        MESSAGE("broadcast of 2 f32 from rank 1 (collective 2)");
+        MESSAGE("the timeout passed while waiting for rank");
+        MESSAGE("2");
+        rank_mark(rank);
     }
-    rank_expect_failure(comm, core_broadcast(comm, x, 1), CORE_ERROR_CANCELLED);
-    MESSAGE("broadcast of 2 f32 from rank 1 (collective 1)");
-    MESSAGE("the timeout passed while waiting for rank");
-    MESSAGE("2");
+    rank_await_mark(0);
+    rank_await_mark(1);
     core_tensor_release(x);
 }
 
 START_TEST(rank_that_does_not_arrive_is_an_error_after_the_timeout)
 {
     rank_device = rank_devices[_i];
-    rank_timeout = 0.5;
     on_ranks(3, last_rank_stops);
 }
 END_TEST
@@ -478,7 +484,7 @@ static void two_threads(core_comm *comm)
     core_status status = CORE_OK;
 
     if (core_comm_rank(comm) == 1) {
-        usleep(400 * 1000);
+        rank_await_mark(0);
         OK(core_barrier(comm));
         return;
     }
@@ -488,6 +494,7 @@ static void two_threads(core_comm *comm)
     status = core_barrier(comm);
     ck_assert_int_eq(status, CORE_ERROR_BUSY);
     MESSAGE("another thread is making a call on the communicator");
+    rank_mark(0);
     pthread_join(other, NULL);
 }
 

@@ -108,33 +108,6 @@ static void last_rank_leaves(core_comm *comm)
     end(&m);
 }
 
-static void mark_path(char *path, size_t size)
-{
-    snprintf(path, size, "%s/mark", rank_folder);
-}
-
-/* One rank lets another one go on. */
-static void mark(void)
-{
-    char path[4200];
-    FILE *file;
-
-    mark_path(path, sizeof path);
-    file = fopen(path, "w");
-    ck_assert_ptr_nonnull(file);
-    fclose(file);
-}
-
-static void wait_for_mark(void)
-{
-    char path[4200];
-
-    mark_path(path, sizeof path);
-    while (access(path, F_OK) != 0)
-        usleep(10 * 1000);
-    unlink(path);
-}
-
 static void last_rank_skips(core_comm *comm)
 {
     model m = begin(comm);
@@ -142,13 +115,14 @@ static void last_rank_skips(core_comm *comm)
     finish_step(&m);
     if (core_comm_rank(comm) == 1) {
         OK(backward(&m, CORE_REDUCER_NO_SYNC));
-        wait_for_mark();
+        rank_await_mark(0);
         _exit(RANK_IS_WELL);
     }
+    rank_set_timeout(core_reducer_comm(m.reducer), 1);
     expect_failure(&m, backward(&m, 0), CORE_ERROR_CANCELLED);
     MESSAGE("rank 0 of 2: all_reduce(avg) of 17 f32 (collective ");
     MESSAGE("the timeout passed while waiting for rank 1");
-    mark();
+    rank_mark(0);
     end(&m);
 }
 
@@ -163,7 +137,6 @@ END_TEST
 START_TEST(rank_that_does_not_average_is_an_error_after_the_timeout)
 {
     rank_device = rank_devices[_i];
-    rank_timeout = 4;
     on_ranks(2, last_rank_skips);
 }
 END_TEST
@@ -197,14 +170,14 @@ static void first_rank_fails(core_comm *comm)
         MESSAGE("no more of this");
         ck_assert_int_eq(backward(&m, 0), CORE_ERROR_UNSUPPORTED);
         MESSAGE("no more of this");
-        wait_for_mark();
+        rank_await_mark(0);
     } else {
         /* Notified, and not after the timeout. */
         if (status == CORE_OK)
             status = core_comm_synchronize(core_reducer_comm(m.reducer));
         ck_assert_int_eq(status, CORE_ERROR_IO);
         MESSAGE("all_reduce(avg)");
-        mark();
+        rank_mark(0);
     }
     core_tensor_release(twice);
     core_tensor_release(loss);
@@ -584,9 +557,9 @@ static void abort_from_a_thread(core_comm *comm)
         status = backward(&m, 0);
         expect_failure(&m, status, CORE_ERROR_CANCELLED);
         pthread_join(thread, NULL);
-        mark();
+        rank_mark(0);
     } else {
-        wait_for_mark();
+        rank_await_mark(0);
     }
     end(&m);
 }

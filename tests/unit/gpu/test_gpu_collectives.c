@@ -372,13 +372,15 @@ static void second_rank_makes_no_group(core_comm *comm)
     core_tensor *x = rank_numbers(comm, 2), *y = rank_numbers(comm, 3);
 
     if (core_comm_rank(comm) == 1) {
-        usleep(700 * 1000);
+        rank_await_mark(0);
         _exit(RANK_IS_WELL);
     }
+    rank_set_timeout(comm, 0.3);
     expect_abort(comm, reduce_two(comm, x, y), CORE_ERROR_CANCELLED);
     MESSAGE("rank 0 of 2: a group of 2 collectives (collective 1): ");
     MESSAGE("the timeout passed while waiting for rank 1");
     OK(core_device_synchronize(core_comm_device(comm)));
+    rank_mark(0);
     core_tensor_release(x);
     core_tensor_release(y);
 }
@@ -387,7 +389,6 @@ START_TEST(timeout_ends_a_group_on_the_device)
 {
     if (!use_vendor(_i))
         return;
-    rank_timeout = 0.3;
     rank_flags = CORE_COMM_UNCHECKED;
     on_ranks(2, second_rank_makes_no_group);
 }
@@ -402,9 +403,10 @@ static void second_rank_stops(core_comm *comm)
     OK(core_barrier(comm));
     OK(core_comm_synchronize(comm));
     if (core_comm_rank(comm) == 1) {
-        usleep(700 * 1000);
+        rank_await_mark(0);
         _exit(RANK_IS_WELL);
     }
+    rank_set_timeout(comm, 0.3);
     expect_abort(comm, core_broadcast(comm, x, 1), CORE_ERROR_CANCELLED);
     MESSAGE("rank 0 of 2: broadcast of 2 f32 from rank 1 (collective 2)");
     MESSAGE("the timeout passed while waiting for rank 1");
@@ -412,6 +414,7 @@ static void second_rank_stops(core_comm *comm)
     ck_assert_int_eq(core_barrier(comm), CORE_ERROR_CANCELLED);
     /* What the collective used is free again. */
     OK(core_device_synchronize(core_comm_device(comm)));
+    rank_mark(0);
     core_tensor_release(x);
 }
 
@@ -419,7 +422,6 @@ START_TEST(rank_that_does_not_arrive_is_an_error_after_the_timeout)
 {
     if (!use_vendor(_i))
         return;
-    rank_timeout = 0.3;
     on_ranks(2, second_rank_stops);
 }
 END_TEST
@@ -430,13 +432,15 @@ static void second_rank_stops_unchecked(core_comm *comm)
     core_tensor *x = rank_numbers(comm, 2);
 
     if (core_comm_rank(comm) == 1) {
-        usleep(700 * 1000);
+        rank_await_mark(0);
         _exit(RANK_IS_WELL);
     }
+    rank_set_timeout(comm, 0.3);
     expect_abort(comm, core_all_reduce_(comm, x, CORE_REDUCE_SUM),
                  CORE_ERROR_CANCELLED);
     MESSAGE("all_reduce(sum) of 2 f32 (collective 1)");
     OK(core_device_synchronize(core_comm_device(comm)));
+    rank_mark(0);
     core_tensor_release(x);
 }
 
@@ -444,7 +448,6 @@ START_TEST(timeout_ends_a_collective_on_the_device)
 {
     if (!use_vendor(_i))
         return;
-    rank_timeout = 0.3;
     rank_flags = CORE_COMM_UNCHECKED;
     on_ranks(2, second_rank_stops_unchecked);
 }
@@ -557,7 +560,7 @@ START_TEST(creation_that_others_do_not_join_ends_after_the_timeout)
     if (!use_vendor(_i))
         return;
     temporary_folder(rank_folder, "libcore-ranks");
-    rank_timeout = 0.5;
+    rank_timeout = 3; /* the child writes to the file within it */
     options = rank_options(0, 2);
     child = fork();
     if (child == 0) {

@@ -1,0 +1,25 @@
+# shellcheck shell=sh disable=SC2034,SC2154 # variables of common.sh
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# delays (--full, or by name): the unit tests while their threads are delayed at
+# random (tests/fixtures/delays.c), to find tests, and code, that depend on the
+# order in which threads run.  LIBCORE_DELAYS_SEED is the first of three seeds, by
+# default 1.
+section_delays() {
+    use_build "$main"
+    preloaded=$main/tests/fixtures/.libs/libdelays.so
+    if [ ! -f "$preloaded" ]; then
+        fail "there is no $preloaded"
+        return
+    fi
+    tests=$(cd "$source" && find tests/unit -name 'test_*.c' |
+        sed 's/\.c$//' | sort | tr '\n' ' ')
+    first=${LIBCORE_DELAYS_SEED:-1}
+    for seed in "$first" $((first + 1)) $((first + 2)); do
+        # Many at a time, since they sleep for most of the time.
+        check "threads delayed with seed $seed" "$main" -j$((jobs * 4)) \
+            TESTS="$tests" \
+            LOG_COMPILER="env LIBCORE_DELAYS_SEED=$seed LD_PRELOAD=$preloaded"
+    done
+}
