@@ -17,9 +17,13 @@ section_delays() {
         sed 's/\.c$//' | sort | tr '\n' ' ')
     first=${LIBCORE_DELAYS_SEED:-1}
     for seed in "$first" $((first + 1)) $((first + 2)); do
-        # Many at a time, since they sleep for most of the time.
-        check "threads delayed with seed $seed" "$main" -j$((jobs * 4)) \
-            TESTS="$tests" \
-            LOG_COMPILER="env LIBCORE_DELAYS_SEED=$seed LD_PRELOAD=$preloaded"
+        # Many at a time, without make's job slots, since they sleep for most of
+        # the time.
+        (
+            unset MAKEFLAGS
+            jobs=$((jobs * 4))
+            check "threads delayed with seed $seed" "$main" TESTS="$tests" \
+                LOG_COMPILER="env LIBCORE_DELAYS_SEED=$seed LD_PRELOAD=$preloaded"
+        )
     done
 }

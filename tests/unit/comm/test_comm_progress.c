@@ -509,7 +509,7 @@ static void last_rank_stays_away(core_comm *comm)
             usleep(1000);
         _exit(RANK_IS_WELL);
     }
-    comm->timeout_ns = 100000000;
+    comm->timeout_ns = 2000000000; /* both ranks come within it */
     ck_assert_int_eq(core_barrier(comm), CORE_ERROR_CANCELLED);
     atomic_fetch_add(finished, 1);
     MESSAGE("barrier (collective 2): the timeout passed");
@@ -572,22 +572,30 @@ static void rank_of_a_part_stays_away(core_comm *comm)
     _exit(RANK_IS_WELL);
 }
 
-/* The communicator of a reducer is a part, too. */
+/* The communicator of a reducer is a part, too.  Rank 1, which waits longer, gets
+ * an error of its own or is notified of rank 0's. */
 static void rank_stays_away_from_a_reducer(core_comm *comm)
 {
     core_tensor *parameter = rank_numbers(comm, 4), *loss;
     core_reducer *reducer;
+    core_comm *its;
+    char text[80];
 
     OK(core_tensor_set_requires_grad(parameter, true));
     OK(core_reducer_create(comm, &parameter, 1, NULL, &reducer));
-    if (core_comm_rank(comm) < 2) {
-        core_comm *its = core_reducer_comm(reducer);
-        char text[80];
-
-        snprintf(text, sizeof text, "; rank 2 has reached collective %llu",
-                 (unsigned long long)core_comm_sequence(its));
-        its->timeout_ns = 100000000;
-        OK(core_sum(parameter, CORE_DTYPE_NONE, &loss));
+    its = core_reducer_comm(reducer);
+    snprintf(text, sizeof text, "; rank 2 has reached collective %llu",
+             (unsigned long long)core_comm_sequence(its));
+    OK(core_sum(parameter, CORE_DTYPE_NONE, &loss));
+    if (core_comm_rank(comm) == 1) {
+        its->timeout_ns = 5000000000;
+        rank_mark(1);
+        ck_assert_int_ne(core_reducer_backward(reducer, &loss, 1, NULL, 0),
+                         CORE_OK);
+        atomic_fetch_add(finished, 1);
+    } else if (core_comm_rank(comm) == 0) {
+        rank_await_mark(1);
+        its->timeout_ns = 1000000000;
         ck_assert_int_eq(core_reducer_backward(reducer, &loss, 1, NULL, 0),
                          CORE_ERROR_CANCELLED);
         MESSAGE("all_reduce(avg) of 17 f32");
