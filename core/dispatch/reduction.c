@@ -124,12 +124,16 @@ static core_status cast_input(reduction *r)
 
 static core_status check_numbers(const reduction *r)
 {
-    core__inference inference = {.op = (core_operator *)r->op,
-                                 .args = r->args,
-                                 .nargs = r->nargs,
-                                 .device = r->input->device};
+    core__inference inference;
 
-    return r->op->data->infer ? r->op->data->infer(&inference) : CORE_OK;
+    if (!r->op->data->infer)
+        return CORE_OK;
+    /* not before: it is large */
+    inference = (core__inference){.op = (core_operator *)r->op,
+                                  .args = r->args,
+                                  .nargs = r->nargs,
+                                  .device = r->input->device};
+    return r->op->data->infer(&inference);
 }
 
 static core_status find_sizes(reduction *r)

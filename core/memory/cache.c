@@ -3,16 +3,16 @@
 
 #include "memory/cache.h"
 
-#include "base/fork.h"
 #include "base/memory.h"
+#include "memory/spin.h"
 
-#include <pthread.h>
 #include <string.h>
 
 enum {
     LEAST_LOG2 = 10,
     MOST_LOG2 = 34,
-    STEPS = 8, /* classes per power of two */
+    STEPS_LOG2 = 3,
+    STEPS = 1 << STEPS_LOG2, /* classes per power of two */
     CLASSES = (MOST_LOG2 - LEAST_LOG2) * STEPS,
     DEVICES = 4
 };
@@ -28,40 +28,32 @@ typedef struct cache {
     cached_block *classes[CLASSES];
 } cache;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static core__spin lock;
 static cache caches[DEVICES];
 
 /* Another thread may have been changing a list, so all of them are emptied;
  * the blocks that they had are leaked in this process. */
 void core__block_cache_after_fork(void)
 {
-    if (pthread_mutex_trylock(&lock) == 0) {
-        pthread_mutex_unlock(&lock);
+    if (!atomic_load(&lock.held))
         return;
-    }
-    pthread_mutex_init(&lock, NULL);
     memset(caches, 0, sizeof caches);
+    core__spin_unlock(&lock);
 }
 
-/* The class and its size, 2^(10 + n/8). */
-static uint32_t class_of(uint64_t size, uint64_t *out_capacity)
+/* The class and its size, 2^(10 + n/8); CLASSES: such blocks are not cached. */
+static inline uint32_t class_of(uint64_t size, uint64_t *out_capacity)
 {
-    uint64_t power = 63 - (uint64_t)__builtin_clzll(size - 1);
-    uint64_t step = (UINT64_C(1) << power) / STEPS;
-    uint64_t above = (size - (UINT64_C(1) << power) + step - 1) / step;
+    uint32_t power = 63 - (uint32_t)__builtin_clzll((size - 1) | 1);
+    uint32_t step = power - STEPS_LOG2;
+    uint64_t above;
 
-    *out_capacity = (UINT64_C(1) << power) + above * step;
-    return (uint32_t)((power - LEAST_LOG2) * STEPS + above - 1);
-}
-
-uint64_t core__block_cache_capacity(uint64_t size)
-{
-    uint64_t capacity;
-
+    *out_capacity = size;
     if (size <= UINT64_C(1) << LEAST_LOG2 || size > UINT64_C(1) << MOST_LOG2)
-        return 0;
-    class_of(size, &capacity);
-    return capacity;
+        return CLASSES;
+    above = (size - (UINT64_C(1) << power) + (UINT64_C(1) << step) - 1) >> step;
+    *out_capacity = (UINT64_C(1) << power) + (above << step);
+    return (power - LEAST_LOG2) * STEPS + (uint32_t)above - 1;
 }
 
 static cache *find(core_device *device)
@@ -79,25 +71,24 @@ static cache *find(core_device *device)
     return unused;
 }
 
-bool core__block_cache_take(core_device *device, uint64_t capacity,
-                            core_memory *out_memory)
+bool core__block_cache_take(core_device *device, uint64_t size,
+                            core_memory *out_memory, uint64_t *out_capacity)
 {
+    uint32_t class = class_of(size, out_capacity);
     cached_block *block = NULL;
-    uint64_t same;
     cache *from;
 
-    pthread_mutex_lock(&lock);
+    if (class == CLASSES)
+        return false;
+    core__spin_lock(&lock);
     from = find(device);
-    if (from) {
-        cached_block **class = &from->classes[class_of(capacity, &same)];
-
-        block = *class;
-        if (block) {
-            *class = block->next;
-            from->cached -= capacity;
-        }
+    if (from)
+        block = from->classes[class];
+    if (block) {
+        from->classes[class] = block->next;
+        from->cached -= *out_capacity;
     }
-    pthread_mutex_unlock(&lock);
+    core__spin_unlock(&lock);
     *out_memory = (core_memory){block, 0};
     return block != NULL;
 }
@@ -120,9 +111,9 @@ bool core__block_cache_put(core_device *device, core_memory memory,
     bool keep;
     cache *to;
 
-    if (core__small_cache_limit() == 0)
+    if (class == CLASSES || same != capacity || core__small_cache_limit() == 0)
         return false; /* during fault injection every use is an allocation */
-    pthread_mutex_lock(&lock);
+    core__spin_lock(&lock);
     to = find(device);
     keep = to && has_space(to, capacity);
     if (keep) {
@@ -130,30 +121,32 @@ bool core__block_cache_put(core_device *device, core_memory memory,
         to->classes[class] = block;
         to->cached += capacity;
     }
-    pthread_mutex_unlock(&lock);
+    core__spin_unlock(&lock);
     return keep;
 }
 
+/* The lock is not held while the device frees. */
 void core__block_cache_empty(core_device *device)
 {
-    pthread_mutex_lock(&lock);
-    for (uint32_t i = 0; i < DEVICES; i++) {
-        if (caches[i].device != device)
-            continue;
-        for (uint32_t class = 0; class < CLASSES; class ++) {
-            uint64_t capacity = (UINT64_C(1) << (LEAST_LOG2 + class / STEPS)) /
-                                STEPS * (STEPS + 1 + class % STEPS);
+    cache old = {0};
 
-            while (caches[i].classes[class]) {
-                cached_block *block = caches[i].classes[class];
-
-                caches[i].classes[class] = block->next;
-                device->memory.free(device->impl, (core_memory){block, 0},
-                                    capacity);
-            }
+    core__spin_lock(&lock);
+    for (uint32_t i = 0; i < DEVICES; i++)
+        if (caches[i].device == device) {
+            old = caches[i];
+            memset(&caches[i], 0, sizeof caches[i]);
         }
-        caches[i].cached = 0;
-        caches[i].device = NULL;
+    core__spin_unlock(&lock);
+    for (uint32_t class = 0; class < CLASSES; class ++) {
+        uint64_t capacity = (UINT64_C(1) << (LEAST_LOG2 + class / STEPS)) /
+                            STEPS * (STEPS + 1 + class % STEPS);
+
+        while (old.classes[class]) {
+            cached_block *block = old.classes[class];
+
+            old.classes[class] = block->next;
+            device->memory.free(device->impl, (core_memory){block, 0},
+                                capacity);
+        }
     }
-    pthread_mutex_unlock(&lock);
 }

@@ -15,13 +15,12 @@
 
 #include "device/device.h"
 
-/* The capacity allocated for `size` bytes; 0 if blocks of that size are not
- * cached. */
-uint64_t core__block_cache_capacity(uint64_t size);
-/* Takes a cached block of exactly this capacity; false if there is none. */
-bool core__block_cache_take(core_device *device, uint64_t capacity,
-                            core_memory *out_memory);
-/* Caches a block; false if the caller must free it. */
+/* Takes a cached block for `size` bytes; false if there is none.
+ * *out_capacity: what is allocated for so many bytes, in either case. */
+bool core__block_cache_take(core_device *device, uint64_t size,
+                            core_memory *out_memory, uint64_t *out_capacity);
+/* Caches a block, if its capacity is one that is cached; false if the caller
+ * must free it. */
 bool core__block_cache_put(core_device *device, core_memory memory,
                            uint64_t capacity);
 /* Frees all cached blocks: when memory is short, and before a device closes. */

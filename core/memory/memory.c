@@ -42,12 +42,10 @@ static core_status alloc_raw(core_device *device, uint64_t size,
 static core_status alloc_cached(core_device *device, uint64_t size,
                                 core_memory *out_memory, uint64_t *out_capacity)
 {
-    uint64_t capacity = core__block_cache_capacity(size);
     core__error_record earlier;
     core_status status;
 
-    *out_capacity = capacity ? capacity : size;
-    if (capacity && core__block_cache_take(device, capacity, out_memory))
+    if (core__block_cache_take(device, size, out_memory, out_capacity))
         return CORE_OK;
     core__error_save(&earlier);
     status = alloc_raw(device, *out_capacity, out_memory);
@@ -171,9 +169,7 @@ void core__memory_free(core_device *device, core_memory memory,
             return;
         }
     }
-    if (device->small_blocks &&
-        core__block_cache_capacity(capacity) == capacity &&
-        core__block_cache_put(device, memory, capacity))
+    if (device->small_blocks && core__block_cache_put(device, memory, capacity))
         return;
     device->memory.free(device->impl, memory, capacity);
 }

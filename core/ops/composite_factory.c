@@ -8,6 +8,7 @@
 #include "ops/expression.h"
 #include "ops/shape.h"
 #include "tensor/layout.h"
+#include "tensor/tensor_cache.h"
 
 #include <math.h>
 #include <string.h>
@@ -23,7 +24,9 @@ static core_status options_of(const core_operator *op, const core_value *args,
                               uint32_t first, core_dtype dtype,
                               core_device *device, options *out)
 {
-    out->dtype = core__arg_dtype(args, first, dtype);
+    out->dtype = core__dtype_of(&args[first]);
+    if (out->dtype == CORE_DTYPE_NONE)
+        out->dtype = dtype;
     out->device = args[first + 2].tag == CORE_VALUE_DEVICE
                       ? args[first + 2].u.device
                       : device;
@@ -31,7 +34,10 @@ static core_status options_of(const core_operator *op, const core_value *args,
         return core__op_error(
             CORE_ERROR_UNSUPPORTED, op,
             "layout is not CORE_STRIDED; only the strided layout is supported");
-    CORE_TRY(core__op_dtype_check(op, out->dtype));
+    if (core__unlikely(!core__dtype_is_known(out->dtype)))
+        return core__op_dtype_check(op, out->dtype);
+    if (!out->device)
+        out->device = core__device_current_known(core__thread_self());
     return out->device ? CORE_OK : core__device_current(&out->device);
 }
 
@@ -41,7 +47,10 @@ static core_status empty_of(const core_operator *op, const core_value *size,
     size_t count;
     const int64_t *sizes = core__ints_of(size, &count);
 
-    *out = NULL;
+    *out = core__tensor_cache_take_new(core__thread_self(), o->device, o->dtype,
+                                       count, sizes);
+    if (core__likely(*out != NULL))
+        return CORE_OK;
     CORE_TRY(core__sizes_check(op, count, sizes));
     return core__op_check_allocation(op, o->device,
                                      core__tensor_new(o->device, o->dtype,

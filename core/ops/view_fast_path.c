@@ -20,6 +20,7 @@
 #include "dispatch/dispatch.h"
 #include "dispatch/structured.h"
 #include "ops/functions.h"
+#include "ops/shape.h"
 #include "tensor/tensor_cache.h"
 
 #include <string.h>
@@ -218,6 +219,21 @@ static inline core_device *place_of(const core__thread *self,
                                            : core__device_current_known(self);
 }
 
+/* Whether core__sizes_check accepts them. */
+static inline bool are_sizes(uint32_t ndim, const int64_t *sizes)
+{
+    int64_t numel = 1;
+
+    for (uint32_t i = 0; i < ndim; i++)
+        if (sizes[i] < 0 ||
+            __builtin_mul_overflow(numel, sizes[i] > 1 ? sizes[i] : 1,
+                                   &numel) ||
+            numel >= CORE__NUMEL_MAX)
+            return false;
+    return ndim <= CORE_MAX_NDIM;
+}
+
+/* Any number of dimensions and bytes. */
 static core_status __attribute__((noinline))
 empty_of_any(core_call *call, const core_value *args, uint32_t nargs,
              core_value *results, uint32_t nresults)
@@ -225,14 +241,20 @@ empty_of_any(core_call *call, const core_value *args, uint32_t nargs,
     core__thread *self = core__thread_self();
     core_dtype dtype = core__dtype_of(&args[1]);
     core_device *device = place_of(self, &args[3]);
-    core_tensor *out = NULL;
+    core_tensor *out;
+    core_status status;
 
-    if (core__likely(device && has_default_options(args, dtype)))
-        out = core__tensor_cache_take_new(self, device, dtype, args[0].count,
-                                          args[0].u.ints);
-    return core__likely(out != NULL)
-               ? return_view(results, out)
-               : core__function_run(call, args, nargs, results, nresults);
+    if (core__unlikely(!device || !has_default_options(args, dtype) ||
+                       !are_sizes(args[0].count, args[0].u.ints)))
+        return core__function_run(call, args, nargs, results, nresults);
+    status = core__tensor_new(device, dtype, args[0].count, args[0].u.ints,
+                              NULL, &out);
+    if (core__likely(status == CORE_OK))
+        return return_view(results, out);
+    if (status != CORE_ERROR_OUT_OF_MEMORY)
+        core__op_prefix_name(call->op);
+    core__op_describe_arguments(call->op, status, args, nargs);
+    return core__op_check_allocation(call->op, device, status);
 }
 
 /* One dimension, and a size that is cached: without a loop. */

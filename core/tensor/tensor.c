@@ -248,6 +248,16 @@ void core__tensor_update_layout(core_tensor *tensor)
                    flags);
 }
 
+/* SHAPE error for a tensor whose last element is too far from its first. */
+static core_status check_reach(int64_t last)
+{
+    return core__likely(last < INT64_MAX / 8)
+               ? CORE_OK
+               : core__error(CORE_ERROR_SHAPE,
+                             "a tensor of these sizes has more bytes than can "
+                             "be addressed");
+}
+
 /* Bytes of storage that the layout reaches; SHAPE error on overflow. */
 static core_status layout_bytes(const core_tensor *tensor, uint64_t *out_bytes)
 {
@@ -262,14 +272,9 @@ static core_status layout_bytes(const core_tensor *tensor, uint64_t *out_bytes)
         if (__builtin_mul_overflow(tensor->sizes[i] - 1, tensor->strides[i],
                                    &reach) ||
             __builtin_add_overflow(last, reach, &last))
-            return core__error(CORE_ERROR_SHAPE,
-                               "a tensor of these sizes has more bytes than "
-                               "can be addressed");
+            return check_reach(INT64_MAX);
     }
-    if (last >= INT64_MAX / 8)
-        return core__error(CORE_ERROR_SHAPE,
-                           "a tensor of these sizes has more bytes than can "
-                           "be addressed");
+    CORE_TRY(check_reach(last));
     *out_bytes = (uint64_t)(last + 1) * core__dtype_size(tensor->dtype);
     return CORE_OK;
 }
@@ -335,6 +340,7 @@ core_status core__tensor_new(core_device *device, core_dtype dtype,
     if (strides) {
         memcpy(tensor->strides, strides, ndim * sizeof *strides);
         core__tensor_update_layout(tensor);
+        status = layout_bytes(tensor, &bytes);
     } else {
         int64_t numel = 1;
 
@@ -345,8 +351,9 @@ core_status core__tensor_new(core_device *device, core_dtype dtype,
             numel *= sizes[i];
         tensor->numel = numel;
         tensor->flags |= CORE__TENSOR_CONTIGUOUS | CORE__TENSOR_DENSE;
+        status = check_reach(numel - 1);
+        bytes = (uint64_t)numel * core__dtype_size(dtype);
     }
-    status = layout_bytes(tensor, &bytes);
     if (status == CORE_OK && core__likely(!device->meta))
         status = storage_new(device, bytes, &tensor->storage);
     if (status != CORE_OK)

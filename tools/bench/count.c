@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { LEAVES = 50 };
+
 typedef struct fixture {
     bench_operators operators;
     core_tensor *a;
@@ -21,6 +23,8 @@ typedef struct fixture {
     core_tensor *one_by_one;
     core_tensor *x; /* requires grad */
     core_tensor *y; /* the end of a chain from x */
+    core_tensor *leaves[LEAVES];
+    core_tensor *grads[LEAVES];
     bench_compiled chain, guards, step;
 } fixture;
 
@@ -45,6 +49,17 @@ static inline void with_grad(fixture *f)
 static inline void out(fixture *f)
 {
     must(core_add_out(f->a, f->b, core_int(1), f->out));
+}
+
+static inline void in_place(fixture *f)
+{
+    must(core_add_(f->out, f->b, core_int(1)));
+}
+
+/* Adds to the gradients of leaves: a backward from the leaves themselves. */
+static inline void accumulate(fixture *f)
+{
+    must(core_backward(f->leaves, LEAVES, f->grads, 0));
 }
 
 /* One call in a scope, with its begin and end. */
@@ -207,6 +222,8 @@ enum {
     ADD,
     ADD_GRAD,
     ADD_OUT,
+    ADD_IN_PLACE,
+    ACCUMULATE,
     ADD_SCOPE,
     VOID1,
     VOID_AD,
@@ -233,6 +250,8 @@ static const struct {
     {"add1.plain", ADD, NULL},
     {"add1.grad", ADD_GRAD, NULL},
     {"add1_out.plain", ADD_OUT, NULL},
+    {"add1_.inplace", ADD_IN_PLACE, NULL},
+    {"ad.accgrad_apply_inplace", ACCUMULATE, NULL},
     {"add1.scope", ADD_SCOPE, NULL},
     {"disp.void1", VOID1, NULL},
     {"disp.autograd_redispatch", VOID_AD, NULL},
@@ -277,6 +296,12 @@ __attribute__((noinline)) void core_bench_counted(fixture *f, int forward,
         break;
     case ADD_OUT:
         repeat(f, out, count);
+        break;
+    case ADD_IN_PLACE:
+        repeat(f, in_place, count);
+        break;
+    case ACCUMULATE:
+        repeat(f, accumulate, count);
         break;
     case ADD_SCOPE:
         repeat(f, in_scope, count);
@@ -383,6 +408,10 @@ bool bench_count(const char *name, long count)
     f.matrix = bench_full((const int64_t[]){64, 64}, 2, 1);
     f.one_by_one = bench_full((const int64_t[]){1, 1}, 2, 1);
     f.x = bench_requires_grad(bench_ones1());
+    for (int i = 0; i < LEAVES; i++) {
+        f.leaves[i] = bench_requires_grad(bench_ones1());
+        f.grads[i] = bench_ones1();
+    }
     open_compiled(&f);
     bench_operators_register(&f.operators);
     run_row(&f, row, count);
@@ -396,6 +425,10 @@ bool bench_count(const char *name, long count)
     core_tensor_release(f.matrix);
     core_tensor_release(f.one_by_one);
     core_tensor_release(f.x);
+    for (int i = 0; i < LEAVES; i++) {
+        core_tensor_release(f.leaves[i]);
+        core_tensor_release(f.grads[i]);
+    }
     core_tensor_release(f.y);
     return true;
 }

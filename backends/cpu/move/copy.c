@@ -120,38 +120,45 @@ static core_status copy_launch(core_call *call, const core_value *args,
                         row_of(bytes, copy_8, copy_16, copy_32, copy_64), NULL);
 }
 
-static core_status fill_launch(core_call *call, const core_value *args,
-                               uint32_t nargs, core_value *results,
-                               uint32_t nresults)
+static core_status fill(core_call *call, cpu_parameters *parameters)
 {
     const core_loop *loop = call->loop;
     const core_operand *to = &loop->operands[0];
     static const cpu_elementwise self = {.grain = GRAIN};
-    cpu_parameters parameters;
     cpu_row row =
         row_of(cpu_bytes_of(to->dtype), fill_8, fill_16, fill_32, fill_64);
+
+    if (!(loop->flags & CORE_LOOP_CONTIGUOUS) || loop->numel > GRAIN)
+        return cpu_loop_run(call, &self, row, parameters);
+    return row(cpu_address(to->memory), NULL, NULL, loop->numel, parameters,
+               NULL);
+}
+
+static core_status fill_launch(core_call *call, const core_value *args,
+                               uint32_t nargs, core_value *results,
+                               uint32_t nresults)
+{
+    cpu_parameters parameters;
 
     (void)results;
     (void)nresults;
     if (nargs < 2)
         return cpu_error(CORE_ERROR_INTERNAL, "fill_ without a value");
-    parameters.bits = cpu_scalar_bits(&args[1], to->dtype);
-    if (!(loop->flags & CORE_LOOP_CONTIGUOUS) || loop->numel > GRAIN)
-        return cpu_loop_run(call, &self, row, &parameters);
-    return row(cpu_address(to->memory), NULL, NULL, loop->numel, &parameters,
-               NULL);
+    parameters.bits = cpu_scalar_bits(&args[1], call->loop->operands[0].dtype);
+    return fill(call, &parameters);
 }
 
 static core_status zero_launch(core_call *call, const core_value *args,
                                uint32_t nargs, core_value *results,
                                uint32_t nresults)
 {
-    core_value with_zero[2] = {{.tag = CORE_VALUE_NONE},
-                               {.tag = CORE_VALUE_INT, .u.i = 0}};
+    cpu_parameters parameters = {.bits = 0};
 
-    if (nargs > 0)
-        with_zero[0] = args[0];
-    return fill_launch(call, with_zero, 2, results, nresults);
+    (void)args;
+    (void)nargs;
+    (void)results;
+    (void)nresults;
+    return fill(call, &parameters);
 }
 
 #define ALL                                                   \
