@@ -124,6 +124,15 @@ core_status core_memory_set_fraction(core_device *device, double fraction);
  * the work is done.) */
 core_status core_memory_empty_cache(core_device *device);
 
+/* Returns whether a range of addresses is in one segment of a device's
+ * allocator, whether tensors use it or not.  size: in bytes.  false for NULL,
+ * for size 0, for a device whose handles are no addresses (CORE_DEVICE_FLAT),
+ * for memory that libcore did not allocate, for memory from before a reset, in
+ * a child of fork, and for a device that has no segments: one without streams,
+ * such as cpu. */
+bool core_memory_contains(core_device *device, const void *address,
+                          size_t size);
+
 /* -------------------------------------------------------------- streams -- */
 
 /* Declares that work of a stream uses the memory of a tensor.  After the tensor

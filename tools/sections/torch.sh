@@ -48,8 +48,8 @@ libcore_torch.device(os.environ["LIBCORE_TORCH_DEVICE"])' \
             >"$logs/torch-$device.txt" 2>&1 ||
             skip "torch on $device" "$(tail -n 1 "$logs/torch-$device.txt")"
     done
-    for test in judges smoke exchange features tools examples distributed \
-        wheel module_db; do
+    for test in judges smoke exchange native features tools examples \
+        distributed wheel module_db; do
         try_python "$test" "$test"
     done
     try_python "no leak in 10,000 steps" leaks LIBCORE_TORCH_STEPS=10000

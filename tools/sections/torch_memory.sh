@@ -7,9 +7,10 @@
 # section torch.  The shim has no tests in C++; these are those of Python, but
 #
 # - judges, which uses no device; op_db and module_db, which call operators hundreds of
-#   times by the same functions; wheel, which runs a program that others test;
-#   distributed, whose ranks are started by launchers that do not pass a preloaded
-#   library on; and leaks, which reads malloc's own count.
+#   times by the same functions; wheel, which runs a program that others test; native,
+#   whose library is not instrumented; distributed, whose ranks are started by
+#   launchers that do not pass a preloaded library on; and leaks, which reads malloc's
+#   own count.
 #
 # Neither torch nor Python is instrumented, and both leave memory when they end:
 # of leaks count those whose memory the shim or libcore asked for.  Reports go to

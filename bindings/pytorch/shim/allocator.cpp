@@ -37,14 +37,13 @@ c10::DataPtr data_of(core_tensor *tensor)
                         where);
 }
 
-core_tensor *tensor_of(const c10::StorageImpl &storage)
+core_tensor *tensor_of(const c10::StorageImpl &storage) noexcept
 {
     const c10::DataPtr &data = storage.data_ptr();
 
-    TORCH_CHECK(data.get_deleter() == release_tensor,
-                "libcore: the memory of the storage is another library's; copy "
-                "the tensor to the device with to()");
-    return static_cast<core_tensor *>(data.get_context());
+    return C10_LIKELY(data.get_deleter() == release_tensor)
+               ? static_cast<core_tensor *>(data.get_context())
+               : nullptr;
 }
 
 static core_tensor *new_bytes(c10::DeviceIndex index, size_t count)
@@ -80,12 +79,15 @@ void resize_storage(c10::StorageImpl &storage, size_t bytes)
 {
     c10::DeviceIndex index = storage.device().index();
     size_t kept = std::min(bytes, storage.nbytes());
+    core_tensor *known = tensor_of(storage);
     c10::DataPtr data = data_of(new_bytes(index, bytes));
 
     TORCH_CHECK(storage.resizable(), "libcore: the storage cannot be resized");
+    TORCH_CHECK(known || kept == 0,
+                "libcore: the storage cannot be resized, as its memory is "
+                "another library's");
     if (kept > 0)
-        copy_bytes(static_cast<core_tensor *>(data.get_context()),
-                   tensor_of(storage), kept);
+        copy_bytes(static_cast<core_tensor *>(data.get_context()), known, kept);
     storage.set_data_ptr(std::move(data));
     storage.set_nbytes(bytes);
 }

@@ -162,6 +162,19 @@ static bool is_pinned(const void *data)
     return false;
 }
 
+/* Memory of the host, and tokens of devices without addresses, could be any
+ * device's. */
+static c10::Device device_of_address(const void *data)
+{
+    for (c10::DeviceIndex i = 0; i < device_count(); i++)
+        if (core_memory_contains(device_at(i), data, 1))
+            return c10::Device(device_type, i);
+    TORCH_CHECK(false, "libcore: the address ", data,
+                " is in no segment of a device's allocator, so it does not say "
+                "of which device it is; name it with target_device() of "
+                "at::for_blob");
+}
+
 struct Hooks final : at::PrivateUse1HooksInterface {
     bool isBuilt() const override
     {
@@ -215,6 +228,11 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     at::Generator getNewGenerator(c10::DeviceIndex index) const override
     {
         return new_generator(index);
+    }
+
+    c10::Device getDeviceFromPtr(void *data) const override
+    {
+        return device_of_address(data);
     }
 
     bool isPinnedPtr(const void *data) const override

@@ -7,8 +7,11 @@ import ctypes
 import gc
 import io
 import os
+import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import torch
@@ -24,7 +27,14 @@ except ImportError:
 NAMES = {device.name: device.device for device in libcore_torch.devices()}
 CPU = NAMES["cpu"]
 SIM = NAMES.get("sim")
+TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), *[os.pardir] * 3)
 EXTENSION = 12  # DLPack's number of devices that it does not know
+
+
+def without_preload():
+    """The environment of programs that the address sanitizer need not see."""
+    return {name: value for name, value in os.environ.items()
+            if name != "LD_PRELOAD"}
 
 
 class Exchange(unittest.TestCase):
@@ -211,6 +221,26 @@ class Exchange(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, "RuntimeError|Type"):
                 table.allocated(lent)
 
+    def test_two_plugins_may_have_one_number(self):
+        """As sim and the template of plugins, neither of which DLPack knows."""
+        compiler = shlex.split(os.environ.get("CC", "cc"))
+        if SIM is None or not shutil.which(compiler[0]):
+            self.skipTest("no device sim, or no compiler of C")
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run(
+                [*compiler, "-std=gnu11", "-fPIC", "-fvisibility=hidden",
+                 "-shared", "-I", os.path.join(TOP, "include"), "-o",
+                 os.path.join(folder, "core_template.so"),
+                 os.path.join(TOP, "plugins", "template", "template.c"), "-lm"],
+                check=True, env=without_preload())
+            paths = [os.environ.get("LIBCORE_PLUGIN_PATH"), folder]
+            result = subprocess.run(
+                [sys.executable, "-c", TWINS], capture_output=True, text=True,
+                env={**os.environ, "LIBCORE_FALLBACK": "count",
+                     "LIBCORE_PLUGIN_PATH": ":".join(filter(None, paths))},
+                cwd=os.path.dirname(os.path.abspath(__file__)), timeout=600)
+        self.assertEqual(result.returncode, 0, result.stderr)
+
     def test_keywords_are_passed_to_torch_as_they_are(self):
         with self.assertRaisesRegex(TypeError, "unknown"):
             torch.ones(2).__dlpack__(unknown=1)
@@ -339,6 +369,52 @@ exchange(default, take_on())
 exchange(default, take_on(stream=None))
 exchange(default, take_on(stream=0))
 exchange(default, take_on(stream=-1))
+"""
+
+# DLPack cannot tell two devices apart, and nothing takes one for the other.
+TWINS = """
+import gc, torch, libcore_torch
+from test_exchange import EXTENSION, NAMES, Table
+
+table = Table.of(torch.Tensor)
+
+def error_of(kind, function, *given):
+    try:
+        function(*given)
+    except kind as error:
+        return str(error)
+    raise AssertionError("no error")
+
+def use(x):
+    assert x.__dlpack_device__() == (EXTENSION, 0), x.__dlpack_device__()
+    lent = table.lend(x)
+    for function, given in ((table.to_object, table.managed(x)),
+                            (table.allocated, lent), (table.stream, lent)):
+        text = error_of(RuntimeError, function, given)
+        assert both in text and "device=" in text, text
+    for take in (torch.from_dlpack, libcore_torch.from_dlpack):
+        text = error_of(ValueError, take, x.__dlpack__())
+        assert "name the device" in text, text
+    for y in (torch.from_dlpack(x), libcore_torch.from_dlpack(x),
+              libcore_torch.from_dlpack(x.__dlpack__(), x.device)):
+        assert y.device == x.device
+        y[0] += 1
+
+first, second = sorted((NAMES["sim"], NAMES["template"]),
+                       key=lambda device: device.index)
+both = f"({EXTENSION}, 0) is {first} or {second}"
+for device in first, second:
+    x = torch.arange(3.0).to(device)
+    use(x)
+    assert x.tolist() == [3, 1, 2]
+del x
+other = torch.arange(3.0).to(NAMES["sim:1"])
+assert table.to_object(table.managed(other)).device == other.device
+del other
+gc.collect()
+for name in "sim", "sim:1":
+    kept = torch.accelerator.memory_stats(NAMES[name])
+    assert kept["allocated_bytes.all.current"] == 0, kept
 """
 
 # Python's numbers of requests for buffers.
