@@ -24,7 +24,7 @@ have_module() { # pkg-config name
     have pkg-config && pkg-config --exists "$1"
 }
 
-# Prints the missing packages of group $1: build, data, test or hip.
+# Prints the missing packages of group $1: build, data, test, hip or aarch64.
 missing_packages() {
     case $1 in
     build)
@@ -67,6 +67,13 @@ missing_packages() {
         ;;
     # Some distributions do not have it.
     hip) have hipcc || [ -x /opt/rocm/bin/hipcc ] || echo hipcc ;;
+    # A cross compiler and an emulator.
+    aarch64)
+        have aarch64-linux-gnu-gcc ||
+            echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+        have aarch64-linux-gnu-g++ || echo g++-aarch64-linux-gnu
+        have qemu-aarch64 || echo qemu-user
+        ;;
     esac
 }
 

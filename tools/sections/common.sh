@@ -165,9 +165,10 @@ copy_sources() { # folder
 }
 
 # What the first build's configure found: it keeps nothing that depends on flags.
+seed=yes # no: for a tree with another compiler
 seed_cache() { # file
     rm -f "$1"
-    [ ! -f "$main/found.cache" ] ||
+    [ $seed = no ] || [ ! -f "$main/found.cache" ] ||
         sed '/^ac_cv_env_/d' "$main/found.cache" >"$1"
 }
 
@@ -241,14 +242,16 @@ little_optimized='-Og -g1'
 # Programs and plugins of the tests, which compile in less than half of the time
 # with few optimizations; unit tests with none.
 unit_optimization=UNIT_OPTIMIZATION=-O0
-build_tests() { # folder
+build_tests() { # folder, make's arguments...
+    tests_dir=$1
+    shift
     # shellcheck disable=SC2046 # empty or one option
-    if make -C "$1" $(parallel) check TESTS= CFLAGS='-Og -g1' \
-        "$unit_optimization" >"$1/tests.txt" 2>&1 </dev/null; then
+    if make -C "$tests_dir" $(parallel) check "$@" TESTS= CFLAGS='-Og -g1' \
+        "$unit_optimization" >"$tests_dir/tests.txt" 2>&1 </dev/null; then
         pass "programs of the tests: build"
-        warned "programs of the tests" "$1/tests.txt"
+        warned "programs of the tests" "$tests_dir/tests.txt"
     else
-        fail "programs of the tests: do not build" "$1/tests.txt"
+        fail "programs of the tests: do not build" "$tests_dir/tests.txt"
         return 1
     fi
 }

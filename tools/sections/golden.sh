@@ -6,7 +6,9 @@
 # CPU and on the simulated accelerator in each of its modes.
 # tests/golden/SET.ops lists the operators that must pass all of theirs.
 section_golden() {
-    if [ ! -x "$main/core-conformance" ]; then
+    conformance=$main/core-conformance
+    golden=golden
+    if [ ! -x "$conformance" ]; then
         fail "golden: no core-conformance was built"
         return
     fi
@@ -21,12 +23,12 @@ section_golden() {
     golden_modes
 }
 
-# golden_set SET DEVICE
+# golden_set SET DEVICE: with the program $conformance; $golden begins what it prints.
 golden_set() {
-    what="golden on $2"
-    [ "$1" = public ] || what="golden, $1, on $2"
+    what="$golden on $2"
+    [ "$1" = public ] || what="$golden, $1, on $2"
     log=$logs/golden-$1-$2.txt
-    "$main/core-conformance" --golden "$source/tests/golden/$1" \
+    "$conformance" --golden "$source/tests/golden/$1" \
         --required "$source/tests/golden/$1.ops" --device "$2" >"$log" 2>&1
     status=$?
     before=$failed
@@ -43,11 +45,11 @@ golden_modes() {
     while IFS= read -r mode; do
         # shellcheck disable=SC2086 # split into words on purpose
         try "golden on sim, $mode" env LIBCORE_SIM_CHECK=1 $mode \
-            "$main/core-conformance" --golden "$source/tests/golden/public" \
+            "$conformance" --golden "$source/tests/golden/public" \
             --required "$source/tests/golden/public.ops" --device sim
         # shellcheck disable=SC2086 # words are meant
         try "golden, current, on sim, $mode" env LIBCORE_SIM_CHECK=1 $mode \
-            "$main/core-conformance" --golden "$source/tests/golden/current" \
+            "$conformance" --golden "$source/tests/golden/current" \
             --required "$source/tests/golden/current.ops" --device sim
     done <<END
 LIBCORE_SIM_MEMORY=handle
