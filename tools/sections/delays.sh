@@ -15,15 +15,12 @@ section_delays() {
     fi
     tests=$(cd "$source" && find tests/unit -name 'test_*.c' |
         sed 's/\.c$//' | sort | tr '\n' ' ')
+    # Many at a time, without make's job slots, since they sleep for most of the time.
+    unset MAKEFLAGS
+    jobs=$((jobs * 4))
     first=${LIBCORE_DELAYS_SEED:-1}
     for number in "$first" $((first + 1)) $((first + 2)); do
-        # Many at a time, without make's job slots, since they sleep for most of
-        # the time.
-        (
-            unset MAKEFLAGS
-            jobs=$((jobs * 4))
-            check "threads delayed with seed $number" "$main" TESTS="$tests" \
-                LOG_COMPILER="env LIBCORE_DELAYS_SEED=$number LD_PRELOAD=$preloaded"
-        )
+        check "threads delayed with seed $number" "$main" TESTS="$tests" \
+            LOG_COMPILER="env LIBCORE_DELAYS_SEED=$number LD_PRELOAD=$preloaded"
     done
 }
