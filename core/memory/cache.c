@@ -3,9 +3,10 @@
 
 #include "memory/cache.h"
 
+#include "base/fork.h"
 #include "base/memory.h"
-#include "memory/spin.h"
 
+#include <pthread.h>
 #include <string.h>
 
 enum {
@@ -28,17 +29,19 @@ typedef struct cache {
     cached_block *classes[CLASSES];
 } cache;
 
-static core__spin lock;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static cache caches[DEVICES];
 
 /* Another thread may have been changing a list, so all of them are emptied;
  * the blocks that they had are leaked in this process. */
 void core__block_cache_after_fork(void)
 {
-    if (!atomic_load(&lock.held))
+    if (pthread_mutex_trylock(&lock) == 0) {
+        pthread_mutex_unlock(&lock);
         return;
+    }
+    pthread_mutex_init(&lock, NULL);
     memset(caches, 0, sizeof caches);
-    core__spin_unlock(&lock);
 }
 
 /* The class and its size, 2^(10 + n/8); CLASSES: such blocks are not cached. */
@@ -80,7 +83,7 @@ bool core__block_cache_take(core_device *device, uint64_t size,
 
     if (class == CLASSES)
         return false;
-    core__spin_lock(&lock);
+    pthread_mutex_lock(&lock);
     from = find(device);
     if (from)
         block = from->classes[class];
@@ -88,7 +91,7 @@ bool core__block_cache_take(core_device *device, uint64_t size,
         from->classes[class] = block->next;
         from->cached -= *out_capacity;
     }
-    core__spin_unlock(&lock);
+    pthread_mutex_unlock(&lock);
     *out_memory = (core_memory){block, 0};
     return block != NULL;
 }
@@ -113,7 +116,7 @@ bool core__block_cache_put(core_device *device, core_memory memory,
 
     if (class == CLASSES || same != capacity || core__small_cache_limit() == 0)
         return false; /* during fault injection every use is an allocation */
-    core__spin_lock(&lock);
+    pthread_mutex_lock(&lock);
     to = find(device);
     keep = to && has_space(to, capacity);
     if (keep) {
@@ -121,32 +124,30 @@ bool core__block_cache_put(core_device *device, core_memory memory,
         to->classes[class] = block;
         to->cached += capacity;
     }
-    core__spin_unlock(&lock);
+    pthread_mutex_unlock(&lock);
     return keep;
 }
 
-/* The lock is not held while the device frees. */
 void core__block_cache_empty(core_device *device)
 {
-    cache old = {0};
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 0; i < DEVICES; i++) {
+        if (caches[i].device != device)
+            continue;
+        for (uint32_t class = 0; class < CLASSES; class ++) {
+            uint64_t capacity = (UINT64_C(1) << (LEAST_LOG2 + class / STEPS)) /
+                                STEPS * (STEPS + 1 + class % STEPS);
 
-    core__spin_lock(&lock);
-    for (uint32_t i = 0; i < DEVICES; i++)
-        if (caches[i].device == device) {
-            old = caches[i];
-            memset(&caches[i], 0, sizeof caches[i]);
+            while (caches[i].classes[class]) {
+                cached_block *block = caches[i].classes[class];
+
+                caches[i].classes[class] = block->next;
+                device->memory.free(device->impl, (core_memory){block, 0},
+                                    capacity);
+            }
         }
-    core__spin_unlock(&lock);
-    for (uint32_t class = 0; class < CLASSES; class ++) {
-        uint64_t capacity = (UINT64_C(1) << (LEAST_LOG2 + class / STEPS)) /
-                            STEPS * (STEPS + 1 + class % STEPS);
-
-        while (old.classes[class]) {
-            cached_block *block = old.classes[class];
-
-            old.classes[class] = block->next;
-            device->memory.free(device->impl, (core_memory){block, 0},
-                                capacity);
-        }
+        caches[i].cached = 0;
+        caches[i].device = NULL;
     }
+    pthread_mutex_unlock(&lock);
 }

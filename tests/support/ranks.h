@@ -88,8 +88,8 @@ static inline core_comm_options rank_options(uint32_t rank, uint32_t size)
     return options;
 }
 
-/* Of the calls that follow.  The creation and what the ranks do before have the
- * longer one, for on a busy machine they take long. */
+/* Sets the timeout of later calls.  The creation of the communicator has the longer
+ * one, since it may take long on a busy machine. */
 static inline void rank_set_timeout(core_comm *comm, double seconds)
 {
     comm->timeout_ns = (int64_t)(seconds * 1e9);
@@ -101,7 +101,7 @@ static inline void rank_mark_path(char *path, size_t size, uint32_t number)
     snprintf(path, size, "%s/mark-%u", rank_folder, number);
 }
 
-/* A rank lets others go on: those that await the mark of this number. */
+/* Lets the ranks go on that wait for the mark of this number. */
 static inline void rank_mark(uint32_t number)
 {
     char path[4200];

@@ -37,13 +37,16 @@ c10::DataPtr data_of(core_tensor *tensor)
                         where);
 }
 
-core_tensor *tensor_of(const c10::StorageImpl &storage) noexcept
+core_tensor *tensor_of(const c10::StorageImpl &storage)
 {
     const c10::DataPtr &data = storage.data_ptr();
 
-    return C10_LIKELY(data.get_deleter() == release_tensor)
-               ? static_cast<core_tensor *>(data.get_context())
-               : nullptr;
+    TORCH_CHECK(
+        data.get_deleter() == release_tensor,
+        "libcore: the memory of the storage is another library's, as of "
+        "at::from_blob; give it to libcore_torch.from_dlpack, or make "
+        "the tensor on torch's cpu and copy it with to()");
+    return static_cast<core_tensor *>(data.get_context());
 }
 
 static core_tensor *new_bytes(c10::DeviceIndex index, size_t count)
@@ -79,15 +82,12 @@ void resize_storage(c10::StorageImpl &storage, size_t bytes)
 {
     c10::DeviceIndex index = storage.device().index();
     size_t kept = std::min(bytes, storage.nbytes());
-    core_tensor *known = tensor_of(storage);
     c10::DataPtr data = data_of(new_bytes(index, bytes));
 
     TORCH_CHECK(storage.resizable(), "libcore: the storage cannot be resized");
-    TORCH_CHECK(known || kept == 0,
-                "libcore: the storage cannot be resized, as its memory is "
-                "another library's");
     if (kept > 0)
-        copy_bytes(static_cast<core_tensor *>(data.get_context()), known, kept);
+        copy_bytes(static_cast<core_tensor *>(data.get_context()),
+                   tensor_of(storage), kept);
     storage.set_data_ptr(std::move(data));
     storage.set_nbytes(bytes);
 }

@@ -62,9 +62,8 @@ c10::Allocator *pinned_allocator();
 /* The DataPtr of memory that a tensor of libcore keeps alive: the start of its
  * storage.  Takes the reference. */
 c10::DataPtr data_of(core_tensor *tensor);
-/* The tensor of libcore in a storage of one of its devices, borrowed; NULL for
- * memory of others, as of at::from_blob. */
-core_tensor *tensor_of(const c10::StorageImpl &storage) noexcept;
+/* The tensor of libcore in a storage of one of its devices, borrowed. */
+core_tensor *tensor_of(const c10::StorageImpl &storage);
 /* Gives a storage another size, and keeps its content. */
 void resize_storage(c10::StorageImpl &storage, size_t bytes);
 

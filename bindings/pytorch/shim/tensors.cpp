@@ -3,14 +3,12 @@
 
 /* Tensors of torch as tensors of libcore, and back, without copies. */
 
-#include "owned.h"
 #include "shim.h"
 
 #include <ATen/EmptyTensor.h>
 #include <c10/core/StorageImpl.h>
 
 #include <algorithm>
-#include <cstring>
 
 namespace libcore_torch
 {
@@ -77,29 +75,6 @@ static core_tensor *host_storage(c10::StorageImpl &storage)
     return tensor;
 }
 
-static void release_storage(void *context, void *)
-{
-    c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl *>(context));
-}
-
-/* The bytes of a storage of the device cpu that is not libcore's, as of
- * at::from_blob.  Tensors of libcore keep it. */
-static core_tensor *foreign_storage(c10::StorageImpl &storage)
-{
-    core_device *device = device_at(storage.device().index());
-    const int64_t bytes = static_cast<int64_t>(storage.nbytes());
-    core_tensor *tensor;
-
-    TORCH_CHECK(std::strcmp(core_device_type(device), "cpu") == 0,
-                "libcore: the memory of the storage is another library's; give "
-                "it to libcore_torch.from_dlpack instead");
-    c10::raw::intrusive_ptr::incref(&storage);
-    check(core_tensor_from_memory(storage._mutable_data_ptr_no_checks().get(),
-                                  CORE_U8, &bytes, 1, release_storage, &storage,
-                                  &tensor));
-    return tensor;
-}
-
 /* A tensor without elements may have any offset in torch. */
 static core_tensor *alias(core_tensor *storage, const at::Tensor &tensor,
                           core_dtype dtype)
@@ -134,11 +109,6 @@ static core_tensor *tensor_on_device(c10::StorageImpl &storage,
 {
     core_tensor *known = tensor_of(storage);
 
-    if (C10_UNLIKELY(!known)) {
-        Owned bytes(foreign_storage(storage));
-
-        return alias(bytes.get(), tensor, dtype);
-    }
     return is_same(known, tensor, dtype) ? core_tensor_retain(known)
                                          : alias(known, tensor, dtype);
 }
