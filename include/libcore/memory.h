@@ -129,8 +129,8 @@ core_status core_memory_empty_cache(core_device *device);
  * for size 0, for a device whose handles are no addresses (CORE_DEVICE_FLAT),
  * for memory that libcore did not allocate, for memory from before a reset, in
  * a child of fork, and for a device that has no segments: one without streams,
- * such as cpu.  Waits while another thread grows or empties the allocator, which
- * may wait for streams: not to be called from a stream's callback. */
+ * such as cpu.  Waits while another thread grows or empties the allocator,
+ * which may wait for streams: not to be called from a stream's callback. */
 bool core_memory_contains(core_device *device, const void *address,
                           size_t size);
 
