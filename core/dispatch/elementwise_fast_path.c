@@ -3,7 +3,7 @@
 
 /* The fast path of element-wise operators: the inputs are contiguous tensors of
  * one dtype, shape and device, with a dtype in which the operator computes; or
- * such a tensor of floats and a number; or such a tensor that is filled.
+ * such a tensor of floats and a number.
  * Its cost is the checks, one output from the thread's tensor cache, a
  * one-dimensional loop on the stack and the kernel's call.  Everything else,
  * including error messages, is left to the general path (elementwise.c).
@@ -25,7 +25,6 @@
 #include "dispatch/loop.h"
 #include "dispatch/inference.h"
 #include "dispatch/upcalls.h"
-#include "ops_ids.h"
 #include "tensor/dtype.h"
 #include "tensor/tensor_cache.h"
 
@@ -208,8 +207,6 @@ static const core__kernel *kernel_of(const core_call *call, const form form,
     dtypes = form.compares ? kernel->compared : kernel->same;
     if (form.floats)
         dtypes &= FLOATS;
-    if (form.count == 0)
-        dtypes &= CORE__DTYPES_OF_0_1; /* that have a row of `kinds` */
     return dtypes & 1u << dtype ? kernel : NULL;
 }
 
@@ -496,9 +493,6 @@ static inline __attribute__((always_inline)) core_status run(
 
 /* ----------------------------------------------------------- functions -- */
 
-/* Another bit of core_operator.fast_path: no inputs, the target is filled. */
-enum { FAST_PATH_ZERO = 1u << 7 };
-
 /* One function for each of the most frequent forms. */
 #define FAST_FUNCTION(name, ...)                                               \
     static core_status name##_uncached(core_call *call,                        \
@@ -563,23 +557,12 @@ static core_status run_any(core_call *call, const core_value *args,
     return run_uncached(call, args, nargs, results, nresults, form);
 }
 
-/* Below the layers, as factories call it. */
-static core_status run_zero(core_call *call, const core_value *args,
-                            uint32_t nargs, core_value *results,
-                            uint32_t nresults)
-{
-    return run(call, args, nargs, results, nresults,
-               (form){.destination = IN_PLACE}, run_any);
-}
-
 core_function core__elementwise_run(const core_operator *op)
 {
     uint8_t fast = core__elementwise_fast_path(op);
 
     if (!fast)
         return core__elementwise_general;
-    if (fast == FAST_PATH_ZERO)
-        return run_zero;
     if (op->variant != CORE__VARIANT_FUNCTIONAL)
         return run_any;
     switch (fast) {
@@ -639,8 +622,6 @@ uint8_t core__elementwise_fast_path(const core_operator *op)
     const core__operator_data *data = op->data;
     uint32_t inputs, fast, numbers = 0;
 
-    if (op->id == CORE_OP_ZERO_)
-        return FAST_PATH_ZERO;
     if (op->family != CORE__FAMILY_ELEMENTWISE ||
         data->promotion == CORE__PROMOTE_OWN || data->keep_dtype ||
         data->infer || data->operands == 0 || data->operands > 2 ||
