@@ -116,11 +116,15 @@ core_status sim_device_open(void *backend, uint32_t index, void **out_device)
     if (status == CORE_OK)
         status = sim_memory_open(device);
     if (status == CORE_OK) {
+        pthread_mutex_lock(&sim_lock); /* another thread may remove it */
         memset(&device->count, 0, sizeof device->count);
         sim_faults_open(device);
         device->held = false;
         pthread_cond_init(&device->released, NULL);
         device->open = true;
+        if (!device->present)
+            atomic_store(&device->lost, true);
+        pthread_mutex_unlock(&sim_lock);
         *out_device = device;
     }
     return status;
@@ -136,8 +140,10 @@ void sim_device_close(void *backend, void *handle)
     sim_streams_close(device);
     sim_memory_close(device);
     sim_profile_close(device);
+    pthread_mutex_lock(&sim_lock);
     pthread_cond_destroy(&device->released);
     device->open = false;
+    pthread_mutex_unlock(&sim_lock);
 }
 
 core_status sim_device_information(void *handle, core_device_information *out)
