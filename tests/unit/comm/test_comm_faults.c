@@ -69,7 +69,7 @@ static void last_rank_stops(core_comm *comm)
     OK(core_barrier(comm));
     OK(core_comm_synchronize(comm));
     if (core_comm_rank(comm) == 1) {
-        rank_set_timeout(comm, 10);
+        rank_set_timeout(comm, 5);
         rank_mark(1);
         status = core_broadcast(comm, x, 1);
         if (status == CORE_OK)
@@ -517,8 +517,8 @@ static void release_at_once(core_comm *comm)
 {
     core_tensor *x = rank_numbers(comm, 2);
 
-    /* Not later than that, however busy the machine is: the collective of rank 0
-     * would not wait, which is right, too. */
+    /* So that the collective of rank 0 waits.  On a busy machine rank 0 may be
+     * later still: then nothing waits, and the result is the same. */
     if (core_comm_rank(comm) == 1)
         usleep(200 * 1000);
     OK(core_all_reduce_(comm, x, CORE_REDUCE_SUM));

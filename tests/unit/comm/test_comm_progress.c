@@ -508,7 +508,7 @@ static void last_rank_stays_away(core_comm *comm)
     OK(core_barrier(comm));
     OK(core_comm_synchronize(comm));
     if (core_comm_rank(comm) == 0) {
-        comm->timeout_ns = 10000000000;
+        comm->timeout_ns = 5000000000;
         rank_mark(0);
         status = core_barrier(comm);
         if (status == CORE_OK)
