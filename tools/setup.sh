@@ -24,7 +24,8 @@ have_module() { # pkg-config name
     have pkg-config && pkg-config --exists "$1"
 }
 
-# Prints the missing packages of group $1: build, data, test, hip or aarch64.
+# Prints the missing packages of group $1: build, data, test, hip, torch or
+# aarch64.
 missing_packages() {
     case $1 in
     build)
@@ -67,6 +68,15 @@ missing_packages() {
         ;;
     # Some distributions do not have it.
     hip) have hipcc || [ -x /opt/rocm/bin/hipcc ] || echo hipcc ;;
+    # What Debian leaves out of its Python; its pip installs in virtual environments
+    # only.
+    torch)
+        "${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null ||
+            echo python3-venv
+        "${PYTHON:-python3}" -c 'import os, sysconfig
+os.stat(os.path.join(sysconfig.get_path("include"), "Python.h"))' 2>/dev/null ||
+            echo python3-dev
+        ;;
     # A cross compiler and an emulator.
     aarch64)
         have aarch64-linux-gnu-gcc ||

@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
+# shellcheck source=tools/sections/torch_python.sh
+. tools/sections/torch_python.sh
+
 # Runs a test program of Python, and adds the tests that it skips.
 try_python() { # what, program, [settings]
     what=$1
@@ -20,13 +23,9 @@ try_python() { # what, program, [settings]
 # torch: the devices for PyTorch (bindings/pytorch), judged by PyTorch's own
 # sample inputs, on the devices cpu and sim, modules and optimizers.
 # LIBCORE_TORCH_PYTHON names a Python that can import torch 2.10 or later,
-# expecttest and numpy; without it the section is skipped.
+# expecttest, numpy and scipy; without it they are installed in build-tests.
 section_torch() {
-    python=${LIBCORE_TORCH_PYTHON-}
-    if [ -z "$python" ]; then
-        skip "torch" "LIBCORE_TORCH_PYTHON does not name a Python with torch"
-        return
-    fi
+    find_torch_python || return
     tree=$work/torch
     build "torch" "$tree" --with-torch="$python" --without-cuda \
         --without-hip || return

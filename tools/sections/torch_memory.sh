@@ -3,8 +3,8 @@
 # Copyright The libcore authors
 
 # torch_memory (by name): the shim for PyTorch, and libcore, under the address
-# sanitizer and under valgrind.  LIBCORE_TORCH_PYTHON names a Python, as for the
-# section torch.  The shim has no tests in C++; these are those of Python, but
+# sanitizer and under valgrind, with the Python of the section torch.  The shim has no
+# tests in C++; these are those of Python, but
 #
 # - judges, which uses no device; op_db and module_db, which call operators hundreds of
 #   times by the same functions; wheel, which runs a program that others test; native,
@@ -18,12 +18,11 @@
 # processes that they start: the files are what counts.  Python's own allocator
 # would hide from the sanitizer what it points to.  libstdc++ comes along, since the
 # sanitizer needs its function that throws.
+# shellcheck source=tools/sections/torch_python.sh
+. tools/sections/torch_python.sh
+
 section_torch_memory() {
-    python=${LIBCORE_TORCH_PYTHON-}
-    if [ -z "$python" ]; then
-        skip "torch_memory" "LIBCORE_TORCH_PYTHON does not name a Python with torch"
-        return
-    fi
+    find_torch_python || return
     sanitizer_options
     tree=$work/torch_asan
     build "torch: address sanitizer" "$tree" --enable-sanitize=address \
