@@ -45,7 +45,7 @@ extern "C" {
 /* ------------------------------------------------------------- layouts -- */
 
 /* The version of DLPack that libcore exports. */
-enum { CORE_DLPACK_MAJOR = 1, CORE_DLPACK_MINOR = 1 };
+enum { CORE_DLPACK_MAJOR = 1, CORE_DLPACK_MINOR = 3 };
 
 /* Device types. */
 enum {
@@ -102,7 +102,8 @@ typedef struct core_dlpack_tensor {
     int32_t ndim;
     core_dlpack_dtype dtype;
     int64_t *shape;
-    int64_t *strides; /* in elements; NULL: row-major */
+    /* In elements.  NULL, in what is imported: row-major. */
+    int64_t *strides;
     uint64_t byte_offset;
 } core_dlpack_tensor;
 CORE_STATIC_ASSERT(sizeof(core_dlpack_tensor) == 48, "DLTensor");
@@ -110,7 +111,10 @@ CORE_STATIC_ASSERT(sizeof(core_dlpack_tensor) == 48, "DLTensor");
 /* Flags of an exported tensor. */
 enum {
     CORE_DLPACK_READ_ONLY = 1u << 0, /* the memory must not be written */
-    CORE_DLPACK_COPIED = 1u << 1     /* the memory is a copy */
+    CORE_DLPACK_COPIED = 1u << 1,    /* the memory is a copy */
+    /* Each element of fewer than 8 bits has a byte of its own.  libcore has no
+     * such dtype: it does not export the flag, and ignores it on import. */
+    CORE_DLPACK_SUBBYTE_PADDED = 1u << 2
 };
 
 /* DLManagedTensorVersioned, version 1.x. */

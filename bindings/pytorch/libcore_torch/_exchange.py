@@ -79,7 +79,7 @@ def _dlpack_device(self):
 def _capsule_of(source, stream):
     """The capsule of an exporter, which may be older than DLPack 1.0."""
     try:
-        return source.__dlpack__(stream=stream, max_version=(1, 1))
+        return source.__dlpack__(stream=stream, max_version=(1, 3))
     except TypeError:
         return source.__dlpack__(stream=stream)
 

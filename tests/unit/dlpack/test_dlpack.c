@@ -38,6 +38,7 @@ START_TEST(every_dtype_round_trips_without_copy)
         OK(core_zeros(two_three, 2, known[i].dtype, cpu, &tensor));
         OK(core_dlpack_export(tensor, 0, CORE_DLPACK_STREAM_NONE, &managed));
         ck_assert_uint_eq(managed->major, 1);
+        ck_assert_uint_eq(managed->minor, 3);
         ck_assert_uint_eq(managed->flags, 0);
         ck_assert_mem_eq(&managed->tensor.dtype, &known[i].as, 4);
         ck_assert_int_eq(managed->tensor.device.type, CORE_DLPACK_CPU);
@@ -173,6 +174,9 @@ START_TEST(unexportable_tensors_are_refused)
     failed(core_dlpack_export(leaf, 8, 0, &managed),
            CORE_ERROR_INVALID_ARGUMENT,
            "flags are 0x8; accepted: CORE_DLPACK_READ_ONLY");
+    failed(core_dlpack_export(leaf, CORE_DLPACK_SUBBYTE_PADDED, 0, &managed),
+           CORE_ERROR_INVALID_ARGUMENT,
+           "flags are 0x4; accepted: CORE_DLPACK_READ_ONLY");
     failed(
         core_dlpack_export_unversioned(leaf, CORE_DLPACK_READ_ONLY, 0, &older),
         CORE_ERROR_REFUSED, "unversioned");
@@ -387,6 +391,8 @@ START_TEST(unsupported_dtypes_are_refused)
         {{CORE_DLPACK_HANDLE, 64, 1}, "code 3"},
         {{13, 8, 1}, "code 13"},
         {{CORE_DLPACK_BOOL, 1, 1}, "and 1 bits"},
+        {{CORE_DLPACK_INT, 4, 1}, "code 0 and 4"},
+        {{17, 4, 1}, "code 17"}, /* float4_e2m1fn */
         {{255, 255, 65535}, "65535 lanes"},
     };
     float data[6];
@@ -395,6 +401,10 @@ START_TEST(unsupported_dtypes_are_refused)
         foreign f = describe(data, 2, two_three, NULL);
 
         f.managed.tensor.dtype = bad[i].dtype;
+        refuses(&f, false, CORE_ERROR_UNSUPPORTED, bad[i].text);
+        f = describe(data, 2, two_three, NULL);
+        f.managed.tensor.dtype = bad[i].dtype;
+        f.managed.flags = CORE_DLPACK_SUBBYTE_PADDED;
         refuses(&f, false, CORE_ERROR_UNSUPPORTED, bad[i].text);
     }
 }
