@@ -8,9 +8,8 @@
 #
 # - judges, which uses no device; op_db and module_db, which call operators hundreds of
 #   times by the same functions; wheel, which runs a program that others test; native,
-#   whose library is not instrumented; distributed, whose ranks are started by
-#   launchers that do not pass a preloaded library on; and leaks, which reads malloc's
-#   own count.
+#   whose library is not instrumented; those of distributed whose ranks MPI starts; and
+#   leaks, which reads malloc's own count.
 #
 # Neither torch nor Python is instrumented, and both leave memory when they end:
 # of leaks count those whose memory the shim or libcore asked for.  Reports go to
@@ -38,12 +37,19 @@ section_torch_memory() {
     ASAN_OPTIONS=$ASAN_OPTIONS:exitcode=0:log_path=$files/report
     ASAN_OPTIONS=$ASAN_OPTIONS:stack_trace_format='"    #%n %m %F %S"'
     preload="$(gcc -print-file-name=libasan.so) $(g++ -print-file-name=libstdc++.so.6)"
-    for test in smoke features exchange tools examples; do
+    try "torch: engines for collectives under the address sanitizer" \
+        make -C "$tree" tests/fixtures/core_sockets.la \
+        tests/fixtures/core_own_engine.la
+    for test in smoke features exchange tools examples distributed; do
+        only=
+        [ $test != distributed ] ||
+            only='-k engine_ -k batch -k end_of_a_group -k aborted'
+        # shellcheck disable=SC2086 # a list
         try "torch under the address sanitizer: $test" env \
             LD_PRELOAD="$preload" PYTHONMALLOC=malloc \
             PYTHONPATH="$source/bindings/pytorch" LIBCORE_BUILD="$tree" \
             LIBCORE_TORCH_SHIM="$tree/bindings/pytorch/libcore_torch" \
-            "$python" "$source/bindings/pytorch/tests/test_$test.py" -v
+            "$python" "$source/bindings/pytorch/tests/test_$test.py" -v $only
     done
     try "torch: reports of the address sanitizer" no_reports "$files" "$tree/"
     torch_valgrind

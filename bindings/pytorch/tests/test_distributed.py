@@ -31,7 +31,7 @@ def environment(*folders, **more):
               if name not in ("RANK", "WORLD_SIZE", "MASTER_ADDR")}
     result["LIBCORE_PLUGIN_PATH"] = ":".join(
         [PLUGINS] + [f"{BUILD}/{folder}/.libs" for folder in folders])
-    return {**result, "OMP_NUM_THREADS": "1", "LIBCORE_CPU_THREADS": "1",
+    return {**result, "OMP_NUM_THREADS": "1", "LIBCORE_THREADS": "1",
             **more}
 
 
