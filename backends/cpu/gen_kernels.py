@@ -96,9 +96,11 @@ BEYOND_ROW = """ROW_FUNCTION(ROW)
 # wide vectors, and their second input.
 GROUPED = {"fmod@(a, b)": ("row_rests", "second"),
            "remainder@(a, b)": ("row_floor_rests", "second"),
+           "floor_divide@(a, b)": ("row_floor_quotients", "second"),
            "atan2@(a, b)": ("row_arcs", "second"),
            "atan@(a)": ("row_arcs", "NULL"),
-           "asin@(a)": ("row_arcsines", "NULL")}
+           "asin@(a)": ("row_arcsines", "NULL"),
+           "acos@(a)": ("row_arccosines", "NULL")}
 GROUPED_ROW = """#if defined(__AVX2__)
 ROW_FUNCTION(ROW)
 {
