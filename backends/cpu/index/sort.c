@@ -128,12 +128,45 @@ static uint64_t *sort_words(uint64_t *x, uint64_t *y, int64_t n)
     return x;
 }
 
+/* Moves what would be x[k] of the sorted words there; no two are equal. */
+static void nth_word(uint64_t *x, uint64_t *y, int64_t n, int64_t k)
+{
+    for (int round = 0; n > RUN && round < ROUNDS; round++) {
+        uint64_t pivot[3] = {x[0], x[n / 2], x[n - 1]};
+        int64_t front = 0, back = 0;
+
+        order(pivot, pivot + 1);
+        order(pivot + 1, pivot + 2);
+        order(pivot, pivot + 1);
+        for (int64_t i = 0; i < n; i++) {
+            uint64_t now = x[i];
+            bool first = now < pivot[1];
+
+            x[front] = now;
+            y[back] = now;
+            front += first;
+            back += !first;
+        }
+        if (k < front) {
+            n = front;
+            continue;
+        }
+        memcpy(x + front, y, (size_t)back * sizeof *y);
+        x += front;
+        n -= front;
+        k -= front;
+    }
+    if (sort_words(x, y, n) == y)
+        memcpy(x, y, (size_t)n * sizeof *x);
+}
+
 /* ---------------------------------------------------------------- lines -- */
 
-/* Sorts a line of f32 whose indices fit a word, if all or many of them are
- * wanted.  keys and memory have 16 and 32 bytes for each. */
+/* Finds what is wanted of a line of f32 whose indices fit a word, unless it is
+ * few of many; place: of one element in the sorted line.  keys and memory have
+ * 16 and 32 bytes for each. */
 static bool by_words_f32(const sort_job *job, int64_t line, float *keys,
-                         void *memory, int64_t n)
+                         void *memory, int64_t n, int64_t place)
 {
     const core_view *values = job->values, *at = job->indices;
     int64_t count = job->what == TOP ? job->k : n;
@@ -141,10 +174,18 @@ static bool by_words_f32(const sort_job *job, int64_t line, float *keys,
     uint64_t *words = memory;
     float *out = keys + n;
 
-    if (job->what > TOP || (job->what == TOP && count <= FEW) || n > UINT32_MAX)
+    if ((job->what == TOP && count <= FEW) || n > UINT32_MAX)
         return false;
     for (int64_t i = 0; i < n; i++)
         words[i] = word_of(keys[i], i, job->descending);
+    if (job->what >= KTH) {
+        nth_word(words, words + n, n, place);
+        place = (int64_t)(words[place] & UINT32_MAX);
+        ((float *)job->dense_values.data)[line] = keys[place];
+        if (job->dense_indices.data)
+            ((int64_t *)job->dense_indices.data)[line] = place;
+        return true;
+    }
     words = sort_words(words, words + n, n);
     for (int64_t i = 0; i < count; i++) {
         index[i] = (int64_t)(words[i] & UINT32_MAX);
@@ -156,8 +197,8 @@ static bool by_words_f32(const sort_job *job, int64_t line, float *keys,
                 cpu_line_stride(at, job->dim), index, count);
     return true;
 }
-#define by_words_f64(job, line, keys, memory, n) false
-#define by_words_i64(job, line, keys, memory, n) false
+#define by_words_f64(job, line, keys, memory, n, place) false
+#define by_words_i64(job, line, keys, memory, n, place) false
 
 #define SORTING(NAME, TYPE)                                                    \
     typedef struct pair_##NAME {                                               \
@@ -329,7 +370,9 @@ static bool by_words_f32(const sort_job *job, int64_t line, float *keys,
         for (int64_t line = begin; line < end && x && keys; line++) {          \
             cpu_get_##NAME(keys, self->dtype,                                  \
                            cpu_line_address(self, job->dim, line), stride, n); \
-            if (by_words_##NAME(job, line, keys, x, n))                        \
+            if (by_words_##NAME(job, line, keys, x, n,                         \
+                                job->what < KTH ? 0                            \
+                                                : place_##NAME(job, keys, n))) \
                 continue;                                                      \
             for (int64_t i = 0; i < n; i++)                                    \
                 x[i] = (pair_##NAME){keys[i], i};                              \
