@@ -96,9 +96,11 @@ BEYOND_ROW = """ROW_FUNCTION(ROW)
 # wide vectors, and their second input.
 GROUPED = {"fmod@(a, b)": ("row_rests", "second"),
            "remainder@(a, b)": ("row_floor_rests", "second"),
+           "floor_divide@(a, b)": ("row_floor_quotients", "second"),
            "atan2@(a, b)": ("row_arcs", "second"),
            "atan@(a)": ("row_arcs", "NULL"),
-           "asin@(a)": ("row_arcsines", "NULL")}
+           "asin@(a)": ("row_arcsines", "NULL"),
+           "acos@(a)": ("row_arccosines", "NULL")}
 GROUPED_ROW = """#if defined(__AVX2__)
 ROW_FUNCTION(ROW)
 {
@@ -132,6 +134,17 @@ def pair_lines(letters, expression):
         lines.append("        const T %s = math_f32_of_bf16(in%d[n - 1]);" %
                      ("abc"[k], k))
     lines.append("        o[n - 1] = math_bf16_of_f32(%s);" % expression)
+    lines.append("    }")
+    return lines
+
+
+def single_lines(letters, expression):
+    """The same one by one, for functions whose code is long."""
+    lines = ["    MATH_LOOP", "    for (int64_t k = 0; k < n; k++) {"]
+    for k in letters:
+        lines.append("        const T %s = math_f32_of_bf16(in%d[k]);" %
+                     ("abc"[k], k))
+    lines.append("        o[k] = math_bf16_of_f32(%s);" % expression)
     lines.append("    }")
     return lines
 
@@ -171,7 +184,8 @@ def row_text(operator, type_name, expression):
     if used("bad", expression):
         lines.append("    int bad = 0;")
     if half:
-        lines += pair_lines(letters, expression)
+        several = pair_lines if "pow@" not in expression else single_lines
+        lines += several(letters, expression)
     else:
         lines.append("    MATH_LOOP")
         lines.append("    for (int64_t k = 0; k < n; k++) {")
@@ -237,8 +251,11 @@ class Table:
                 if type_name == "f32":
                     self.add(operator, type_name, row, "FORM_HALF")
                 if type_name == "f32" and operator.halves:
+                    limit = (None if operator.halves is True or
+                             isinstance(operator.halves, str)
+                             else operator.halves)
                     self.add(operator, "bf16", self.rows.add(
-                        operator, "bf16", expressions), "FORM_EXACT")
+                        operator, "bf16", expressions[:limit]), "FORM_EXACT")
                 form = "FORM_WORD" if class_name == "W" else "FORM_EXACT"
                 self.add(operator, type_name, row, form)
 

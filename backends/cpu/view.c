@@ -154,10 +154,13 @@ void cpu_view_fill(const core_view *to, const core_value *number)
 {
     static const int64_t zeros[CORE_MAX_NDIM];
     bool floating = number->tag == CORE_VALUE_FLOAT;
+    uint64_t element;
 
-    cpu_copy(to->dtype, cpu_address(to->memory), to->strides,
-             floating ? CORE_F64 : CORE_I64, &number->u, zeros, to->ndim,
-             to->sizes);
+    /* Converted once. */
+    cpu_copy(to->dtype, &element, zeros, floating ? CORE_F64 : CORE_I64,
+             &number->u, zeros, 0, zeros);
+    cpu_copy(to->dtype, cpu_address(to->memory), to->strides, to->dtype,
+             &element, zeros, to->ndim, to->sizes);
 }
 
 /* ------------------------------------------------------- dense buffers -- */

@@ -164,20 +164,19 @@ MATH_INLINE double normal_area_f64(double x)
         T high = b - difference * (1 - weight);                               \
         return weight < (T)0.5 ? low : high;                                  \
     }                                                                         \
-    /* Rounds down the exact quotient, not the rounded one. */                \
+    /* Rounds down the exact quotient, not the rounded one.  rest: fmod. */   \
+    MATH_INLINE T floor_quotient_##S(T a, T b, T rest)                        \
+    {                                                                         \
+        T quotient = (a - rest) / b, down, near;                              \
+        quotient -= (rest != 0) & ((b < 0) != (rest < 0)) ? 1 : 0;            \
+        down = floor_##S(quotient);                                           \
+        near = quotient - down > (T)0.5 ? down + 1 : down;                    \
+        near = quotient == 0 ? copysign_##S(0, a / b) : near;                 \
+        return b == 0 ? a / b : near;                                         \
+    }                                                                         \
     MATH_INLINE T floor_divide_##S(T a, T b)                                  \
     {                                                                         \
-        T rest, quotient, down;                                               \
-        if (b == 0)                                                           \
-            return a / b;                                                     \
-        rest = fmod_##S(a, b);                                                \
-        quotient = (a - rest) / b;                                            \
-        if (rest != 0 && (b < 0) != (rest < 0))                               \
-            quotient -= 1;                                                    \
-        if (quotient == 0)                                                    \
-            return copysign_##S(0, a / b);                                    \
-        down = floor_##S(quotient);                                           \
-        return quotient - down > (T)0.5 ? down + 1 : down;                    \
+        return floor_quotient_##S(a, b, fmod_##S(a, b));                      \
     }                                                                         \
     MATH_INLINE T remainder_##S(T a, T b)                                     \
     {                                                                         \

@@ -17,7 +17,8 @@ class Operator:
     setup       declarations before the loop, of names that expressions use
     wrap        the bits are right whether the type is signed or not
     halves      so common with bf16 that it has separate code on the CPU; or
-                the expression of that code, from bits to bits
+                the expression of that code, from bits to bits; or of how many
+                variants
     beyond      (limit, expression): f32 elements beyond the limit take this
                 expression where the backend's own function ends there
     special     number of arguments of special(…)
@@ -113,7 +114,7 @@ op("remainder.Tensor", 2,
    {"F": "remainder@(a, b)", "I": "floor_modulo_i64(a, b, &bad)"}, cost=3)
 op("pow.Tensor_Tensor", 2,
    {"F": ["pow@(a, b)", "a * a", "a * a * a", "sqrt@(a)", "1 / a",
-          "1 / (a * a)", "1 / sqrt@(a)"]}, choice="POWER", cost=3)
+          "1 / (a * a)", "1 / sqrt@(a)"]}, choice="POWER", cost=3, halves=5)
 op("pow.Tensor_Tensor", 2, {"I": "(T)power_i64(a, b)"}, cost=3)
 # Of two operands, for floating-point dtypes only.
 binary = lambda name, expression, cost=0: op(

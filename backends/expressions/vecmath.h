@@ -11,7 +11,7 @@
  * units of the last place:
  *
  *     pow (with AVX-512)                0.53
- *     atan atan2 asin                   0.51
+ *     atan atan2 asin acos              0.51
  *     exp exp2 log log1p sin cos tan    1
  *     expm1 cosh tanh erf               1.5
  *     sinh log10                        2
@@ -607,19 +607,37 @@ MATH_INLINE double math_asin_small(double t, double s)
     return MATH_FMA_F64(q * s, t, t);
 }
 
+/* asin(a) of a <= 1/2; beyond, asin(sqrt((1 - a) / 2)). */
+MATH_INLINE double math_asin_part(double a)
+{
+    double half = 0.5 - 0.5 * a;
+    int far = a > 0.5;
+
+    return math_asin_small(far ? sqrt_f64(half) : a, far ? half : a * a);
+}
+
 /* Beyond 1/2, asin(a) = π/2 - 2 asin(sqrt((1 - a) / 2)). */
 MATH_INLINE float asin_f32(float x)
 {
-    double a = (double)abs_f32(x), half = 0.5 - 0.5 * a;
-    int far = a > 0.5;
-    double arc = math_asin_small(far ? sqrt_f64(half) : a, far ? half : a * a);
+    double a = (double)abs_f32(x), arc = math_asin_part(a);
 
-    arc = far ? 0x1.921fb54442d18p0 - 2 * arc : arc;
+    arc = a > 0.5 ? 0x1.921fb54442d18p0 - 2 * arc : arc;
     return copysign_f32((float)arc, x);
+}
+
+/* π/2 - asin(x), without a difference where x is near 1. */
+MATH_INLINE float acos_f32(float x)
+{
+    double a = (double)abs_f32(x), arc = math_asin_part(a);
+    double turn = x < 0 ? 0x1.921fb54442d18p1 : 0;
+
+    arc = x < 0 ? -arc : arc;
+    return (float)(a > 0.5 ? turn + 2 * arc : 0x1.921fb54442d18p0 - arc);
 }
 
 #else
 MATH_LIBM_F32(asin)
+MATH_LIBM_F32(acos)
 MATH_LIBM_F32(atan)
 
 MATH_INLINE float atan2_f32(float y, float x)
@@ -661,7 +679,7 @@ MATH_LIBM_F64(cos)
 MATH_LIBM_F64(tan)
 MATH_LIBM(erfc)
 MATH_LIBM_F64(asin)
-MATH_LIBM(acos)
+MATH_LIBM_F64(acos)
 MATH_LIBM_F64(atan)
 MATH_LIBM(asinh)
 MATH_LIBM(acosh)

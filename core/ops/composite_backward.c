@@ -129,27 +129,33 @@ static core_tensor *difference(core__scope *scope, const core_value *args)
     return core__x_sub(scope, args[1].u.tensor, args[2].u.tensor);
 }
 
-/* The product of a slope, the factor of a mean over its elements, and the
- * gradient of the loss. */
+/* The product of a slope, a number, the factor of a mean over its elements, and
+ * the gradient of the loss.  The factors are multiplied first where that is one
+ * element, unless halves would lose bits of it. */
 static core_status sloped(core__scope *scope, const core_operator *op,
-                          core_tensor *slope, core_tensor *grad,
+                          core_tensor *slope, double number, core_tensor *grad,
                           int64_t reduction, core_value *result)
 {
+    core_tensor **scaled = &slope;
     double factor;
 
     if (scope->status != CORE_OK)
         return scope->status;
     CORE_TRY(factor_of(op, reduction, slope->numel, &factor));
-    slope = core__x_mul(scope, core__x_mul_scalar(scope, slope, factor), grad);
-    return core__scope_result(scope, slope, result);
+    factor *= number;
+    if (grad->numel == 1 && grad->dtype == slope->dtype &&
+        (grad->dtype == CORE_F32 || grad->dtype == CORE_F64))
+        scaled = &grad;
+    if (factor != 1 || !core__dtype_is_floating(slope->dtype))
+        *scaled = core__x_mul_scalar(scope, *scaled, factor);
+    return core__scope_result(scope, core__x_mul(scope, slope, grad), result);
 }
 
 /* mse_loss_backward(grad_output, self, target, reduction) */
 CORE__COMPOSITE(mse_loss_backward)
 {
-    return sloped(scope, call->op,
-                  core__x_mul_scalar(scope, difference(scope, args), 2),
-                  args[0].u.tensor, args[3].u.i, &results[0]);
+    return sloped(scope, call->op, difference(scope, args), 2, args[0].u.tensor,
+                  args[3].u.i, &results[0]);
 }
 
 /* huber_loss_backward(grad_output, self, target, reduction, delta) */
@@ -163,7 +169,7 @@ CORE__COMPOSITE(huber_loss_backward)
                               "delta is %g; it must be above 0", delta);
     return sloped(
         scope, call->op,
-        CORE__DO(scope, core_clamp, difference(scope, args), &low, &high),
+        CORE__DO(scope, core_clamp, difference(scope, args), &low, &high), 1,
         args[0].u.tensor, args[3].u.i, &results[0]);
 }
 
@@ -177,10 +183,11 @@ CORE__COMPOSITE(smooth_l1_loss_backward)
     if (!(beta >= 0))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "beta is %g; it must be 0 or more", beta);
-    x = beta > 0 ? CORE__DO(scope, core_clamp,
-                            core__x_div_scalar(scope, x, beta), &low, &high)
+    if (beta > 0 && beta != 1)
+        x = core__x_div_scalar(scope, x, beta);
+    x = beta > 0 ? CORE__DO(scope, core_clamp, x, &low, &high)
                  : core__x_sign(scope, x);
-    return sloped(scope, call->op, x, args[0].u.tensor, args[3].u.i,
+    return sloped(scope, call->op, x, 1, args[0].u.tensor, args[3].u.i,
                   &results[0]);
 }
 
@@ -196,7 +203,7 @@ CORE__COMPOSITE(binary_cross_entropy_backward)
     x = core__x_div(scope, difference(scope, args), x);
     if (weight)
         x = core__x_mul(scope, x, weight);
-    return sloped(scope, call->op, x, args[0].u.tensor,
+    return sloped(scope, call->op, x, 1, args[0].u.tensor,
                   core__arg_int(args, 4, CORE_REDUCTION_MEAN), &results[0]);
 }
 

@@ -13,6 +13,7 @@
 #include "tensor/batched.h"
 #include "tensor/dtype.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -96,29 +97,42 @@ CORE__COMPOSITE(l1_loss)
                    &results[0]);
 }
 
-/* In the next two, d is set to 0 where the linear branch applies, so that an
- * infinite one does not affect the gradient.  NaN takes the quadratic branch,
- * since the slope of |d| would be 0 there. */
+/* In the next two, the slope c of the loss is d between bounds, and c (d - c / 2) the
+ * loss: d² / 2 between them, beyond them a line. */
 
-/* |d| - 0.5 beta where |d| >= beta, else 0.5 d² / beta */
+static core_tensor *between(core__scope *scope, core_tensor *d, double bound)
+{
+    core_scalar low = core_float(-bound), high = core_float(bound);
+
+    return CORE__DO(scope, core_clamp, d, &low, &high);
+}
+
+static core_tensor *past_half(core__scope *scope, core_tensor *d,
+                              core_tensor *slope)
+{
+    return CORE__DO(scope, core_sub, d, slope, core_float(0.5));
+}
+
+/* |d| - 0.5 beta where |d| >= beta, else 0.5 d² / beta.  With a beta that f32
+ * rounds to 0 or does not have exactly, it is |d|. */
 CORE__COMPOSITE(smooth_l1_loss)
 {
     double beta = core__double_of(&args[3]);
     core_tensor *d = wide_difference(scope, args, CORE_BF16);
-    core_tensor *size = core__x_abs(scope, d);
-    core_tensor *inner, *far;
+    core_tensor *slope;
 
     if (!(beta >= 0))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "beta is %g; it must be 0 or more", beta);
-    if (beta == 0)
-        return reduced(scope, call->op, narrowed(scope, args, size), &args[2],
+    if (beta < FLT_MIN)
+        return reduced(scope, call->op,
+                       narrowed(scope, args, core__x_abs(scope, d)), &args[2],
                        &results[0]);
-    far = CORE__DO(scope, core_ge_scalar, size, core_float(beta));
-    d = core__x_zero_where(scope, d, far);
-    inner = core__x_mul_scalar(scope, core__x_mul(scope, d, d), 0.5 / beta);
-    d = core__x_where(scope, far, core__x_add_scalar(scope, size, -0.5 * beta),
-                      inner);
+    slope = between(scope, d, beta);
+    d = past_half(scope, d, slope);
+    if (beta != 1)
+        slope = core__x_div_scalar(scope, slope, beta);
+    d = core__x_mul(scope, slope, d);
     return reduced(scope, call->op, narrowed(scope, args, d), &args[2],
                    &results[0]);
 }
@@ -128,20 +142,13 @@ CORE__COMPOSITE(huber_loss)
 {
     double delta = core__double_of(&args[3]);
     core_tensor *d = wide_difference(scope, args, CORE_F16);
-    core_tensor *size = core__x_abs(scope, d);
-    core_tensor *inner;
-    core_tensor *outer;
-    core_tensor *far;
+    core_tensor *slope;
 
     if (!(delta > 0))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "delta is %g; it must be above 0", delta);
-    outer = core__x_mul_scalar(
-        scope, core__x_add_scalar(scope, size, -0.5 * delta), delta);
-    far = CORE__DO(scope, core_gt_scalar, size, core_float(delta));
-    d = core__x_zero_where(scope, d, far);
-    inner = core__x_mul_scalar(scope, core__x_mul(scope, d, d), 0.5);
-    d = core__x_where(scope, far, outer, inner);
+    slope = between(scope, d, delta);
+    d = core__x_mul(scope, slope, past_half(scope, d, slope));
     return reduced(scope, call->op, like_self(scope, args, d), &args[2],
                    &results[0]);
 }

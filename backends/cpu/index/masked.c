@@ -16,6 +16,31 @@ static int64_t count_true(const uint8_t *mask, int64_t n)
     return count;
 }
 
+/* Writes the coordinates of what is true. */
+static void put_coordinates(const core_view *self, const uint8_t *mask,
+                            int64_t *row)
+{
+    uint32_t last = self->ndim - 1;
+    int64_t at[CORE_MAX_NDIM], size = self->ndim > 0 ? self->sizes[last] : 0;
+
+    for (int64_t line = 0; line * size < self->numel && size > 0; line++) {
+        int64_t rest = line;
+
+        for (uint32_t d = last; d-- > 0;) {
+            at[d] = rest % self->sizes[d];
+            rest /= self->sizes[d];
+        }
+        for (int64_t i = 0; i < size; i++) {
+            if (!mask[line * size + i])
+                continue;
+            for (uint32_t d = 0; d < last; d++)
+                row[d] = at[d];
+            row[last] = i;
+            row += self->ndim;
+        }
+    }
+}
+
 /* nonzero(self): one row of coordinates for each element that is not 0 */
 static core_status launch_nonzero(core_call *call, const core_value *args,
                                   uint32_t nargs, core_value *results,
@@ -24,7 +49,7 @@ static core_status launch_nonzero(core_call *call, const core_value *args,
     const core_view *self = cpu_view(&args[0]), *result = NULL;
     cpu_dense mask = {0}, out = {0};
     core_status status = cpu_dense_read(self, CORE_BOOL, &mask);
-    int64_t sizes[2] = {0, self->ndim}, *row;
+    int64_t sizes[2] = {0, self->ndim};
 
     (void)nargs;
     (void)results;
@@ -38,18 +63,7 @@ static core_status launch_nonzero(core_call *call, const core_value *args,
         status = cpu_dense_open(result, CORE_I64, &out);
     if (status != CORE_OK)
         goto done;
-    row = out.data;
-    for (int64_t i = 0; i < self->numel; i++) {
-        int64_t rest = i;
-
-        if (!((const uint8_t *)mask.data)[i])
-            continue;
-        for (uint32_t d = self->ndim; d-- > 0;) {
-            row[d] = rest % self->sizes[d];
-            rest /= self->sizes[d];
-        }
-        row += self->ndim;
-    }
+    put_coordinates(self, mask.data, out.data);
     cpu_dense_write(&out);
 done:
     cpu_dense_close(&mask);

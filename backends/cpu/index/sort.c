@@ -2,7 +2,8 @@
  * Copyright The libcore authors */
 
 /* sort, topk, kthvalue and medians along one dimension.  NaN is larger than
- * every number.  Sorting is a merge sort of (key, index) pairs, always stable.
+ * every number.  Sorting is a merge sort of (key, index) pairs, always stable;
+ * pairs of f32 are 64-bit integers, which are compared without branches.
  * One element of a line of floats is found by quickselect, with the same
  * result; lines of integers are sorted, which is less code. */
 
@@ -34,6 +35,170 @@ enum { FEW = 64 };
 enum { ROUNDS = 64 };
 
 #define IS_FLOAT(TYPE) ((TYPE)0.5 != 0)
+
+/* ---------------------------------------------------- pairs as integers -- */
+
+enum { WORDS = 4 /* sorted by comparisons that are the same for any order */ };
+
+/* In the order of the keys, then of the indices: zeros are equal, NaNs too. */
+static inline uint64_t word_of(float key, int64_t index, bool descending)
+{
+    uint32_t bits;
+
+    key = key == 0 ? 0 : key;
+    memcpy(&bits, &key, sizeof bits);
+    bits = bits >> 31 ? ~bits : bits | UINT32_C(1) << 31;
+    bits = key != key ? UINT32_MAX : bits;
+    return (uint64_t)(descending ? ~bits : bits) << 32 | (uint32_t)index;
+}
+
+static inline void order(uint64_t *a, uint64_t *b)
+{
+    uint64_t low = *a < *b ? *a : *b, high = *a < *b ? *b : *a;
+
+    *a = low;
+    *b = high;
+}
+
+/* Two runs of n, one after the other, from both ends: n steps from either end use
+ * up neither. */
+static void merge_equal(uint64_t *to, const uint64_t *x, int64_t n)
+{
+    int64_t a = 0, b = n, a_last = n - 1, b_last = 2 * n - 1;
+
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t low = x[a], other = x[b], high = x[a_last], more = x[b_last];
+        bool first = low < other, second = high < more;
+
+        to[i] = first ? low : other;
+        to[2 * n - 1 - i] = second ? more : high;
+        a += first;
+        b += !first;
+        a_last -= !second;
+        b_last -= second;
+    }
+}
+
+static void merge_words(uint64_t *to, const uint64_t *a, int64_t na,
+                        const uint64_t *b, int64_t nb)
+{
+    while (na > 0 && nb > 0) {
+        uint64_t low = *a, other = *b;
+        bool first = low < other;
+
+        *to++ = first ? low : other;
+        a += first;
+        na -= first;
+        b += !first;
+        nb -= !first;
+    }
+    memcpy(to, a, (size_t)na * sizeof *to);
+    memcpy(to + na, b, (size_t)nb * sizeof *to);
+}
+
+/* Sorts x with as much memory in y; returns which of them has the result. */
+static uint64_t *sort_words(uint64_t *x, uint64_t *y, int64_t n)
+{
+    int64_t whole = n / WORDS * WORDS;
+
+    for (uint64_t *w = x; w < x + whole; w += WORDS) {
+        order(w, w + 1);
+        order(w + 2, w + 3);
+        order(w, w + 2);
+        order(w + 1, w + 3);
+        order(w + 1, w + 2);
+    }
+    for (int64_t i = whole; i < n; i++)
+        for (int64_t j = i; j > whole; j--)
+            order(x + j - 1, x + j);
+    for (int64_t run = WORDS; run < n; run *= 2) {
+        uint64_t *swap = x;
+
+        for (int64_t i = 0; i < n; i += 2 * run) {
+            int64_t na = n - i < run ? n - i : run, nb = n - i - na;
+
+            if (nb >= run)
+                merge_equal(y + i, x + i, run);
+            else
+                merge_words(y + i, x + i, na, x + i + na, nb);
+        }
+        x = y;
+        y = swap;
+    }
+    return x;
+}
+
+/* Moves what would be x[k] of the sorted words there; no two are equal. */
+static void nth_word(uint64_t *x, uint64_t *y, int64_t n, int64_t k)
+{
+    for (int round = 0; n > RUN && round < ROUNDS; round++) {
+        uint64_t pivot[3] = {x[0], x[n / 2], x[n - 1]};
+        int64_t front = 0, back = 0;
+
+        order(pivot, pivot + 1);
+        order(pivot + 1, pivot + 2);
+        order(pivot, pivot + 1);
+        for (int64_t i = 0; i < n; i++) {
+            uint64_t now = x[i];
+            bool first = now < pivot[1];
+
+            x[front] = now;
+            y[back] = now;
+            front += first;
+            back += !first;
+        }
+        if (k < front) {
+            n = front;
+            continue;
+        }
+        memcpy(x + front, y, (size_t)back * sizeof *y);
+        x += front;
+        n -= front;
+        k -= front;
+    }
+    if (sort_words(x, y, n) == y)
+        memcpy(x, y, (size_t)n * sizeof *x);
+}
+
+/* ---------------------------------------------------------------- lines -- */
+
+/* Finds what is wanted of a line of f32 whose indices fit a word, unless it is
+ * few of many; place: of one element in the sorted line.  keys and memory have
+ * 16 and 32 bytes for each. */
+static bool by_words_f32(const sort_job *job, int64_t line, float *keys,
+                         void *memory, int64_t n, int64_t place)
+{
+    const core_view *values = job->values, *at = job->indices;
+    int64_t count = job->what == TOP ? job->k : n;
+    int64_t *index = (int64_t *)(void *)keys + n;
+    uint64_t *words = memory;
+    float *out = keys + n;
+
+    if ((job->what == TOP && count <= FEW) || n > UINT32_MAX)
+        return false;
+    for (int64_t i = 0; i < n; i++)
+        words[i] = word_of(keys[i], i, job->descending);
+    if (job->what >= KTH) {
+        nth_word(words, words + n, n, place);
+        place = (int64_t)(words[place] & UINT32_MAX);
+        ((float *)job->dense_values.data)[line] = keys[place];
+        if (job->dense_indices.data)
+            ((int64_t *)job->dense_indices.data)[line] = place;
+        return true;
+    }
+    words = sort_words(words, words + n, n);
+    for (int64_t i = 0; i < count; i++) {
+        index[i] = (int64_t)(words[i] & UINT32_MAX);
+        out[i] = keys[index[i]];
+    }
+    cpu_put_f32(values->dtype, cpu_line_address(values, job->dim, line),
+                cpu_line_stride(values, job->dim), out, count);
+    cpu_put_i64(at->dtype, cpu_line_address(at, job->dim, line),
+                cpu_line_stride(at, job->dim), index, count);
+    return true;
+}
+#define by_words_f64(job, line, keys, memory, n, place) false
+#define by_words_i64(job, line, keys, memory, n, place) false
 
 #define SORTING(NAME, TYPE)                                                    \
     typedef struct pair_##NAME {                                               \
@@ -205,6 +370,10 @@ enum { ROUNDS = 64 };
         for (int64_t line = begin; line < end && x && keys; line++) {          \
             cpu_get_##NAME(keys, self->dtype,                                  \
                            cpu_line_address(self, job->dim, line), stride, n); \
+            if (by_words_##NAME(job, line, keys, x, n,                         \
+                                job->what < KTH ? 0                            \
+                                                : place_##NAME(job, keys, n))) \
+                continue;                                                      \
             for (int64_t i = 0; i < n; i++)                                    \
                 x[i] = (pair_##NAME){keys[i], i};                              \
             sorted = x;                                                        \

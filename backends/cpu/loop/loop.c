@@ -30,10 +30,11 @@ enum {
 
 /* How an operand is passed to the row. */
 enum {
-    DENSE,  /* all of it in place, in the row's type */
-    ROWS,   /* each row of the loop in place */
-    SINGLE, /* one element for all */
-    MOVED   /* through a block */
+    DENSE,   /* all of it in place, in the row's type */
+    ROWS,    /* each row of the loop in place */
+    SINGLE,  /* one element for all */
+    MOVED,   /* through a block */
+    PERIODIC /* a dense run that the loop repeats, repeated in a block */
 };
 
 typedef struct run {
@@ -43,6 +44,7 @@ typedef struct run {
     uint32_t count, noutputs;
     int all_rows;   /* every operand is DENSE or ROWS */
     int shortest;   /* of the three limits for rows */
+    int periodic;   /* one is PERIODIC, and none needs rows */
     int streams;    /* all are DENSE or SINGLE, and the output is written with
                      * non-temporal stores */
     uint32_t tiled; /* the other dimension of tiles; 0: no tiles */
@@ -54,7 +56,8 @@ typedef struct run {
         core_dtype dtype, type; /* the operand's, the row's */
         uint32_t bytes, wide;   /* of either */
         int kind;
-        int whole; /* MOVED, but dense over all dimensions */
+        int whole;      /* MOVED, but dense over all dimensions */
+        int64_t period; /* PERIODIC: the run's elements */
     } operand[CPU_OPERANDS];
 } run;
 
@@ -82,6 +85,22 @@ static int is_single(const core_loop *loop, const int64_t *strides)
     return 1;
 }
 
+/* The elements of the dense run that an operand repeats along the last
+ * dimensions; 0: it is none, or too long. */
+static int64_t period_of(const core_loop *loop, const int64_t *strides,
+                         uint32_t bytes)
+{
+    int64_t run = 1;
+    uint32_t d = 0;
+
+    for (; d < loop->ndim && strides[d] == run * (int64_t)bytes; d++)
+        run *= loop->sizes[d];
+    for (; d < loop->ndim; d++)
+        if (strides[d] != 0)
+            return 0;
+    return 2 * run <= CPU_BLOCK ? run : 0;
+}
+
 static void set_operand(run *r, const cpu_elementwise *self, uint32_t k)
 {
     const core_loop *loop = r->loop;
@@ -95,6 +114,7 @@ static void set_operand(run *r, const cpu_elementwise *self, uint32_t k)
     r->operand[k].type = type;
     r->operand[k].bytes = bytes;
     r->operand[k].wide = cpu_bytes_of(type);
+    r->operand[k].period = 0;
     r->operand[k].strides = operand->strides;
     r->operand[k].base = cpu_address(operand->memory);
     if (operand->flags & CORE_OPERAND_IMMEDIATE) {
@@ -137,6 +157,31 @@ static bool output_streams(const run *r)
     return true;
 }
 
+/* Short runs that are repeated, beside operands that are read in order, make no
+ * difference between rows. */
+static void choose_periods(run *r)
+{
+    bool any = false;
+    uint32_t k;
+
+    for (k = 0; k < r->count; k++) {
+        int kind = r->operand[k].kind;
+
+        if (kind == DENSE || kind == SINGLE || r->operand[k].whole)
+            continue;
+        if (k >= r->noutputs)
+            r->operand[k].period =
+                period_of(r->loop, r->operand[k].strides, r->operand[k].bytes);
+        if (r->operand[k].period == 0)
+            return;
+        any = true;
+    }
+    r->periodic = any;
+    for (k = 0; any && k < r->count; k++)
+        if (r->operand[k].period > 0)
+            r->operand[k].kind = PERIODIC;
+}
+
 /* All operands are read in order. */
 static void choose_stream(run *r)
 {
@@ -168,9 +213,29 @@ static core_status set_run(run *r, const core_call *call,
                          loop->noperands);
     for (k = 0; k < loop->noperands; k++)
         set_operand(r, self, k);
+    r->periodic = false;
+    if (loop->ndim > 1)
+        choose_periods(r);
     choose_stream(r);
     return CORE_OK;
 }
+
+/* Rows of n elements that are all the same: one from every place `stride` bytes
+ * apart. */
+#define REPEAT_ROWS(BITS)                                                      \
+    static void repeat_rows_##BITS(char *to, const char *from, int64_t stride, \
+                                   int64_t rows, int64_t n)                    \
+    {                                                                          \
+        typedef uint##BITS##_t __attribute__((may_alias)) element;             \
+        for (int64_t i = 0; i < rows; i++) {                                   \
+            const element x = *(const element *)(from + i * stride);           \
+            for (int64_t k = 0; k < n; k++)                                    \
+                ((element *)to)[i * n + k] = x;                                \
+        }                                                                      \
+    }
+REPEAT_ROWS(16)
+REPEAT_ROWS(32)
+#undef REPEAT_ROWS
 
 /* Moves m elements from `index` on between an operand and a dense block of the
  * row's type, across as many rows of the loop as necessary. */
@@ -207,6 +272,17 @@ static void move(const run *r, uint32_t k, const cpu_index *start, char *block,
         n = inner - index.at[0];
         if (n > m - done)
             n = m - done;
+        if (!out && stride == 0 && n == inner && (bytes == 2 || bytes == 4)) {
+            int64_t rows = loop->sizes[1] - index.at[1];
+
+            rows = rows < (m - done) / n ? rows : (m - done) / n;
+            (bytes == 2 ? repeat_rows_16 : repeat_rows_32)(
+                dense + done * bytes, at, r->operand[k].strides[1], rows, n);
+            index.at[1] += rows - 1;
+            cpu_index_advance(&index, loop, n);
+            done += rows * n;
+            continue;
+        }
         if (out)
             cpu_scatter(at, stride, dense + done * bytes, bytes, n);
         else
@@ -244,6 +320,83 @@ static void advance(const run *r, cpu_index *index, int64_t m)
     }
 }
 
+/* Repeats the first elements of a block up to n. */
+static void repeat_run(char *block, uint32_t bytes, int64_t period, int64_t n)
+{
+    int64_t m;
+
+    for (int64_t done = period; done < n; done += m) {
+        m = done < n - done ? done : n - done;
+        memcpy(block + done * bytes, block, (size_t)(m * bytes));
+    }
+}
+
+/* Fills the blocks of operands that are the same for all steps of a range of n
+ * elements. */
+static void fill_blocks(const run *r, char (*blocks)[CPU_BLOCK_BYTES],
+                        int64_t n)
+{
+    uint32_t k;
+
+    for (k = 0; k < r->count; k++) {
+        int64_t stride = 0, count = n, period;
+
+        if (r->operand[k].kind == PERIODIC) {
+            stride = r->operand[k].bytes;
+            count = r->operand[k].period;
+        } else if (r->operand[k].kind != SINGLE) {
+            continue;
+        }
+        cpu_load(r->operand[k].type, blocks[k], r->operand[k].dtype,
+                 r->operand[k].base, stride,
+                 count < CPU_BLOCK ? count : CPU_BLOCK);
+        if (stride == 0)
+            continue;
+        period = count;
+        count += n; /* a step may begin anywhere in the run */
+        repeat_run(blocks[k], r->operand[k].wide, period,
+                   count < CPU_BLOCK ? count : CPU_BLOCK);
+    }
+}
+
+/* Operands without rows: as many elements at a time as blocks have. */
+static void run_periods(void *context, int64_t begin, int64_t end)
+{
+    const run *r = context;
+    _Alignas(64) char blocks[CPU_OPERANDS][CPU_BLOCK_BYTES];
+    char *p[CPU_OPERANDS] = {NULL};
+    int64_t m;
+    uint32_t k;
+
+    fill_blocks(r, blocks, end - begin);
+    for (; begin < end; begin += m) {
+        m = end - begin < CPU_BLOCK ? end - begin : CPU_BLOCK;
+        for (k = 0; k < r->count; k++) {
+            int64_t at = r->operand[k].kind == PERIODIC
+                             ? begin % r->operand[k].period
+                             : 0;
+
+            p[k] = blocks[k] + at * r->operand[k].wide;
+            m = m < CPU_BLOCK - at ? m : CPU_BLOCK - at;
+        }
+        for (k = 0; k < r->count; k++) {
+            char *at = r->operand[k].base + begin * r->operand[k].bytes;
+
+            if (r->operand[k].kind == DENSE)
+                p[k] = at;
+            else if (r->operand[k].kind == MOVED && k >= r->noutputs)
+                cpu_convert(r->operand[k].type, p[k], r->operand[k].dtype, at,
+                            m);
+        }
+        r->row(p[0], p[1], p[2], m, r->parameters, p);
+        for (k = 0; k < r->noutputs; k++)
+            if (r->operand[k].kind == MOVED)
+                cpu_convert(r->operand[k].dtype,
+                            r->operand[k].base + begin * r->operand[k].bytes,
+                            r->operand[k].type, p[k], m);
+    }
+}
+
 static void run_range(void *context, int64_t begin, int64_t end)
 {
     const run *r = context;
@@ -254,13 +407,9 @@ static void run_range(void *context, int64_t begin, int64_t end)
     uint32_t k;
 
     cpu_index_set(&index, r->loop, begin);
-    for (k = 0; k < r->count; k++) {
+    for (k = 0; k < r->count; k++)
         p[k] = blocks[k];
-        if (r->operand[k].kind == SINGLE)
-            cpu_load(r->operand[k].type, blocks[k], r->operand[k].dtype,
-                     r->operand[k].base, 0,
-                     end - begin < CPU_BLOCK ? end - begin : CPU_BLOCK);
-    }
+    fill_blocks(r, blocks, end - begin);
     for (; begin < end; begin += m) {
         int within;
 
@@ -459,7 +608,10 @@ core_status cpu_loop_run(const core_call *call, const cpu_elementwise *self,
         return CORE_OK;
     }
     cpu_parallel_for(call->loop->numel, self->grain,
-                     r.streams ? run_stream : run_range, &r);
+                     r.periodic  ? run_periods
+                     : r.streams ? run_stream
+                                 : run_range,
+                     &r);
     return CORE_OK;
 }
 

@@ -72,6 +72,12 @@ ROW_GROUP_FUNCTION(row_floor_rests)
                                                                 : to[k])
 }
 
+ROW_GROUP_FUNCTION(row_floor_quotients)
+{
+    row_rests(to, x, y, n);
+    ROW_EACH(to[k] = floor_quotient_f32(x[k], y[k], to[k]))
+}
+
 /* atan2(x, y) */
 ROW_GROUP_FUNCTION(row_arcs){ROW_EACH(to[k] = atan2_f32(x[k], y[k]))}
 
@@ -79,6 +85,12 @@ ROW_GROUP_FUNCTION(row_arcsines)
 {
     (void)y;
     ROW_EACH(to[k] = asin_f32(x[k]))
+}
+
+ROW_GROUP_FUNCTION(row_arccosines)
+{
+    (void)y;
+    ROW_EACH(to[k] = acos_f32(x[k]))
 }
 
 /* Computes n elements from copies of the operands, which the output may

@@ -300,8 +300,23 @@ static core_status launch_triangle(core_call *call, const core_value *args,
     return CORE_OK;
 }
 
+/* Sets `size` indices of a dimension from `first` on to a number. */
+static void part_fill(part x, uint32_t item, uint32_t dim, int64_t first,
+                      int64_t size, const core_view *like,
+                      const core_value *number)
+{
+    core_view view = *like;
+
+    part_narrow(&x, item, dim, first, size);
+    view.memory = (core_memory){.handle = x.data};
+    view.sizes = x.sizes;
+    view.strides = x.strides;
+    cpu_view_fill(&view, number);
+}
+
 /* constant_pad_nd(self, pad, value): pairs from the last dimension on;
- * negative ones cut */
+ * negative ones cut.  Only what is around the copy is filled: of each dimension,
+ * from the outermost on, what is before and after it. */
 static core_status launch_pad(core_call *call, const core_value *args,
                               uint32_t nargs, core_value *results,
                               uint32_t nresults)
@@ -313,18 +328,23 @@ static core_status launch_pad(core_call *call, const core_value *args,
     (void)call;
     (void)nargs;
     (void)nresults;
-    cpu_view_fill(result, &args[2]);
-    for (uint32_t k = 0; k < args[1].count / 2; k++) {
+    for (uint32_t k = args[1].count / 2; k-- > 0;) {
         uint32_t dim = self->ndim - 1 - k;
         int64_t before = args[1].u.ints[2 * k];
         int64_t after = args[1].u.ints[2 * k + 1];
         int64_t cut = before < 0 ? -before : 0;
         int64_t size = self->sizes[dim] - cut + (after < 0 ? after : 0);
 
-        if (size <= 0)
+        before = before < 0 ? 0 : before;
+        if (size <= 0) {
+            part_fill(to, item, dim, 0, to.sizes[dim], result, &args[2]);
             return CORE_OK;
+        }
+        part_fill(to, item, dim, 0, before, result, &args[2]);
+        part_fill(to, item, dim, before + size, to.sizes[dim] - before - size,
+                  result, &args[2]);
         part_narrow(&from, item, dim, cut, size);
-        part_narrow(&to, item, dim, before < 0 ? 0 : before, size);
+        part_narrow(&to, item, dim, before, size);
     }
     part_copy(&to, &from, result);
     return CORE_OK;

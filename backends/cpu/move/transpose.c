@@ -123,7 +123,7 @@ bool CPU_NAME(cpu_transpose)(const core_loop *loop, uint32_t bytes)
     uint32_t d;
 
     if (loop->ndim < 2 || to[0] != (int64_t)bytes || from[0] == 0 ||
-        from[0] == (int64_t)bytes || loop->sizes[0] < 4)
+        from[0] == (int64_t)bytes || loop->sizes[0] < 2)
         return false;
     for (d = 1; d < loop->ndim; d++)
         if (from[d] == (int64_t)bytes && loop->sizes[d] >= 4)

@@ -157,14 +157,14 @@ END_TEST
 
 START_TEST(transposed_copy_moves_every_element)
 {
-    static const int64_t shapes[][3] = {{70, 33, 2},   {5, 4, 1},
-                                        {32, 64, 3},   {1040, 1030, 1},
-                                        {528, 700, 3}, {2080, 1090, 1}};
+    static const int64_t shapes[][3] = {
+        {70, 33, 2},   {5, 4, 1},       {32, 64, 3}, {1040, 1030, 1},
+        {528, 700, 3}, {2080, 1090, 1}, {2, 33, 5},  {3, 140, 2}};
     static const core_dtype sizes[4] = {CORE_U8, CORE_I16, CORE_F32, CORE_F64};
 
     if (!cpu_open_isa(cpu_isas[_i]))
         return;
-    for (int s = 0; s < 6; s++)
+    for (int s = 0; s < 8; s++)
         for (int d = 0; d < 4; d++) {
             const int64_t *n = shapes[s];
             int64_t bytes = core_sdk_itemsize(sizes[d]);

@@ -653,6 +653,79 @@ START_TEST(rows_of_moved_operands_are_computed_completely)
 }
 END_TEST
 
+static void put(core_dtype dtype, void *to, int64_t at, float x)
+{
+    if (dtype == CORE_F32)
+        ((float *)to)[at] = x;
+    else
+        ((uint16_t *)to)[at] = half_of(dtype, x);
+}
+
+static float get(core_dtype dtype, const void *from, int64_t at)
+{
+    return dtype == CORE_F32 ? ((const float *)from)[at]
+                             : float_of(dtype, ((const uint16_t *)from)[at]);
+}
+
+/* Adds an operand that dimensions repeat to a dense one, or the other way
+ * round; steps: its strides in elements. */
+static void check_repeated(core_dtype dtype, const int64_t *n,
+                           const int64_t *steps, bool first)
+{
+    int64_t bytes = core_sdk_itemsize(dtype), total = n[0] * n[1] * n[2];
+    int64_t strides[3] = {bytes * steps[0], bytes * steps[1], bytes * steps[2]};
+    int64_t dense[3] = {bytes, bytes * n[0], bytes * n[0] * n[1]};
+    char *a = malloc((size_t)(total * bytes)), *b = malloc((size_t)total * 4);
+    char *out = malloc((size_t)(total * bytes));
+    int wrong = 0;
+    test_loop t;
+
+    for (int64_t k = 0; k < total; k++) {
+        put(dtype, a, k, (float)(k % 97));
+        put(dtype, b, k, (float)(k % 31));
+    }
+    loop_begin(&t, 1, 3, n);
+    loop_operand(&t, out, dtype, dense);
+    loop_operand(&t, first ? b : a, dtype, first ? strides : dense);
+    loop_operand(&t, first ? a : b, dtype, first ? dense : strides);
+    ck_assert_int_eq(cpu_launch("add.Tensor", &t.loop, NULL, 0), CORE_OK);
+    for (int64_t k = 0; k < total; k++) {
+        int64_t at = k % n[0] * steps[0] + k / n[0] % n[1] * steps[1] +
+                     k / n[0] / n[1] * steps[2];
+
+        wrong += get(dtype, out, k) != (float)(k % 97 + at % 31);
+    }
+    ck_assert_int_eq(wrong, 0);
+    free(a);
+    free(b);
+    free(out);
+}
+
+/* Rows, planes, columns; of any threads' parts. */
+START_TEST(repeated_operands_are_added_completely)
+{
+    static const core_dtype dtypes[] = {CORE_F32, CORE_F16, CORE_BF16};
+    static const int64_t widths[] = {1, 2, 7, 64, 100, 255, 256, 257, 520};
+
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
+    cpu_threads(2);
+    for (int d = 0; d < 3; d++)
+        for (size_t k = 0; k < sizeof widths / sizeof *widths; k++)
+            for (int first = 0; first < 2; first++) {
+                const int64_t w = widths[k], n[3] = {w, 3, w == 64 ? 900 : 11};
+
+                check_repeated(dtypes[d], n, (int64_t[]){1, 0, 0}, first);
+                check_repeated(dtypes[d], n, (int64_t[]){1, w, 0}, first);
+                check_repeated(dtypes[d], n, (int64_t[]){1, 0, w}, first);
+                check_repeated(dtypes[d], n, (int64_t[]){0, 1, 0}, first);
+                check_repeated(dtypes[d], n, (int64_t[]){0, 1, 3}, first);
+                check_repeated(dtypes[d], n, (int64_t[]){0, 0, 1}, first);
+            }
+    cpu_close();
+}
+END_TEST
+
 /* Of each number but NaN, whose payload is unspecified. */
 START_TEST(integral_powers_of_halves_are_rounded_once)
 {
@@ -711,6 +784,7 @@ int main(void)
         {bf16_pairs_are_computed_as_single_numbers, 0, 3},
         {integral_powers_of_halves_are_rounded_once, 0, 3},
         {rows_of_moved_operands_are_computed_completely, 0, 3},
+        {repeated_operands_are_added_completely, 0, 3},
     };
     const test_suite suite = {
         .name = "cpu/cpu_elementwise",

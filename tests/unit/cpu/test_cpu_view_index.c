@@ -222,6 +222,53 @@ START_TEST(sort_orders_long_rows_stably)
 END_TEST
 
 /* Kernels of each kind give the same results for strided operands. */
+static bool stays_before(float a, float b, bool descending)
+{
+    return descending ? !(b > a || (b != b && a == a))
+                      : !(b < a || (a != a && b == b));
+}
+
+/* Rows of every length around those of runs, of few different values: NaN, both
+ * zeros and infinities among them, which keep their bits. */
+START_TEST(sorted_rows_of_any_length_are_stable)
+{
+    static const float few[] = {0, -0.f, NAN, -NAN, INFINITY, -INFINITY, 1, -2};
+
+    ck_assert_int_eq(cpu_open(NULL), CORE_OK);
+    for (int64_t n = 1; n < 600; n += n < 70 ? 1 : 61)
+        for (int descending = 0; descending < 2; descending++) {
+            tensor *x = F32(n), *values = F32(n), *places = I64(n);
+            test_call call = {
+                "sort",
+                {value_view(x), value_int(0), value_bool(descending != 0)},
+                3,
+                {values, places},
+                2};
+            float *in = x->data, *out = values->data;
+            int64_t *at = places->data;
+            uint32_t state = (uint32_t)n;
+
+            for (int64_t k = 0; k < n; k++)
+                in[k] = next_random(&state) % 3 ? few[next_random(&state) % 8]
+                                                : random_float(&state);
+            ck_assert_int_eq(run_call(&call), CORE_OK);
+            for (int64_t k = 0; k < n; k++) {
+                ck_assert(at[k] >= 0 && at[k] < n);
+                ck_assert(memcmp(&out[k], &in[at[k]], sizeof *in) == 0);
+                if (k == 0)
+                    continue;
+                ck_assert(stays_before(out[k - 1], out[k], descending));
+                if (stays_before(out[k], out[k - 1], descending))
+                    ck_assert(at[k - 1] < at[k]);
+            }
+            tensor_free(x);
+            tensor_free(values);
+            tensor_free(places);
+        }
+    cpu_close();
+}
+END_TEST
+
 START_TEST(strides_do_not_change_results)
 {
     tensor *x = tensor_random(F32(4, 5, 6), 1), *y = F32(4, 5, 6);
@@ -484,6 +531,7 @@ int main(void)
         scatter_keeps_the_last_of_repeated_indices,
         sort_is_stable_and_puts_nan_last,
         sort_orders_long_rows_stably,
+        sorted_rows_of_any_length_are_stable,
         strides_do_not_change_results,
         extreme_indices_are_out_of_range,
     };

@@ -201,6 +201,38 @@ START_TEST(weight_of_margin_loss_has_a_gradient)
 }
 END_TEST
 
+/* A square between bounds, lines beyond them; of a bound that f32 does not have,
+ * lines alone. */
+START_TEST(smooth_losses_are_squares_between_lines)
+{
+    core_tensor *x = VECTOR(6, -8, -2, -.5, .25, 2, 8);
+    core_tensor *zero = VECTOR(6, 0, 0, 0, 0, 0, 0);
+
+    HOLDS(CALL(huber_loss, x, zero, 0, 2.), 6, 14, 2, .125, .03125, 2, 14);
+    HOLDS(CALL(smooth_l1_loss, x, zero, 0, 2.), 6, 7, 1, .0625, .015625, 1, 7);
+    HOLDS(CALL(smooth_l1_loss, x, zero, 0, .5), 6, 7.75, 1.75, .25, .0625, 1.75,
+          7.75);
+    HOLDS(CALL(smooth_l1_loss, x, zero, 0, 1e-60), 6, 8, 2, .5, .25, 2, 8);
+}
+END_TEST
+
+START_TEST(constant_pad_fills_what_surrounds_the_input)
+{
+    core_tensor *x = MATRIX(2, 3, 1, 2, 3, 4, 5, 6);
+
+    HOLDS(
+        CALL(constant_pad_nd, x, ((int64_t[]){1, 2, 2, 1}), 4, core_float(.5)),
+        30, .5, .5, .5, .5, .5, .5, .5, .5, .5, .5, .5, .5, .5, 1, 2, 3, .5, .5,
+        .5, 4, 5, 6, .5, .5, .5, .5, .5, .5, .5, .5);
+    HOLDS(CALL(constant_pad_nd, x, ((int64_t[]){-1, -1, 0, 1}), 4,
+               core_float(.5)),
+          3, 2, 5, .5);
+    HOLDS(CALL(constant_pad_nd, x, ((int64_t[]){-3, 1, 1, -1}), 4,
+               core_float(.5)),
+          2, .5, .5);
+}
+END_TEST
+
 /* Saturation, and infinity where it does not change the value, leave all
  * gradients finite. */
 START_TEST(losses_have_finite_gradients_at_their_limits)
@@ -850,6 +882,8 @@ SUITE("ops/ops_known_results",
       group_norm_of_empty_batch_has_zero_gradients,
       backward_without_formula_names_the_argument,
       weight_of_margin_loss_has_a_gradient,
+      smooth_losses_are_squares_between_lines,
+      constant_pad_fills_what_surrounds_the_input,
       losses_have_finite_gradients_at_their_limits,
       losses_of_nan_have_nan_gradients,
       amax_over_a_row_with_nan_has_nan_gradient,
