@@ -449,7 +449,7 @@ static void report_memory(void)
     OK(core_barrier(comm));
     OK(core_comm_synchronize(comm));
     while (maps != NULL && fgets(line, sizeof line, maps) != NULL)
-        shared = shared || strstr(line, "libcore-mpi") != NULL;
+        shared = shared || strstr(line, "memfd:libcore-mpi") != NULL;
     if (maps != NULL)
         fclose(maps);
     printf("memory is %s\n", shared ? "shared" : "not shared");

@@ -30,7 +30,7 @@
 #include <unistd.h>
 
 /* LINE: of a cache. */
-enum { SHARED_RANKS = 8, LINE = 64, ROUND = 1 << 17 };
+enum { SHARED_RANKS = 8, LINE = 64, ROUND = 1 << 18 };
 
 /* What a rank has done since the communicator began.  Two rounds, or exchanges, have
  * memory: a rank begins the one after next when all have read what it overwrites. */
@@ -39,8 +39,7 @@ typedef struct slot {
     _Alignas(LINE) _Atomic uint64_t given;     /* rounds */
     _Alignas(LINE) _Atomic uint64_t reduced;   /* rounds */
     _Alignas(LINE) char messages[2][MPI_EXCHANGE_MOST + MPI_SMALL_BYTES];
-    char parts[2][ROUND];   /* by the rank that reduces them */
-    char results[2][ROUND]; /* of this rank's part */
+    char parts[2][ROUND]; /* by rank; its own one is the result of its part */
 } slot;
 
 struct mpi_shared {
@@ -325,8 +324,8 @@ static part part_of(const mpi_comm *comm, const mpi_shared_call *call,
                : (part){first, r * call->count + first, count};
 }
 
-/* A part in the memory of a rank, which reduces it if it is another one. */
-static char *given_part(const mpi_comm *comm, uint64_t round, int of, int to)
+/* The part for rank `to` in the memory of rank `of`. */
+static char *part_at(const mpi_comm *comm, uint64_t round, int of, int to)
 {
     return comm->shared->slots[of].parts[round & 1] +
            (uint64_t)to * part_bytes(comm);
@@ -340,7 +339,7 @@ static void give(mpi_comm *comm, const mpi_shared_call *call, uint64_t round)
         part p = part_of(comm, call, round, r);
 
         if (r != comm->rank && call->kind != CORE_COLLECTIVE_ALL_GATHER)
-            memcpy(given_part(comm, comm->rounds + round, comm->rank, r),
+            memcpy(part_at(comm, comm->rounds + round, comm->rank, r),
                    (const char *)call->input + p.input * call->item,
                    p.count * call->item);
     }
@@ -364,11 +363,12 @@ static core_status reduce(mpi_comm *comm, const mpi_shared_call *call,
     mpi_lock();
     for (int r = 0; r < comm->size && code == MPI_SUCCESS; r++)
         if (r != comm->rank && call->kind != CORE_COLLECTIVE_ALL_GATHER)
-            code = mpi.Reduce_local(given_part(comm, number, r, comm->rank), to,
+            code = mpi.Reduce_local(part_at(comm, number, r, comm->rank), to,
                                     (int)p.count, call->type, call->op);
     mpi_unlock();
     if (call->kind != CORE_COLLECTIVE_REDUCE_SCATTER)
-        memcpy(own->results[number & 1], to, p.count * call->item);
+        memcpy(part_at(comm, number, comm->rank, comm->rank), to,
+               p.count * call->item);
     atomic_store_explicit(&own->reduced, number + 1, memory_order_release);
     return code == MPI_SUCCESS ? CORE_OK : mpi_error(code, "MPI_Reduce_local");
 }
@@ -380,8 +380,7 @@ static void collect(mpi_comm *comm, const mpi_shared_call *call, uint64_t round)
         part p = part_of(comm, call, round, r);
 
         memcpy((char *)call->output + p.output * call->item,
-               comm->shared->slots[r].results[(comm->rounds + round) & 1],
-               p.count * call->item);
+               part_at(comm, comm->rounds + round, r, r), p.count * call->item);
     }
 }
 

@@ -118,6 +118,29 @@ static void all_reduce(const char *name, int64_t count, int calls)
     core_tensor_release(theirs);
 }
 
+/* --------------------------------------------------------- comparison -- */
+
+static void barrier_row(void *context)
+{
+    must(core_barrier(context));
+}
+
+/* The difference is what the comparison of calls takes. */
+static void barriers(void)
+{
+    core_comm_options options = {.struct_size = sizeof options,
+                                 .flags = CORE_COMM_UNCHECKED};
+    core_comm *unchecked;
+    double seconds[2];
+
+    must(core_comm_create(NULL, &options, &unchecked));
+    compare_rows((bench_row[]){barrier_row, barrier_row},
+                 (void *[]){comm, unchecked}, 200, seconds);
+    print("barrier", "", seconds[0]);
+    print("barrier_unchecked", "", seconds[1]);
+    core_comm_release(unchecked);
+}
+
 /* ------------------------------------------------------------- reducer -- */
 
 typedef struct model {
@@ -251,6 +274,7 @@ void bench_comm(void)
     all_reduce("4KB", 1 << 10, 200);
     all_reduce("1MB", 1 << 18, 20);
     all_reduce("64MB", 1 << 24, 1);
+    barriers();
     data_parallel();
     core_comm_release(comm);
 }
