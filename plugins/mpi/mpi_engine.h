@@ -122,11 +122,11 @@ typedef struct mpi_comm {
     char *pieces;  /* of an all_reduce in a ring; NULL: none yet */
     void *scratch; /* f16 and bf16 as f32 */
     size_t scratch_size;
-    mpi_meeting *meetings; /* the last one first */
-    int attempts;          /* of a shrink */
-    bool agreed;           /* a shrink has promised to create its result */
-    bool shares;           /* mpi_shared_begin was called */
-    mpi_shared *shared;    /* NULL: the ranks share no memory */
+    mpi_meeting *meetings;      /* the last one first */
+    int attempts;               /* of a shrink */
+    bool agreed;                /* a shrink has promised to create its result */
+    bool shares;                /* mpi_shared_begin was called */
+    mpi_shared *shared;         /* NULL: the ranks share no memory */
     uint64_t exchanges, rounds; /* in that memory */
 } mpi_comm;
 
@@ -184,7 +184,8 @@ const char *mpi_shared_message(const mpi_comm *comm, int rank);
 /* An all_reduce, reduce_scatter or all_gather. */
 typedef struct mpi_shared_call {
     uint32_t kind;
-    uint64_t count, item; /* elements, as in core_collective, of so many bytes */
+    uint64_t count; /* as in core_collective */
+    uint64_t item;  /* bytes of an element */
     MPI_Datatype type;
     MPI_Op op; /* all_gather has none */
     const void *input;
