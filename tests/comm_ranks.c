@@ -10,11 +10,13 @@
  * device with the number of the rank.  TEST is `results`, or what the last rank does
  * wrong: kill, stop, leave, abort, cancel (a backward), size, dtype, order, root, or
  * absent (from the creation of a second communicator); sum-size and sum-order, while the
- * others sum; or `unchecked`, which is stop in a barrier whose calls are not compared.  The others then print the error that they
+ * others sum; or `unchecked`, which is stop in a barrier whose calls are not compared, or
+ * `unchecked-sum`, the same in a large sum.  The others then print the error that they
  * get.
  *
  * - `versions`: the last rank's plugin is another version, which all ranks print.
  * - `large`: sums of 32 MB.
+ * - `shared`: each rank prints whether it shares memory of the engine mpi.
  * - `fork`: a child of each rank ends by exit.
  * - `shrink` and `shrink-killed`: the last rank stops or is killed, and the others go
  *   on; one that stopped continues then, and must not go on.
@@ -403,6 +405,30 @@ static void results(void)
     OK(core_comm_synchronize(comm));
 }
 
+/* The part of each rank has so many elements. */
+static void scattered_sums(int64_t count)
+{
+    int64_t all = count * size, i = 0;
+    double *values = malloc((size_t)all * sizeof *values);
+    core_tensor *wide, *x, *part;
+
+    for (i = 0; i < all; i++)
+        values[i] = (double)((i * 7 + rank) % 16);
+    OK(core_tensor_from_data(values, CORE_F64, &all, 1, NULL, &wide));
+    OK(core_to_copy(wide, CORE_F32, device, false, -1, &x));
+    OK(core_reduce_scatter(comm, x, CORE_REDUCE_SUM, &part));
+    for (i = 0; i < count; i++) {
+        values[i] = 0;
+        for (uint32_t r = 0; r < size; r++)
+            values[i] += (double)(((i + count * rank) * 7 + r) % 16);
+    }
+    expect(part, values, count, "a part of a sum");
+    core_tensor_release(x);
+    core_tensor_release(wide);
+    core_tensor_release(part);
+    free(values);
+}
+
 /* More than an engine may move in one piece. */
 static void large_sums(void)
 {
@@ -410,6 +436,23 @@ static void large_sums(void)
 
     sums_of(CORE_F32, count);
     same_bits(count);
+    scattered_sums(300007);
+}
+
+/* Whether the ranks have memory of the engine mpi in common. */
+static void report_memory(void)
+{
+    FILE *maps = fopen("/proc/self/maps", "r");
+    bool shared = false;
+    char line[512];
+
+    OK(core_barrier(comm));
+    OK(core_comm_synchronize(comm));
+    while (maps != NULL && fgets(line, sizeof line, maps) != NULL)
+        shared = shared || strstr(line, "memfd:libcore-mpi") != NULL;
+    if (maps != NULL)
+        fclose(maps);
+    printf("memory is %s\n", shared ? "shared" : "not shared");
 }
 
 /* --------------------------------------------------------------- faults -- */
@@ -600,6 +643,16 @@ static int shrink(const char *test)
     return 0;
 }
 
+/* More than one exchange moves. */
+static core_status add_many(void)
+{
+    core_tensor *x = make(CORE_F32, 300007);
+    core_status status = core_all_reduce_(comm, x, CORE_REDUCE_SUM);
+
+    core_tensor_release(x);
+    return status;
+}
+
 static int faults(const char *fault)
 {
     bool wrong = rank == size - 1;
@@ -619,12 +672,13 @@ static int faults(const char *fault)
         _exit(0);
     }
     if (wrong &&
-        (strcmp(fault, "stop") == 0 || strcmp(fault, "unchecked") == 0)) {
+        (strcmp(fault, "stop") == 0 || strncmp(fault, "unchecked", 9) == 0)) {
         sleep(3 * TIMEOUT);
         _exit(0);
     }
-    status = strcmp(fault, "unchecked") == 0 ? core_barrier(comm)
-                                             : differ(fault, wrong);
+    status = strcmp(fault, "unchecked") == 0       ? core_barrier(comm)
+             : strcmp(fault, "unchecked-sum") == 0 ? add_many()
+                                                   : differ(fault, wrong);
     if (status == CORE_OK)
         status = core_comm_synchronize(comm);
     CHECK(status != CORE_OK, "there was no error");
@@ -639,7 +693,7 @@ static int faults(const char *fault)
 static bool waits_for_the_timeout(const char *test)
 {
     return strcmp(test, "stop") == 0 || strcmp(test, "leave") == 0 ||
-           strcmp(test, "abort") == 0 || strcmp(test, "unchecked") == 0 ||
+           strcmp(test, "abort") == 0 || strncmp(test, "unchecked", 9) == 0 ||
            strcmp(test, "absent") == 0 || strncmp(test, "shrink", 6) == 0;
 }
 
@@ -668,7 +722,7 @@ static int run(char **arguments, const char *store)
 
     of_gpus =
         strcmp(arguments[1], "nccl") == 0 || strcmp(arguments[1], "rccl") == 0;
-    if (strcmp(arguments[3], "unchecked") == 0)
+    if (strncmp(arguments[3], "unchecked", 9) == 0)
         options.flags = CORE_COMM_UNCHECKED;
     setvbuf(stdout, NULL, _IOLBF, 0);
     alarm(watchdog != NULL ? (unsigned)atoi(watchdog) : WATCHDOG_SECONDS);
@@ -689,6 +743,8 @@ static int run(char **arguments, const char *store)
         results();
     else if (strcmp(arguments[3], "large") == 0)
         large_sums();
+    else if (strcmp(arguments[3], "shared") == 0)
+        report_memory();
     else if (strcmp(arguments[3], "fork") == 0)
         fork_child();
     else if (strcmp(arguments[3], "absent") == 0)

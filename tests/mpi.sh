@@ -175,6 +175,29 @@ names_versions() { # MPI
             "$work/out")" = 3 ]
 }
 
+by_messages() { # COMMAND...: of MPI, also on one machine
+    (
+        export LIBCORE_MPI_SHARED=off
+        "$@"
+    )
+}
+
+reports_memory() { # TEXT: all ranks do
+    cat "$work/out"
+    [ "$(grep -c "^memory is $1\$" "$work/out")" = 3 ]
+}
+
+# Ranks share memory, except if one of them cannot.
+shares() { # MPI
+    launch "$1" cpu shared >"$work/out" 2>&1 && reports_memory shared || return
+    # shellcheck disable=SC2016 # of that shell
+    start "$1" sh -c '
+        [ "${PMI_RANK-$OMPI_COMM_WORLD_RANK}" != 2 ] ||
+            export LIBCORE_MPI_SHARED=off
+        exec "$0" mpi cpu shared' "$ranks" >"$work/out" 2>&1 &&
+        reports_memory 'not shared'
+}
+
 for mpi in sockets openmpi mpich; do
     if ! present "$mpi"; then
         number=$((number + 1))
@@ -192,6 +215,20 @@ for mpi in sockets openmpi mpich; do
         ok "$mpi, cpu: five ranks have the same results" \
             on 5 "$mpi" cpu results
         ok "$mpi, cpu: sums of 32 MB" launch "$mpi" cpu large
+        ok "$mpi: ranks on one machine share memory" shares "$mpi"
+        ok "$mpi, cpu: two ranks have the same results by messages" \
+            by_messages on 2 "$mpi" cpu results
+        ok "$mpi, cpu: sums of 32 MB by messages" \
+            by_messages launch "$mpi" cpu large
+        ok "$mpi: sums of different sizes are an error by messages" \
+            by_messages fault "$mpi" sum-size \
+            'rank 2 all_reduce(sum) of 1001 f32'
+        ok "$mpi: another call than a sum is an error by messages" \
+            by_messages fault "$mpi" sum-order 'rank 2 barrier'
+        ok "$mpi: a rank that leaves is named by messages" \
+            by_messages fault "$mpi" leave 'collective 2.*rank 2'
+        ok "$mpi: a rank that stops in a large sum is named" \
+            fault "$mpi" unchecked-sum 'collective 2.*rank 2'
         ok "$mpi: conformance needs as many ranks as it says" \
             refuses_another_number "$mpi"
     fi

@@ -201,11 +201,34 @@ static core_status reduce_in_ring(mpi_comm *comm, const core_collective *call,
                                       : status;
 }
 
+static core_status move_shared(mpi_comm *comm, const core_collective *call,
+                               uint64_t bytes, const void *input, void *output)
+{
+    int64_t reserve = reserve_of(call->timeout_ns);
+    mpi_shared_call shared = {.kind = call->kind,
+                              .count = call->count,
+                              .item = bytes,
+                              .type = number_type(call->dtype),
+                              .op = operation(call->reduction),
+                              .input = input,
+                              .output = output,
+                              .deadline =
+                                  mpi_now_ns() + call->timeout_ns - reserve};
+    core_status status;
+    bool done;
+
+    status = mpi_shared_run(comm, &shared, &done);
+    return status == CORE_OK && !done ? mpi_report_missing_ranks(comm, reserve)
+                                      : status;
+}
+
 static core_status reduce_numbers(mpi_comm *comm, const core_collective *call,
                                   const void *input, void *output)
 {
     uint64_t bytes = is_half(call->dtype) ? 4 : item_size(call->dtype);
 
+    if (comm->shared != NULL && call->kind != CORE_COLLECTIVE_REDUCE)
+        return move_shared(comm, call, bytes, input, output);
     if (uses_ring(comm, call, bytes))
         return reduce_in_ring(comm, call, bytes, input, output);
     for (uint64_t done = 0; done < call->count; done += COUNT_MOST) {
@@ -264,23 +287,20 @@ static core_status reduce(mpi_comm *comm, const core_collective *call)
 /* Of what all ranks have sent, in the order of the ranks, so that the result is the same
  * on each. */
 static core_status reduce_messages(mpi_comm *comm, const core_collective *call,
-                                   void *to, size_t size)
+                                   const void *input, void *to, size_t size)
 {
     int code = MPI_SUCCESS;
 
     mpi_lock();
     for (int r = 0; r < comm->size && code == MPI_SUCCESS; r++) {
-        const char *from =
-            (r == comm->rank ? comm->outbox
-                             : comm->inbox + (size_t)r * comm->message) +
-            MPI_EXCHANGE_MOST;
+        const char *from = mpi_message(comm, r) + MPI_EXCHANGE_MOST;
 
-        if (r == 0)
-            memcpy(to, from, size);
-        else
+        if (r > 0)
             code = mpi.Reduce_local(from, to, (int)call->count,
                                     number_type(call->dtype),
                                     operation(call->reduction));
+        else if (comm->rank > 0 || input != to)
+            memcpy(to, from, size);
     }
     mpi_unlock();
     return code == MPI_SUCCESS ? CORE_OK : mpi_error(code, "MPI_Reduce_local");
@@ -311,7 +331,7 @@ core_status mpi_exchange_and_run(void *handle, const core_collective *call,
                                call->timeout_ns, &equal);
     if (status != CORE_OK || !equal)
         return status;
-    status = reduce_messages(comm, call, output, size);
+    status = reduce_messages(comm, call, input, output, size);
     if (status != CORE_OK)
         return status;
     if (call->reduction == CORE_REDUCE_AVG)
@@ -376,6 +396,9 @@ static core_status move(mpi_comm *comm, const core_collective *call)
     bool divisible = pair || call->kind == CORE_COLLECTIVE_BROADCAST;
     uint64_t done = 0;
 
+    if (comm->shared != NULL && call->kind == CORE_COLLECTIVE_ALL_GATHER)
+        return move_shared(comm, call, item_size(call->dtype), call->input,
+                           call->output);
     if (!divisible && call->count > COUNT_MOST)
         return core_sdk_error(mpi_host, CORE_ERROR_UNSUPPORTED, MPI_TITLE,
                               "parts of more than %d elements", COUNT_MOST);

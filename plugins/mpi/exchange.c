@@ -139,6 +139,25 @@ static core_status begin_second(const mpi_comm *comm, size_t bytes)
                               .tag = TAG_REST});
 }
 
+const char *mpi_message(const mpi_comm *comm, int rank)
+{
+    if (comm->shared != NULL)
+        return mpi_shared_message(comm, rank);
+    return rank == comm->rank ? comm->outbox
+                              : comm->inbox + (size_t)rank * comm->message;
+}
+
+void mpi_advance(const mpi_comm *comm)
+{
+    int found;
+
+    if (!mpi_try_lock())
+        return;
+    mpi.Iprobe(MPI_ANY_SOURCE, TAG_HEADER, comm->control, &found,
+               MPI_STATUS_IGNORE);
+    mpi_unlock();
+}
+
 /* Copies the first bytes of all messages; returns whether they are equal. */
 static bool gather(const mpi_comm *comm, uint32_t bytes, char *out_all)
 {
@@ -147,10 +166,7 @@ static bool gather(const mpi_comm *comm, uint32_t bytes, char *out_all)
     for (int r = 0; r < comm->size; r++) {
         char *out = out_all + (size_t)r * bytes;
 
-        memcpy(out,
-               r == comm->rank ? comm->outbox
-                               : comm->inbox + (size_t)r * comm->message,
-               bytes);
+        memcpy(out, mpi_message(comm, r), bytes);
         equal = equal && memcmp(out, out_all, bytes) == 0;
     }
     return equal;
@@ -163,20 +179,25 @@ static core_status too_many_bytes(size_t bytes, size_t most)
                           most);
 }
 
-core_status mpi_exchange_data(mpi_comm *comm, const void *mine, uint32_t bytes,
-                              const void *data, size_t size, void *out_all,
-                              int64_t timeout_ns, bool *out_equal)
+/* After an exchange in messages: ranks that have sent the same know that all go on in the
+ * same way. */
+static core_status begin_sharing(mpi_comm *comm, bool equal, int64_t deadline)
 {
-    int64_t deadline = mpi_now_ns() + timeout_ns;
+    return equal && !comm->shares ? mpi_shared_begin(comm, deadline) : CORE_OK;
+}
+
+static core_status exchange_messages(mpi_comm *comm, const void *mine,
+                                     uint32_t bytes, const void *data,
+                                     size_t size, void *out_all,
+                                     int64_t deadline, bool *out_equal)
+{
     size_t first = size < MPI_FIRST_BYTES ? size : MPI_FIRST_BYTES;
     core_status status;
 
-    *out_equal = false;
-    if (bytes > MPI_EXCHANGE_MOST || size > comm->message - MPI_EXCHANGE_MOST)
-        return too_many_bytes(bytes + size, comm->message);
     memcpy(comm->outbox, mine, bytes);
-    memcpy(comm->outbox + MPI_EXCHANGE_MOST, data, size);
-    status = begin_first(comm, MPI_EXCHANGE_MOST + first);
+    if (size > 0)
+        memcpy(comm->outbox + MPI_EXCHANGE_MOST, data, size);
+    status = begin_first(comm, size > 0 ? MPI_EXCHANGE_MOST + first : bytes);
     if (status == CORE_OK && size > first)
         status = begin_second(comm, size - first);
     if (status == CORE_OK)
@@ -190,21 +211,48 @@ core_status mpi_exchange_data(mpi_comm *comm, const void *mine, uint32_t bytes,
                : CORE_OK;
 }
 
+core_status mpi_exchange_messages(mpi_comm *comm, const void *mine,
+                                  uint32_t bytes, void *out_all,
+                                  int64_t deadline)
+{
+    bool equal = false;
+
+    return exchange_messages(comm, mine, bytes, NULL, 0, out_all, deadline,
+                             &equal);
+}
+
+core_status mpi_exchange_data(mpi_comm *comm, const void *mine, uint32_t bytes,
+                              const void *data, size_t size, void *out_all,
+                              int64_t timeout_ns, bool *out_equal)
+{
+    int64_t deadline = mpi_now_ns() + timeout_ns;
+    core_status status;
+
+    *out_equal = false;
+    if (bytes > MPI_EXCHANGE_MOST || size > comm->message - MPI_EXCHANGE_MOST)
+        return too_many_bytes(bytes + size, comm->message);
+    if (comm->shared == NULL)
+        return exchange_messages(comm, mine, bytes, data, size, out_all,
+                                 deadline, out_equal);
+    status = mpi_shared_exchange(comm, mine, bytes, data, size, deadline);
+    if (status == CORE_OK)
+        *out_equal = gather(comm, bytes, out_all);
+    return status;
+}
+
 core_status mpi_exchange(void *handle, const void *mine, uint32_t bytes,
                          void *out_all, int64_t timeout_ns)
 {
+    int64_t deadline = mpi_now_ns() + timeout_ns;
     mpi_comm *comm = handle;
     core_status status;
+    bool equal;
 
     if (bytes > MPI_EXCHANGE_MOST)
         return too_many_bytes(bytes, MPI_EXCHANGE_MOST);
-    memcpy(comm->outbox, mine, bytes);
-    status = begin_first(comm, bytes);
-    if (status == CORE_OK)
-        status = wait_for(comm, comm->requests, mpi_now_ns() + timeout_ns);
-    if (status == CORE_OK)
-        gather(comm, bytes, out_all);
-    return status;
+    status = mpi_exchange_data(comm, mine, bytes, NULL, 0, out_all, timeout_ns,
+                               &equal);
+    return status == CORE_OK ? begin_sharing(comm, equal, deadline) : status;
 }
 
 /* All ranks that wait for a collective reach this at about the same time. */

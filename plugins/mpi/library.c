@@ -29,6 +29,11 @@ void mpi_lock(void)
     pthread_mutex_lock(&calls);
 }
 
+bool mpi_try_lock(void)
+{
+    return pthread_mutex_trylock(&calls) == 0;
+}
+
 void mpi_unlock(void)
 {
     pthread_mutex_unlock(&calls);

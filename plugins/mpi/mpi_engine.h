@@ -36,7 +36,7 @@
     X(Ireduce)                                                        \
     X(Ialltoallv) X(Reduce_local)                                     \
     X(Comm_group) X(Comm_create_group) X(Group_incl) X(Group_free)    \
-                    X(Error_string) X(Get_library_version)
+                    X(Error_string) X(Get_library_version) X(Iprobe)
 
 /* The handles of MPI that it uses, with their names in Open MPI, where they
  * are addresses of variables in the library. */
@@ -82,6 +82,7 @@ void mpi_set_finalize_timeout(int64_t timeout_ns);
 
 /* The library is called by one thread at a time. */
 void mpi_lock(void);
+bool mpi_try_lock(void);
 void mpi_unlock(void);
 
 core_status mpi_error(int code, const char *what);
@@ -101,6 +102,7 @@ enum { MPI_FIRST_BYTES = MPI_SMALL_BYTES };
 #endif
 
 typedef struct mpi_meeting mpi_meeting; /* of a shrink */
+typedef struct mpi_shared mpi_shared;   /* shared.c */
 
 typedef struct mpi_comm {
     MPI_Comm data;    /* collectives */
@@ -120,9 +122,12 @@ typedef struct mpi_comm {
     char *pieces;  /* of an all_reduce in a ring; NULL: none yet */
     void *scratch; /* f16 and bf16 as f32 */
     size_t scratch_size;
-    mpi_meeting *meetings; /* the last one first */
-    int attempts;          /* of a shrink */
-    bool agreed;           /* a shrink has promised to create its result */
+    mpi_meeting *meetings;      /* the last one first */
+    int attempts;               /* of a shrink */
+    bool agreed;                /* a shrink has promised to create its result */
+    bool shares;                /* mpi_shared_begin was called */
+    mpi_shared *shared;         /* NULL: the ranks share no memory */
+    uint64_t exchanges, rounds; /* in that memory */
 } mpi_comm;
 
 int64_t mpi_now_ns(void);
@@ -146,18 +151,52 @@ core_status mpi_wait(mpi_comm *comm, MPI_Request *requests, int count,
 
 core_status mpi_exchange(void *comm, const void *mine, uint32_t bytes,
                          void *out_all, int64_t timeout_ns);
+/* mpi_exchange in messages of MPI. */
+core_status mpi_exchange_messages(mpi_comm *comm, const void *mine,
+                                  uint32_t bytes, void *out_all,
+                                  int64_t deadline);
 /* Gathers, as mpi_exchange does, and moves `size` bytes of data to all ranks if what all pass
- * in `mine` is equal: those of a rank are in its message of the inbox, or in the outbox,
- * after MPI_EXCHANGE_MOST, until the next exchange. */
+ * in `mine` is equal: those of a rank are in its mpi_message, after MPI_EXCHANGE_MOST, until
+ * the next exchange. */
 core_status mpi_exchange_data(mpi_comm *comm, const void *mine, uint32_t bytes,
                               const void *data, size_t size, void *out_all,
                               int64_t timeout_ns, bool *out_equal);
+/* What a rank has sent in the last exchange. */
+const char *mpi_message(const mpi_comm *comm, int rank);
+/* Lets MPI go on with what other ranks may wait for. */
+void mpi_advance(const mpi_comm *comm);
 /* CANCELLED, naming the ranks that do not respond. */
 core_status mpi_report_missing_ranks(mpi_comm *comm, int64_t timeout_ns);
 /* all_reduce in place; *out_done: by the deadline. */
 core_status mpi_ring_all_reduce(mpi_comm *comm, void *data, uint64_t count,
                                 uint64_t item, MPI_Datatype type, MPI_Op op,
                                 int64_t deadline, bool *out_done);
+
+/* Between ranks on one machine, in comm->shared.  begin: all ranks call it once, after
+ * their first exchange; the ranks may share no memory afterwards. */
+core_status mpi_shared_begin(mpi_comm *comm, int64_t deadline);
+void mpi_shared_end(mpi_comm *comm);
+core_status mpi_shared_exchange(mpi_comm *comm, const void *mine,
+                                uint32_t bytes, const void *data, size_t size,
+                                int64_t deadline);
+const char *mpi_shared_message(const mpi_comm *comm, int rank);
+
+/* An all_reduce, reduce_scatter or all_gather. */
+typedef struct mpi_shared_call {
+    uint32_t kind;
+    uint64_t count; /* as in core_collective */
+    uint64_t item;  /* bytes of an element */
+    MPI_Datatype type;
+    MPI_Op op; /* all_gather has none */
+    const void *input;
+    void *output;
+    int64_t deadline;
+} mpi_shared_call;
+
+/* *out_done: by the deadline. */
+core_status mpi_shared_run(mpi_comm *comm, const mpi_shared_call *call,
+                           bool *out_done);
+
 core_status mpi_run(void *comm, const core_collective *call);
 core_status mpi_exchange_and_run(void *comm, const core_collective *call,
                                  const void *mine, uint32_t bytes,

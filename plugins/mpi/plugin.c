@@ -50,6 +50,7 @@ void mpi_comm_free(mpi_comm *comm)
     free(comm->parts);
     free(comm->pieces);
     free(comm->scratch);
+    mpi_shared_end(comm);
     mpi_meeting_free(comm->meetings);
     free(comm);
 }

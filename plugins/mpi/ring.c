@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* all_reduce of many elements with Open MPI, whose MPI_Allreduce has no deadline, and
- * whose MPI_Iallreduce takes longer than this: on one machine with two processors (AMD
- * EPYC, Zen 3), in turns, the least of 6 runs, this and MPI_Iallreduce
+/* all_reduce of many elements in messages of Open MPI, between ranks that share no memory
+ * (shared.c).  Its MPI_Allreduce has no deadline, and its MPI_Iallreduce takes longer than
+ * this: on one machine with two processors (AMD EPYC, Zen 3), in turns, the least of 6
+ * runs, this and MPI_Iallreduce
  *
  *     ranks  16 KB      128 KB    1 MB       4 MB        16 MB       64 MB
  *     2      8.7, 10.6  25, 40    130, 265   0.96, 0.81  4.5, 6.7    21, 87
