@@ -54,4 +54,9 @@ core_status core__error_struct_size(const char *function, const char *type,
                                            (out)->struct_size, sizeof(type)); \
     } while (0)
 
+/* In the error of what a call would create while a function is recorded.  A
+ * call that is not recorded creates it, so that a later recording succeeds. */
+#define CORE__CREATION_REFUSED \
+    "creates it, which a function that is being recorded cannot do"
+
 #endif

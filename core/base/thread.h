@@ -70,8 +70,8 @@ typedef struct core__failed_call {
     uint32_t count;
     struct {
         uint32_t content; /* a hash */
-        uint32_t dtype;   /* of a tensor */
         const void *address;
+        const void *storage; /* of a tensor */
     } arguments[CORE__FAILED_ARGUMENTS];
 } core__failed_call;
 

@@ -122,6 +122,12 @@ static const void *address_of(const core_value *value)
     }
 }
 
+/* What views of a tensor have in common, or NULL. */
+static const void *storage_of(const core_value *value)
+{
+    return value->tag == CORE_VALUE_TENSOR ? value->u.tensor->storage : NULL;
+}
+
 static const uint32_t NO_HASH = 2166136261u; /* FNV-1a */
 
 static uint32_t mixed(uint32_t hash, const void *data, size_t size)
@@ -186,91 +192,94 @@ static void note_call(const core_operator *op, const core_value *args,
     for (uint32_t i = 0; i < failed->count; i++) {
         failed->arguments[i].address = address_of(&args[i]);
         failed->arguments[i].content = content_of(&args[i]);
-        failed->arguments[i].dtype = args[i].tag == CORE_VALUE_TENSOR
-                                         ? (uint32_t)args[i].u.tensor->dtype
-                                         : CORE_DTYPE_LIMIT;
+        failed->arguments[i].storage = storage_of(&args[i]);
     }
 }
 
-/* The number of the tensor among the tensors, if the argument is one. */
-static bool place_of(const core__failed_call *call, uint32_t position,
-                     uint32_t *out_place, uint32_t *out_tensors)
+/* Writes the name of a tensor among the arguments of op: name or name[item].
+ * item: -1: none. */
+static void write_name(const core_operator *op, uint32_t position, int item,
+                       const char *before, char name[NAME])
 {
-    *out_place = *out_tensors = 0;
-    for (uint32_t i = 0; i < call->count; i++) {
-        if (i == position)
-            *out_place = *out_tensors;
-        *out_tensors += call->arguments[i].dtype != CORE_DTYPE_LIMIT;
-    }
-    return call->arguments[position].dtype != CORE_DTYPE_LIMIT;
+    snprintf(name, NAME, item < 0 ? "%s%s" : "%s%s[%d]", before,
+             core__argument_name(op, position), item);
 }
 
-/* For a message about dtypes alone: the argument of op with the same name and
- * dtype, or with the same place among as many tensors. */
-static const char *dtype_outside(const core_operator *op,
-                                 const core_value *args, uint32_t nargs,
-                                 const core__failed_call *inner,
-                                 uint32_t position)
+/* Writes the name of the same tensor in op's call, or of the only one that shares
+ * its storage: "a view of" that, if the message may be about sizes, which differ. */
+static bool name_tensor(const core_operator *op, const core_value *args,
+                        uint32_t nargs, const core__failed_call *inner,
+                        uint32_t position, core_status status, char name[NAME])
 {
-    const char *own = core__argument_name(inner->op, position), *name = NULL;
-    uint32_t place, tensors, count = 0;
+    const void *address = inner->arguments[position].address;
+    const void *storage = inner->arguments[position].storage;
+    core_value base = {.tag = CORE_VALUE_TENSOR};
+    uint32_t found = 0, at = 0;
+    int item = -1;
 
-    if (!place_of(inner, position, &place, &tensors))
-        return NULL;
-    for (uint32_t i = 0; i < nargs; i++) {
-        if (args[i].tag != CORE_VALUE_TENSOR)
-            continue;
-        if ((uint32_t)args[i].u.tensor->dtype ==
-            inner->arguments[position].dtype) {
-            if (strcmp(core__argument_name(op, i), own) == 0)
-                return own;
-            if (count == place)
-                name = core__argument_name(op, i);
+    for (uint32_t i = 0; storage && i < nargs; i++) {
+        bool list = args[i].tag == CORE_VALUE_TENSOR_LIST;
+        uint32_t count =
+            list ? args[i].count : args[i].tag == CORE_VALUE_TENSOR;
+
+        for (uint32_t k = 0; k < count; k++) {
+            core_tensor *tensor =
+                list ? args[i].u.tensors[k] : args[i].u.tensor;
+
+            if (!tensor || tensor->storage != storage)
+                continue;
+            at = i;
+            item = list ? (int)k : -1;
+            base.u.tensor = tensor;
+            found++;
+            if (tensor == address) {
+                write_name(op, at, item, "", name);
+                return true;
+            }
         }
-        count++;
     }
-    return count == tensors ? name : NULL;
+    if (found != 1)
+        return false;
+    write_name(op, at, item,
+               status != CORE_ERROR_DTYPE && status != CORE_ERROR_DEVICE &&
+                       inner->arguments[position].content != content_of(&base)
+                   ? "a view of "
+                   : "",
+               name);
+    return true;
 }
 
 /* Writes the name that an argument of an inner call has among those of op: that
- * of the same tensor or list, or its own if that one looks the same. */
+ * of the same tensor or list, of the one that it is a view of, or its own if what
+ * the message is about is the same in the one of that name.  Elements need not
+ * be. */
 static bool name_outside(const core_operator *op, const core_value *args,
                          uint32_t nargs, const core__failed_call *inner,
-                         uint32_t position, bool sizes, char name[NAME])
+                         uint32_t position, core_status status, char name[NAME])
 {
     const char *own = core__argument_name(inner->op, position);
     const void *address = inner->arguments[position].address;
-    const char *same;
 
     /* A tensor may be several arguments. */
-    for (uint32_t i = 0; i < nargs; i++) {
-        snprintf(name, NAME, "%s", core__argument_name(op, i));
-        if (address && address == address_of(&args[i]) &&
-            strcmp(name, own) == 0)
-            return true;
-    }
-    for (uint32_t i = 0; i < nargs; i++) {
-        uint32_t items =
-            args[i].tag == CORE_VALUE_TENSOR_LIST ? args[i].count : 0;
-
-        snprintf(name, NAME, "%s", core__argument_name(op, i));
-        if (address && address == address_of(&args[i]))
-            return true;
-        for (uint32_t k = 0; address && k < items; k++)
-            if (address == args[i].u.tensors[k]) {
-                snprintf(name, NAME, "%s[%u]", core__argument_name(op, i), k);
+    for (int same_name = 1; address && same_name >= 0; same_name--)
+        for (uint32_t i = 0; i < nargs; i++) {
+            write_name(op, i, -1, "", name);
+            if (address == address_of(&args[i]) &&
+                (!same_name || strcmp(name, own) == 0))
                 return true;
-            }
-    }
+        }
+    if (name_tensor(op, args, nargs, inner, position, status, name))
+        return true;
+    if (inner->arguments[position].storage &&
+        (status == CORE_ERROR_INDEX || status == CORE_ERROR_INVALID_ARGUMENT))
+        return false;
     for (uint32_t i = 0; i < nargs; i++) {
-        snprintf(name, NAME, "%s", core__argument_name(op, i));
+        write_name(op, i, -1, "", name);
         if (strcmp(name, own) == 0 &&
             inner->arguments[position].content == content_of(&args[i]))
             return true;
     }
-    same = sizes ? NULL : dtype_outside(op, args, nargs, inner, position);
-    snprintf(name, NAME, "%s", same ? same : "");
-    return same;
+    return false;
 }
 
 /* Whether a word of a message is the name of an argument of this tag: the names
@@ -324,7 +333,8 @@ static bool sizes_are_in(const char *text, const char *other)
  * if it is about tensors that the caller does not know. */
 static bool put_in_words_of(const core_operator *op, const core_value *args,
                             uint32_t nargs, const core__failed_call *inner,
-                            const char *text, char *out, size_t size)
+                            core_status status, const char *text, char *out,
+                            size_t size)
 {
     description d = {.used = 0};
     bool named = false;
@@ -339,9 +349,8 @@ static bool put_in_words_of(const core_operator *op, const core_value *args,
             word++;
         position = word > 0 ? named_by(inner->op, at, word) : -1;
         if (position >= (int)inner->count ||
-            (position >= 0 &&
-             !name_outside(op, args, nargs, inner, (uint32_t)position,
-                           strchr(text, '['), name)))
+            (position >= 0 && !name_outside(op, args, nargs, inner,
+                                            (uint32_t)position, status, name)))
             return false;
         named |= position >= 0;
         word += word == 0;
@@ -385,7 +394,7 @@ static bool speak_as(const core_operator *op, core_status status,
     snprintf(body, sizeof body, "%.*s", (int)(inner->message - end),
              text + end);
     if (mixed(NO_HASH, body, strlen(body)) != inner->hash ||
-        !put_in_words_of(op, args, nargs, inner, body, told,
+        !put_in_words_of(op, args, nargs, inner, status, body, told,
                          sizeof told - own - 2))
         return name == 0;
     memcpy(text, told, strlen(told) + 1);

@@ -320,11 +320,11 @@ static CORE__ONCE core_status refuse_recording(const char *path)
 
     if (!self->trace || self->lazy)
         return CORE_OK;
-    return core__error(CORE_ERROR_REFUSED,
-                       "core_x_lazy: the first call of \"%s\" creates it, "
-                       "which a function that is being recorded cannot do; "
-                       "call it once before",
-                       path);
+    return core__error(
+        CORE_ERROR_REFUSED,
+        "core_x_lazy: the first call of \"%s\" " CORE__CREATION_REFUSED
+        "; call it once before",
+        path);
 }
 
 core_module *core_x_lazy_find_at(const char *where, core_module *module,

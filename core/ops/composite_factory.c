@@ -569,10 +569,9 @@ static core_status integers(const core_operator *op, core_tensor *tensor,
                             core_generator *generator)
 {
     if (low >= high)
-        return core__op_error(
-            CORE_ERROR_INVALID_ARGUMENT, op,
-            "low is %lld and high %lld; low must be less than high",
-            (long long)low, (long long)high);
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                              "high is %lld; it must be above %lld",
+                              (long long)high, (long long)low);
     return core_random_from_(tensor, low, &high, generator);
 }
 

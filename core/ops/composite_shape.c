@@ -5,6 +5,7 @@
  * write a view into a copy. */
 
 #include "base/memory.h"
+#include "dispatch/structured.h"
 #include "ops/expression.h"
 #include "tensor/layout.h"
 #include "ops/shape.h"
@@ -197,7 +198,7 @@ CORE__COMPOSITE(repeat)
         if (repeats[i] < 0)
             return core__op_error(
                 CORE_ERROR_INVALID_ARGUMENT, call->op,
-                "repeats has the entry %lld; it must be 0 or more",
+                "a dimension is repeated %lld times, which must be 0 or more",
                 (long long)repeats[i]);
         if (__builtin_mul_overflow(size, repeats[i], &sizes[i]))
             return core__op_error(
@@ -452,12 +453,14 @@ static core_status copy_in_order(core_tensor *view, core_tensor *source)
     return status;
 }
 
-/* Copies source into the view (owned by the scope) of target; the result is
- * target. */
+/* Copies the argument at a place into the view (owned by the scope) of target;
+ * the result is target. */
 static core_status written(core__scope *scope, const core_operator *op,
                            core_tensor *target, core_tensor *view,
-                           core_tensor *source, core_value *result)
+                           const core_value *args, uint32_t at,
+                           core_value *result)
 {
+    core_tensor *source = args[at].u.tensor;
     char have[256];
     char want[256];
 
@@ -465,9 +468,9 @@ static core_status written(core__scope *scope, const core_operator *op,
         (view->ndim != source->ndim ||
          memcmp(view->sizes, source->sizes, view->ndim * sizeof(int64_t)) != 0))
         return core__op_error(
-            CORE_ERROR_SHAPE, op,
-            "the part of self has sizes %s, but src has %s",
+            CORE_ERROR_SHAPE, op, "the part has sizes %s, but %s has %s",
             core__sizes_text(view->ndim, view->sizes, want, sizeof want),
+            core__argument_name(op, at),
             core__sizes_text(source->ndim, source->sizes, have, sizeof have));
     CORE__RUN(scope, copy_in_order(view, source));
     return core__scope_result(scope, target, result);
@@ -493,7 +496,7 @@ CORE__COMPOSITE(slice_backward)
     core_tensor *view = CORE__DO(scope, core_slice, out, args[2].u.i,
                                  bound(&args[3]), bound(&args[4]), args[5].u.i);
 
-    return written(scope, call->op, out, view, args[0].u.tensor, &results[0]);
+    return written(scope, call->op, out, view, args, 0, &results[0]);
 }
 
 CORE__COMPOSITE(select_backward)
@@ -502,7 +505,7 @@ CORE__COMPOSITE(select_backward)
     core_tensor *view =
         CORE__DO(scope, core_select, out, args[2].u.i, args[3].u.i);
 
-    return written(scope, call->op, out, view, args[0].u.tensor, &results[0]);
+    return written(scope, call->op, out, view, args, 0, &results[0]);
 }
 
 CORE__COMPOSITE(diagonal_backward)
@@ -511,7 +514,7 @@ CORE__COMPOSITE(diagonal_backward)
     core_tensor *view = CORE__DO(scope, core_diagonal, out, args[2].u.i,
                                  args[3].u.i, args[4].u.i);
 
-    return written(scope, call->op, out, view, args[0].u.tensor, &results[0]);
+    return written(scope, call->op, out, view, args, 0, &results[0]);
 }
 
 static core_tensor *copy_of(core__scope *scope, const core_value *args)
@@ -525,7 +528,7 @@ CORE__COMPOSITE(slice_scatter)
     core_tensor *view = CORE__DO(scope, core_slice, out, args[2].u.i,
                                  bound(&args[3]), bound(&args[4]), args[5].u.i);
 
-    return written(scope, call->op, out, view, args[1].u.tensor, &results[0]);
+    return written(scope, call->op, out, view, args, 1, &results[0]);
 }
 
 CORE__COMPOSITE(select_scatter)
@@ -534,7 +537,7 @@ CORE__COMPOSITE(select_scatter)
     core_tensor *view =
         CORE__DO(scope, core_select, out, args[2].u.i, args[3].u.i);
 
-    return written(scope, call->op, out, view, args[1].u.tensor, &results[0]);
+    return written(scope, call->op, out, view, args, 1, &results[0]);
 }
 
 CORE__COMPOSITE(diagonal_scatter)
@@ -543,7 +546,7 @@ CORE__COMPOSITE(diagonal_scatter)
     core_tensor *view = CORE__DO(scope, core_diagonal, out, args[2].u.i,
                                  args[3].u.i, args[4].u.i);
 
-    return written(scope, call->op, out, view, args[1].u.tensor, &results[0]);
+    return written(scope, call->op, out, view, args, 1, &results[0]);
 }
 
 /* Works on a row-major copy, to which strides and offset apply. */
@@ -560,7 +563,7 @@ CORE__COMPOSITE(as_strided_scatter)
     core_tensor *view = CORE__DO(scope, core_as_strided, out, sizes, count,
                                  strides, stride_count, bound(&args[4]));
 
-    return written(scope, call->op, out, view, args[1].u.tensor, &results[0]);
+    return written(scope, call->op, out, view, args, 1, &results[0]);
 }
 
 /* ---------------------------------------------------- repeated elements -- */

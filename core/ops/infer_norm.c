@@ -98,6 +98,20 @@ CORE__INFER(layer_norm_backward)
 
 /* ----------------------------------------------------------- group norm -- */
 
+static core_status check_groups(const core_operator *op,
+                                const core_tensor *input, int64_t n, int64_t c,
+                                int64_t inner, int64_t groups)
+{
+    CORE_TRY(core__sizes_check(op, 3, (const int64_t[]){n, c, inner}));
+    if (groups > 0 && c % groups == 0 && n * c * inner == input->numel)
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_SHAPE, op,
+                          "%lld groups of the C = %lld channels, N = %lld and "
+                          "HxW = %lld do not fit input's %lld elements",
+                          (long long)groups, (long long)c, (long long)n,
+                          (long long)inner, (long long)input->numel);
+}
+
 /* native_group_norm(input, weight, bias, N, C, HxW, group, eps) */
 CORE__INFER(group_norm)
 {
@@ -108,13 +122,7 @@ CORE__INFER(group_norm)
     int64_t inner = infer->args[5].u.i;
     int64_t groups = infer->args[6].u.i;
 
-    CORE_TRY(core__sizes_check(infer->op, 3, (const int64_t[]){n, c, inner}));
-    if (groups <= 0 || c % groups != 0 || n * c * inner != input->numel)
-        return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "N is %lld, C %lld, HxW %lld and group %lld, "
-                              "which do not fit input's %lld elements",
-                              (long long)n, (long long)c, (long long)inner,
-                              (long long)groups, (long long)input->numel);
+    CORE_TRY(check_groups(infer->op, input, n, c, inner, groups));
     CORE_TRY(floating(infer->op, input));
     CORE_TRY(core__sizes_check_equal(infer->op, "weight", weight, 1, &c));
     CORE_TRY(core__sizes_check_equal(infer->op, "bias",
@@ -138,13 +146,7 @@ CORE__INFER(group_norm_backward)
     int64_t inner = infer->args[7].u.i;
     int64_t groups = infer->args[8].u.i;
 
-    CORE_TRY(core__sizes_check(infer->op, 3, (const int64_t[]){n, c, inner}));
-    if (groups <= 0 || c % groups != 0 || n * c * inner != input->numel)
-        return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "N is %lld, C %lld, HxW %lld and group %lld, "
-                              "which do not fit input's %lld elements",
-                              (long long)n, (long long)c, (long long)inner,
-                              (long long)groups, (long long)input->numel);
+    CORE_TRY(check_groups(infer->op, input, n, c, inner, groups));
     CORE_TRY(floating(infer->op, input));
     CORE_TRY(core__sizes_check_equal(infer->op, "grad_out",
                                      core__arg_tensor(infer->args, 0),

@@ -100,10 +100,9 @@ CORE__INFER(integers)
     integer_range(self->dtype, &least, &most);
     last = core__arg_int(infer->args, 2, most);
     if (infer->args[2].tag != CORE_VALUE_NONE && from >= last)
-        return core__op_error(
-            CORE_ERROR_INVALID_ARGUMENT, infer->op,
-            "from is %lld and to %lld; from must be less than to",
-            (long long)from, (long long)last);
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                              "to is %lld; it must be above %lld",
+                              (long long)last, (long long)from);
     if (infer->args[2].tag != CORE_VALUE_NONE)
         last--;
     if (from >= least && last <= most && from <= last)

@@ -48,12 +48,12 @@ static core__compiled_entry *entry_of_other_sizes(core_compiled *compiled,
     return found;
 }
 
-/* True if the entry is a graph break that has nothing to do with hooks, in a
- * call that differs from this one in sizes alone. */
+/* True if the entry is a graph break that has nothing to do with hooks or new
+ * layers, in a call that differs from this one in sizes alone. */
 static bool is_break_of_other_sizes(const core__compiled_entry *entry,
                                     const core__guard *guard)
 {
-    return entry && !entry->program && !entry->hooked &&
+    return entry && !entry->program && !entry->hooked && !entry->created &&
            core__guard_same_but_sizes(entry->guard, entry->guard_size,
                                       guard->bytes, guard->size);
 }

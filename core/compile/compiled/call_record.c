@@ -92,6 +92,8 @@ static core_status make_entry(const core__call *c, core_program *program,
     (*out_entry)->hooks_removed = c->hooks_removed;
     (*out_entry)->hooked =
         !program && strstr(message, CORE__HOOKS_REFUSED) != NULL;
+    (*out_entry)->created =
+        !program && strstr(message, CORE__CREATION_REFUSED) != NULL;
     status = describe_cause(c->compiled, *out_entry, c->changed);
     if (status == CORE_OK && !program)
         status = core__break_describe(message, place, *out_entry);

@@ -134,6 +134,7 @@ typedef struct core__compiled_entry {
     char *operator_name, *reason, *place;
     bool hooked;            /* which is that of hooks of a tensor */
     uint32_t hooks_removed; /* core__hooks_removed before it was recorded */
+    bool created;           /* or that of layers that the call has created */
     char *why;              /* why it was recorded */
     uint64_t recording;     /* its number */
     /* It can be made again from programs of other sizes (dynamic_shapes.h), so

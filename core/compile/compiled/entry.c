@@ -312,7 +312,7 @@ bool core__entry_is_gone(const core__compiled_entry *entry)
     for (uint32_t i = 0; i < entry->nkept; i++)
         if (check_kept(&entry->kept[i]) == CORE__ENTRY_GONE)
             return true;
-    return false;
+    return entry->created;
 }
 
 core__entry_match core__entry_check(const core__compiled_entry *entry,
@@ -321,8 +321,9 @@ core__entry_match core__entry_check(const core__compiled_entry *entry,
     core__entry_match match = CORE__ENTRY_HOLDS;
 
     if (!entry->program)
-        return entry->hooked &&
-                       entry->hooks_removed != atomic_load(&core__hooks_removed)
+        return entry->created ||
+                       (entry->hooked && entry->hooks_removed !=
+                                             atomic_load(&core__hooks_removed))
                    ? CORE__ENTRY_GONE
                    : match;
     if (is_outdated(entry->program))

@@ -67,7 +67,7 @@ core__compiled_entry *core__entries_find(core_compiled *compiled,
         match = core__entry_check(entry, inputs);
         if (match == CORE__ENTRY_HOLDS)
             return entry;
-        *out_changed = true;
+        *out_changed |= !entry->created;
         if (match == CORE__ENTRY_GONE)
             core__entries_remove(compiled, i, entry, true);
         core__entry_release(entry);

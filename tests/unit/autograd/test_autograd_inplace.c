@@ -46,6 +46,24 @@ START_TEST(leaf_that_requires_grad_refuses_in_place_change)
 }
 END_TEST
 
+START_TEST(zeroing_counts_versions_and_leaves_what_it_does_not_show)
+{
+    core_tensor *x = VECTOR(4, 1, 2, 3, 4), *even, *middle;
+    uint32_t version = core_tensor_version(x);
+
+    even = CALL(slice, x, 0, NULL, NULL, 2);
+    middle = CALL(narrow, x, 0, 1, 2);
+    OK(core_zero_(even));
+    ck_assert_uint_eq(core_tensor_version(x), version + 1);
+    HOLDS(x, 4, 0, 2, 0, 4);
+    OK(core_zero_(middle));
+    ck_assert_uint_eq(core_tensor_version(x), version + 2);
+    HOLDS(x, 4, 0, 0, 0, 4);
+    FAILS(core_zero_(leaf(x)), CORE_ERROR_AUTOGRAD, "zero_");
+    HOLDS(x, 4, 0, 0, 0, 4);
+}
+END_TEST
+
 START_TEST(in_place_change_gives_result_a_new_history)
 {
     core_tensor *a = leaf(VECTOR(2, 1, 2)), *b = leaf(VECTOR(2, 5, 7));
@@ -590,6 +608,7 @@ END_TEST
 
 SUITE("autograd/autograd_inplace",
       leaf_that_requires_grad_refuses_in_place_change,
+      zeroing_counts_versions_and_leaves_what_it_does_not_show,
       in_place_change_gives_result_a_new_history,
       plain_tensor_joins_the_graph_on_in_place_change,
       in_place_product_with_itself_has_correct_gradient,

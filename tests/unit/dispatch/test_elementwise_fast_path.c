@@ -319,51 +319,6 @@ START_TEST(numbers_of_changed_tensors_are_checked_each_time)
 }
 END_TEST
 
-/* Memory that was in use before is zeroed in every dtype, also that of a dtype
- * in which nothing computes, and by calls in alternation. */
-START_TEST(zeros_of_every_dtype_are_zero)
-{
-    static const core_dtype dtypes[] = {
-        CORE_F32, CORE_I64,  CORE_F16,  CORE_U8,     CORE_F8E4M3, CORE_F32,
-        CORE_F64, CORE_BF16, CORE_BOOL, CORE_F8E5M2, CORE_I32,    CORE_I8};
-    const int64_t size = 3;
-    const uint8_t nothing[24] = {0};
-    uint8_t have[24];
-
-    for (uint32_t i = 0; i < 3 * sizeof dtypes / sizeof *dtypes; i++) {
-        core_dtype dtype = dtypes[i % (sizeof dtypes / sizeof *dtypes)];
-        size_t bytes = 3 * core_dtype_size(dtype);
-        core_tensor *x;
-
-        memset(have, 1, sizeof have);
-        OK(core_tensor_from_data(have, dtype, &size, 1, NULL, &x));
-        core_tensor_release(x);
-        OK(core_zeros(&size, 1, dtype, NULL, &x));
-        OK(core_tensor_read(x, have, bytes));
-        ck_assert_mem_eq(have, nothing, bytes);
-        core_tensor_release(x);
-    }
-}
-END_TEST
-
-START_TEST(zeroing_counts_versions_and_leaves_what_it_does_not_show)
-{
-    core_tensor *x = VECTOR(4, 1, 2, 3, 4), *even, *middle;
-    uint32_t version = core_tensor_version(x);
-
-    even = CALL(slice, x, 0, NULL, NULL, 2);
-    middle = CALL(narrow, x, 0, 1, 2);
-    OK(core_zero_(even));
-    ck_assert_uint_eq(core_tensor_version(x), version + 1);
-    HOLDS(x, 4, 0, 2, 0, 4);
-    OK(core_zero_(middle));
-    ck_assert_uint_eq(core_tensor_version(x), version + 2);
-    HOLDS(x, 4, 0, 0, 0, 4);
-    FAILS(core_zero_(leaf(x)), CORE_ERROR_AUTOGRAD, "zero_");
-    HOLDS(x, 4, 0, 0, 0, 4);
-}
-END_TEST
-
 int main(void)
 {
     const TTest *const mine[] = {
@@ -379,8 +334,6 @@ int main(void)
         gradient_of_one_of_several_results_reaches_it,
         numbers_are_the_same_on_both_paths,
         numbers_of_changed_tensors_are_checked_each_time,
-        zeros_of_every_dtype_are_zero,
-        zeroing_counts_versions_and_leaves_what_it_does_not_show,
     };
     const test_suite suites[] = {
         {

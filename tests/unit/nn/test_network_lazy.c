@@ -352,6 +352,38 @@ START_TEST(a_recorded_function_creates_no_layer)
 }
 END_TEST
 
+/* The first call of a compiled function creates its layers, and breaks; later ones,
+ * of the same sizes and of others, do not. */
+START_TEST(a_compiled_function_is_recorded_once_it_has_layers)
+{
+    core_scope scope = core_scope_begin();
+    core_module *m = core_x_nn_container(NULL, NULL);
+    core_tensor *inputs[3], *y = NULL;
+    core_compiled *compiled = NULL;
+    char *report = NULL;
+
+    OK(core_compile(recorded, m, NULL, &compiled));
+    for (int64_t i = 0; i < 3; i++)
+        inputs[i] = core_x_ones(CORE_SIZES(2 + i, 4));
+    for (int i = 0; i < 9; i++) {
+        core_tensor *x = inputs[i % 3];
+
+        OK(core_compiled_call(compiled, &x, 1, &y, 1));
+        same(y, core_x_mul(core_x_lazy_linear(m, "fc", x, 2),
+                           core_x_nn_tensor(m, "w")));
+        core_tensor_release(y);
+    }
+    ck_assert_uint_eq(core_x_parameters(m).count, 3);
+    OK(core_compiled_explain(compiled, &report));
+    ck_assert_ptr_nonnull(strstr(report, "\"compiled_calls\": 8"));
+    ck_assert_ptr_nonnull(strstr(report, "\"break_calls\": 1"));
+    ck_assert_ptr_null(strstr(report, "hidden input changed"));
+    core_text_free(report);
+    core_compiled_release(compiled);
+    OK(core_scope_end(scope));
+}
+END_TEST
+
 /* It runs its operators once, so that the layer has the weights that it used. */
 START_TEST(a_lazy_region_creates_layers)
 {
@@ -543,6 +575,7 @@ int main(void)
         arguments_are_checked,
         layers_and_parameters_keep_what_they_are,
         a_recorded_function_creates_no_layer,
+        a_compiled_function_is_recorded_once_it_has_layers,
         a_lazy_region_creates_layers,
         parameters_follow_a_tensor_to_its_device,
         a_refused_layer_changes_no_tensor,

@@ -13,6 +13,8 @@
 
 enum { MOST = 4096 };
 
+static const double TOLERANCE = 1e-5;
+
 /* Numbers that follow from a name, as in record-networks.py. */
 static core_tensor *named_numbers(const char *name, core_sizes sizes)
 {
@@ -76,20 +78,37 @@ START_TEST(networks_compute_what_pytorch_computes)
         most = fmax(most, fabs(network_results[_i].values[i]));
     for (int i = 0; i < network_results[_i].count; i++)
         ck_assert_msg(fabs(got[i] - network_results[_i].values[i]) <=
-                          1e-5 * most,
+                          TOLERANCE * most,
                       "%s, element %d: %.9g, not %.9g", networks[_i].name, i,
                       (double)got[i], network_results[_i].values[i]);
 }
 END_TEST
 
+/* Of a row whose greatest element leads by less, argmax could return another index
+ * though all elements are within the tolerance.  The results that follow would be
+ * others, and say nothing. */
+START_TEST(greatest_elements_lead_by_more_than_the_tolerance)
+{
+    for (size_t i = 0; i < sizeof networks / sizeof *networks; i++)
+        ck_assert_msg(network_results[i].lead > 2 * TOLERANCE,
+                      "%s: a greatest element leads by %g",
+                      network_results[i].name, network_results[i].lead);
+}
+END_TEST
+
 int main(void)
 {
+    const TTest *const tests[] = {
+        greatest_elements_lead_by_more_than_the_tolerance,
+    };
     const suite_loop loops[] = {
         {networks_compute_what_pytorch_computes, 0,
          sizeof networks / sizeof *networks},
     };
-    const test_suite suite = {
-        .name = "nn/network_results", .teardown = drop_all, SUITE_LOOPS(loops)};
+    const test_suite suite = {.name = "nn/network_results",
+                              .teardown = drop_all,
+                              SUITE_TESTS(tests),
+                              SUITE_LOOPS(loops)};
 
     return suite_run(&suite, 1);
 }

@@ -295,6 +295,33 @@ START_TEST(ranges_of_integers_are_exact)
 }
 END_TEST
 
+/* Memory that was in use before is zeroed in every dtype, also that of a dtype
+ * in which nothing computes, and by calls in alternation. */
+START_TEST(zeros_of_every_dtype_are_zero)
+{
+    static const core_dtype dtypes[] = {
+        CORE_F32, CORE_I64,  CORE_F16,  CORE_U8,     CORE_F8E4M3, CORE_F32,
+        CORE_F64, CORE_BF16, CORE_BOOL, CORE_F8E5M2, CORE_I32,    CORE_I8};
+    const int64_t size = 3;
+    const uint8_t nothing[24] = {0};
+    uint8_t have[24];
+
+    for (uint32_t i = 0; i < 3 * sizeof dtypes / sizeof *dtypes; i++) {
+        core_dtype dtype = dtypes[i % (sizeof dtypes / sizeof *dtypes)];
+        size_t bytes = 3 * core_dtype_size(dtype);
+        core_tensor *x;
+
+        memset(have, 1, sizeof have);
+        OK(core_tensor_from_data(have, dtype, &size, 1, NULL, &x));
+        core_tensor_release(x);
+        OK(core_zeros(&size, 1, dtype, NULL, &x));
+        OK(core_tensor_read(x, have, bytes));
+        ck_assert_mem_eq(have, nothing, bytes);
+        core_tensor_release(x);
+    }
+}
+END_TEST
+
 START_TEST(margin_losses_of_an_empty_batch_have_an_empty_gradient)
 {
     const int64_t sizes[] = {0, 3};
@@ -731,7 +758,7 @@ SUITE("ops/composites", quantiles_have_fractions_from_0_to_1,
       einsum_checks_sizes, similarity_of_rows_with_an_infinite_norm_is_zero,
       quantiles_of_long_rows_of_bf16, combination_of_no_tensors_is_zero,
       pixels_beyond_an_image_are_zero_with_antialiasing,
-      ranges_of_integers_are_exact,
+      ranges_of_integers_are_exact, zeros_of_every_dtype_are_zero,
       margin_losses_of_an_empty_batch_have_an_empty_gradient,
       fractional_pool_takes_samples_of_more_images,
       fractional_pool_backward_checks_output_size,

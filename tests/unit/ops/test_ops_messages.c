@@ -146,6 +146,99 @@ START_TEST(every_error_names_operator_and_argument)
 }
 END_TEST
 
+/* ------------------------------------------------------ wrong numbers -- */
+
+/* Whether a text begins with an argument of op and what is said of it, "repeats
+ * has ...". */
+static bool is_about(const char *text, const core_operator *op, bool numbers)
+{
+    static const char *const verbs[] = {" is ", " has ", " must "};
+
+    for (uint32_t i = 0; i < op->nargs; i++) {
+        const char *name = core__argument_name(op, i);
+        size_t length = strlen(name);
+
+        if ((numbers && (op->tensors | op->lists) >> i & 1) ||
+            strncmp(text, name, length) != 0)
+            continue;
+        for (size_t k = 0; k < sizeof verbs / sizeof *verbs; k++)
+            if (strncmp(text + length, verbs[k], strlen(verbs[k])) == 0)
+                return true;
+    }
+    return false;
+}
+
+/* A message is not about a number that other operators have and this one does
+ * not. */
+static void check_subject(const arguments *a, const sample *s)
+{
+    core_value got[RESULTS] = {0};
+    core_status status = core_op_call(a->op, a->values, a->count, got, RESULTS);
+    const char *text = status ? after_name(core_error_message()) : NULL;
+
+    for (int i = 0; i < RESULTS; i++)
+        core_value_release(&got[i]);
+    if (text && after_name(text)) {
+        const core_operator *inner =
+            core__operator_builtin(text, (size_t)(strstr(text, ": ") - text));
+
+        ck_assert_msg(!is_about(after_name(text), inner, true) ||
+                          is_about(after_name(text), a->op, false),
+                      "%s(%s): \"%s\"", s->op, s->words, text);
+        return;
+    }
+    for (size_t i = 0; text && i < SAMPLES; i++) {
+        core_operator *op;
+
+        OK(core_op_find(samples[i].op, &op));
+        ck_assert_msg(!is_about(text, op, true) || is_about(text, a->op, false),
+                      "%s(%s): \"%s\" is about an argument of %s", s->op,
+                      s->words, text, samples[i].op);
+    }
+}
+
+static void check_number(arguments *a, const sample *s, core_value *value)
+{
+    static const int64_t wrong[] = {-7, 0, 99};
+    const core_value kept = *value;
+    int64_t list[9];
+
+    for (size_t i = 0; i < 3 && kept.tag == CORE_VALUE_INT; i++) {
+        value->u.i = wrong[i];
+        check_subject(a, s);
+    }
+    for (uint32_t k = 0;
+         kept.tag == CORE_VALUE_INT_LIST && k <= kept.count && kept.count < 8;
+         k++) {
+        value->u.ints = list;
+        for (size_t i = 0; i < 3; i++) {
+            memcpy(list, kept.u.ints, kept.count * sizeof *list);
+            list[k] = wrong[i]; /* or one more */
+            value->count = kept.count + (k == kept.count);
+            check_subject(a, s);
+        }
+        value->count = k;
+        check_subject(a, s);
+    }
+    *value = kept;
+}
+
+START_TEST(errors_name_no_number_that_the_call_does_not_have)
+{
+    bool before = core_grad_mode_set(false);
+
+    for (size_t i = 0; i < SAMPLES; i++) {
+        arguments a;
+
+        parse_sample(&a, &samples[i], samples[i].words);
+        for (uint32_t k = 0; k < a.count; k++)
+            check_number(&a, &samples[i], &a.values[k]);
+        drop_all();
+    }
+    core_grad_mode_set(before);
+}
+END_TEST
+
 /* ---------------------------------------------- composites in own words -- */
 
 #define ZEROS(...)                              \
@@ -225,5 +318,56 @@ START_TEST(messages_are_about_the_call)
 }
 END_TEST
 
-SUITE("ops/ops_messages", every_error_names_operator_and_argument,
-      messages_are_about_the_call)
+static core_tensor *bools(core_tensor *x)
+{
+    return CALL(to_copy, x, CORE_BOOL, NULL, false, -1);
+}
+
+/* An argument of an operator inside is named after the argument of the call that it
+ * is, or is a view of; not after one that has its place or looks like it. */
+START_TEST(messages_name_the_argument_that_is_meant)
+{
+    core_tensor *square = ZEROS(3, 3), *seven = ZEROS(7, 2), *y = NULL, *z;
+    core_tensor *pair[] = {ZEROS(2, 2, 3), bools(ZEROS(2, 3, 2))};
+    core_tensor *state[] = {bools(ZEROS(1, 2, 2)), ZEROS(1, 2, 2)};
+    core_tensor *weights[] = {ZEROS(8, 2), ZEROS(8, 2)}, *h, *c;
+
+    FAILS(core_triangular_solve(seven, square, true, true, false, &y, &z),
+          CORE_ERROR_SHAPE, "triangular_solve: A has 3 rows and self 7 rows");
+    FAILS(core_triangular_solve(ZEROS(2, 7, 2), square, true, false, false, &y,
+                                &z),
+          CORE_ERROR_SHAPE,
+          "triangular_solve: a view of A has 3 rows and self 7 rows");
+    FAILS(core_cholesky_solve(seven, square, false, &y), CORE_ERROR_SHAPE,
+          "cholesky_solve: input2 has 3 rows and self 7 rows");
+    FAILS(core_unfold_backward(ZEROS(7, 5, 11), INTS(5, 2), 0, 3, 1, &y),
+          CORE_ERROR_SHAPE,
+          "unfold_backward: a view of grad_in has sizes [7, 11, 5]");
+    FAILS(core_bernoulli_tensor(ZEROS(7), ZEROS(5), NULL, &y), CORE_ERROR_SHAPE,
+          "bernoulli.Tensor: p has sizes [5], which cannot be");
+    FAILS(core_einsum("bij,bjk->bik", pair, 2, NULL, 0, &y), CORE_ERROR_DTYPE,
+          "einsum: tensors[0] and tensors[1] must have the same dtype, not f32 "
+          "and bool");
+    FAILS(core_lstm(ZEROS(2, 2, 2), state, 2, weights, 2, false, 1, 0, false,
+                    false, false, &y, &h, &c),
+          CORE_ERROR_DTYPE, "lstm.input: hx[0] is bool and params[1] f32");
+    /* Rows of self, which a message about all of self would not be about. */
+    FAILS(
+        core_embedding_renorm(
+            bools(square), CALL(to_copy, ZEROS(2), CORE_I64, NULL, false, -1),
+            .5, 2, &y),
+        CORE_ERROR_DTYPE,
+        "embedding_renorm: renorm: self must have a floating dtype, not bool");
+    FAILS(core_matmul(ZEROS(2, 1, 2, 3), bools(ZEROS(3, 3, 2)), &y),
+          CORE_ERROR_DTYPE,
+          "matmul: self and other must have the same dtype, not f32 and bool");
+    FAILS(core_tensordot(ZEROS(2, 3), bools(ZEROS(2, 3)), INTS(0), INTS(0), &y),
+          CORE_ERROR_DTYPE,
+          "tensordot: self and other must have the same dtype, not f32 and "
+          "bool");
+}
+END_TEST
+
+SUITE("ops/ops_messages", errors_name_no_number_that_the_call_does_not_have,
+      every_error_names_operator_and_argument, messages_are_about_the_call,
+      messages_name_the_argument_that_is_meant)

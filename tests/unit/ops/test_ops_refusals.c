@@ -444,7 +444,7 @@ START_TEST(random_operators_refuse_invalid_ranges)
         REFUSED(core_bernoulli_float_(x, NAN, NULL), "bernoulli_", "p is nan");
         limit = 5;
         REFUSED(core_random_from_(x, 5, &limit, NULL), "random_",
-                "from is 5 and to 5");
+                "to is 5; it must be above 5");
         limit = 257;
         REFUSED(core_random_from_(bytes, 0, &limit, NULL), "random_",
                 "0 to 256", "u8", "0 to 255");
@@ -456,7 +456,7 @@ START_TEST(random_operators_refuse_invalid_ranges)
                 "65504");
         limit = INT64_MIN;
         REFUSED(core_random_from_(x, 0, &limit, NULL), "random_",
-                "from is 0 and to -92");
+                "to is -9223372036854775808; it must be above 0");
         REFUSED(core_randint(1000, &n, 1, NULL, CORE_U8, devices[i], &z),
                 "randint", "u8", "0 to 255");
         limit = 256;

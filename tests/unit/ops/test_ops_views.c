@@ -213,7 +213,7 @@ START_TEST(dimensions_are_split_and_moved)
     y = CALL(movedim_intlist, x, SIZES(-1, 0), 2, SIZES(0, 1), 2);
     layout(y, 3, SIZES(1, 2, 6), SIZES(1, 6, 1), 0);
     FAILS(core_moveaxis_intlist(x, SIZES(0, 0), 2, SIZES(0, 1), 2, &y),
-          CORE_ERROR_INVALID_ARGUMENT, "dimension 0 twice");
+          CORE_ERROR_INVALID_ARGUMENT, "dimension 0 is given twice");
     FAILS(core_moveaxis_intlist(x, SIZES(0), 1, SIZES(0, 1), 2, &y),
           CORE_ERROR_INVALID_ARGUMENT, "source has 1 dimensions");
     y = CALL(atleast_3d, CALL(swapaxes, CALL(select, x, 2, 0), 0, 1));
