@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Gradients of losses, activations and pools as operators.  The
+/* Gradients of losses, activations, distances and pools as operators.  The
  * operators themselves are composites with gradients of their own; these serve
  * callers that use ATen's names. */
 
@@ -337,6 +337,88 @@ CORE__COMPOSITE(multilabel_margin_loss_backward)
     x = CORE__DO(scope, core_scatter_add, x, 1, r.target, z);
     return row_gradient(scope, call->op, x, &r, args[3].u.i, args[1].u.tensor,
                         &results[0]);
+}
+
+/* ------------------------------------------------------------ distances -- */
+
+/* The slope of |difference| in the norm p, times grad; 0 where the distance
+ * is. */
+static core_tensor *norm_slope(core__scope *scope, core_tensor *difference,
+                               core_tensor *distance, core_tensor *grad,
+                               double p)
+{
+    core_tensor *size, *x, *none;
+
+    if (p == 0)
+        return core__x_zeros_like(scope, core__x_mul(scope, difference, grad));
+    x = core__x_sign(scope, difference);
+    if (p == 1)
+        return core__x_mul(scope, x, grad);
+    size = core__x_abs(scope, difference);
+    none = core__x_eq_scalar(scope, distance, 0);
+    if (p == INFINITY) {
+        none =
+            core__x_logical_or(scope, none, core__x_ne(scope, size, distance));
+        x = core__x_mul(scope, x, grad);
+    } else if (p == 2) {
+        x = core__x_mul(scope, core__x_div(scope, difference, distance), grad);
+    } else {
+        /* Equal coordinates have no slope, whatever the power says. */
+        none =
+            core__x_logical_or(scope, none, core__x_eq_scalar(scope, size, 0));
+        size = core__x_pow_scalar(scope, core__x_div(scope, size, distance),
+                                  p - 1);
+        x = core__x_mul(scope, core__x_mul(scope, x, size), grad);
+    }
+    return core__x_zero_where(scope, x, none);
+}
+
+/* _cdist_backward(grad_output, x1, x2, p, cdist): the gradient of x1 */
+CORE__COMPOSITE(cdist_backward)
+{
+    core_tensor *a = args[1].u.tensor, *b = args[2].u.tensor;
+    double p = core__double_of(&args[3]);
+    core_tensor *x;
+
+    if (a->ndim < 2 || b->ndim < 2 || args[0].u.tensor->ndim < 2 || !(p >= 0))
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "x1 and x2 have %u and %u dimensions and p is "
+                              "%g; they must have at least 2, and p be 0 or "
+                              "more",
+                              a->ndim, b->ndim, p);
+    x = core__x_sub(scope, core__x_unsqueeze(scope, a, -2),
+                    core__x_unsqueeze(scope, b, -3));
+    x = norm_slope(scope, x, core__x_unsqueeze(scope, args[4].u.tensor, -1),
+                   core__x_unsqueeze(scope, args[0].u.tensor, -1), p);
+    return core__scope_result(
+        scope, core__x_sum_dim(scope, x, (const int64_t[]){-2}, 1, false),
+        &results[0]);
+}
+
+/* _pdist_backward(grad_output, self, p, pdist): pairs i < j in row order */
+CORE__COMPOSITE(pdist_backward)
+{
+    core_tensor *self = args[1].u.tensor;
+    double p = core__double_of(&args[2]);
+    core_tensor *places, *i, *j, *x, *out;
+
+    if (self->ndim != 2 || !(p >= 0))
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "self has %u dimensions and p is %g; self must "
+                              "have 2, and p be 0 or more",
+                              self->ndim, p);
+    places = CORE__DO(scope, core_triu_indices, self->sizes[0], self->sizes[0],
+                      1, CORE_I64, self->device);
+    i = CORE__DO(scope, core_select, places, 0, 0);
+    j = CORE__DO(scope, core_select, places, 0, 1);
+    x = core__x_sub(scope, CORE__DO(scope, core_index_select, self, 0, i),
+                    CORE__DO(scope, core_index_select, self, 0, j));
+    x = norm_slope(scope, x, core__x_unsqueeze(scope, args[3].u.tensor, -1),
+                   core__x_unsqueeze(scope, args[0].u.tensor, -1), p);
+    out = core__x_new_zeros(scope, x, self->sizes, 2);
+    out = CORE__DO(scope, core_index_add, out, 0, i, x, core_int(1));
+    out = CORE__DO(scope, core_index_add, out, 0, j, x, core_int(-1));
+    return core__scope_result(scope, out, &results[0]);
 }
 
 /* ------------------------------------------------------ windows, pooling -- */

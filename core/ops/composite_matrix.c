@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Matrix products of any rank. */
+/* Matrix products of any rank, and distances. */
 
 #include "ops/expression.h"
 #include "ops/shape.h"
@@ -138,12 +138,10 @@ static core_status product(core__scope *scope, const core_operator *op,
 
 CORE__COMPOSITE(matmul)
 {
-    core_tensor *a = args[0].u.tensor;
-    core_tensor *b = args[1].u.tensor;
     core_tensor *out = NULL;
 
-    CORE_TRY(core__dtypes_check_equal(call->op, "self and other", a, b));
-    CORE_TRY(product(scope, call->op, a, b, &out));
+    CORE_TRY(
+        product(scope, call->op, args[0].u.tensor, args[1].u.tensor, &out));
     return core__scope_result(scope, out, &results[0]);
 }
 
@@ -210,7 +208,143 @@ CORE__COMPOSITE(outer)
         &results[0]);
 }
 
-/* ------------------------------------------------------- cross products -- */
+/* ----------------------------------------------------------- distances -- */
+
+/* The norm along the last dimension; of nothing it is 0 for every order. */
+static core_tensor *distances(core__scope *scope, core_tensor *d, double p)
+{
+    const int64_t last = -1;
+
+    if (scope->status == CORE_OK && d->sizes[d->ndim - 1] == 0)
+        p = 2;
+    return CORE__DO(scope, core_linalg_vector_norm, d, core_float(p), &last, 1,
+                    false, CORE_DTYPE_NONE);
+}
+
+/* Rows of -2 x, |x|^2 and 1 for the left operand; of x, 1 and |x|^2 for the
+ * right one. */
+static core_tensor *with_squares(core__scope *scope, core_tensor *x, bool left)
+{
+    const int64_t last = -1;
+    core_tensor *parts[3];
+
+    parts[left ? 1 : 2] =
+        core__x_sum_dim(scope, core__x_mul(scope, x, x), &last, 1, true);
+    parts[left ? 2 : 1] = CORE__DO(scope, core_ones_like, parts[left ? 1 : 2],
+                                   CORE_DTYPE_NONE, NULL, -1);
+    parts[0] = left ? core__x_mul_scalar(scope, x, -2) : x;
+    return CORE__DO(scope, core_cat, parts, 3, -1);
+}
+
+/* |a - b|^2 = |a|^2 + |b|^2 - 2 a b as one product, as ATen computes it: no
+ * difference is kept.  Where it rounds to 0 or below, the distance is 0, and has
+ * no gradient.  16-bit rows are computed in f32: the squares leave the range of
+ * f16, and a difference of them rounded to 16 bits has none of the digits of a
+ * distance. */
+static core_tensor *distances_by_product(core__scope *scope, core_tensor *a,
+                                         core_tensor *b)
+{
+    core_dtype dtype = core__dtype_promote(a->dtype, b->dtype);
+    core_dtype wide = dtype == CORE_F64 ? CORE_F64 : CORE_F32;
+    core_tensor *y, *none;
+
+    a = with_squares(scope, core__x_cast(scope, a, wide), true);
+    b = with_squares(scope, core__x_cast(scope, b, wide), false);
+    y = core__x_matmul(scope, a, core__x_adjoint(scope, b));
+    none = CORE__DO(scope, core_le_scalar, y, core_int(0));
+    y = CORE__DO(scope, core_masked_fill, y, none, core_int(1));
+    y = core__x_zero_where(scope, CORE__DO(scope, core_sqrt, y), none);
+    return core__x_cast(scope, y, dtype);
+}
+
+static core_status check_compute_mode(const core_call *call, int64_t mode)
+{
+    if (mode >= 0 && mode <= 2)
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                          "compute_mode is %lld; it must be 0, 1 or 2",
+                          (long long)mode);
+}
+
+/* Mode 0 computes by a product if a or b has more than 25 rows, mode 1 always,
+ * mode 2 never.  Only p = 2 has a product. */
+static bool uses_product(const core_tensor *a, const core_tensor *b, double p,
+                         int64_t mode)
+{
+    enum { ROWS = 25 };
+
+    if (p != 2 || a->sizes[a->ndim - 1] == 0 ||
+        !core__dtype_is_floating(a->dtype) ||
+        !core__dtype_is_floating(b->dtype))
+        return false;
+    return mode == 1 || (mode == 0 && (a->sizes[a->ndim - 2] > ROWS ||
+                                       b->sizes[b->ndim - 2] > ROWS));
+}
+
+/* _cdist_forward(x1 [..., p, m], x2 [..., r, m], p, compute_mode) ->
+ * [..., p, r] */
+CORE__COMPOSITE(cdist_forward)
+{
+    core_tensor *a = args[0].u.tensor;
+    core_tensor *b = args[1].u.tensor;
+    double p = core__double_of(&args[2]);
+    int64_t mode = core__arg_int(args, 3, 0);
+    core_tensor *d;
+
+    if (!(p >= 0))
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "p is %g; it must be 0 or more", p);
+    CORE_TRY(check_compute_mode(call, mode));
+    if (a->ndim < 2 || b->ndim < 2 ||
+        a->sizes[a->ndim - 1] != b->sizes[b->ndim - 1])
+        return core__op_shapes_error(
+            call->op, "x1", a, "x2", b,
+            "both must have at least 2 dimensions, the last "
+            "ones of the same size");
+    if (uses_product(a, b, p, mode))
+        return core__scope_result(scope, distances_by_product(scope, a, b),
+                                  &results[0]);
+    d = core__x_sub(scope, core__x_unsqueeze(scope, a, -2),
+                    core__x_unsqueeze(scope, b, -3));
+    return core__scope_result(scope, distances(scope, d, p), &results[0]);
+}
+
+/* cdist(x1, x2, p, compute_mode) */
+CORE__COMPOSITE(cdist)
+{
+    int64_t mode = core__arg_int(args, 3, 0);
+
+    CORE_TRY(check_compute_mode(call, mode));
+    return core__scope_result(
+        scope,
+        CORE__DO(scope, core_cdist_forward, args[0].u.tensor, args[1].u.tensor,
+                 args[2].tag == CORE_VALUE_NONE ? 2 : core__double_of(&args[2]),
+                 &mode),
+        &results[0]);
+}
+
+/* The distances of rows i and j, for all i < j. */
+CORE__COMPOSITE(pdist_forward)
+{
+    core_tensor *self = args[0].u.tensor;
+    int64_t n;
+    core_tensor *pairs;
+    core_tensor *d;
+
+    if (self->ndim != 2)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "self must have 2 dimensions, not %u",
+                              self->ndim);
+    n = self->sizes[0];
+    pairs = CORE__DO(scope, core_triu_indices, n, n, 1, CORE_I64, self->device);
+    d = core__x_sub(scope,
+                    CORE__DO(scope, core_index_select, self, 0,
+                             CORE__DO(scope, core_select, pairs, 0, 0)),
+                    CORE__DO(scope, core_index_select, self, 0,
+                             CORE__DO(scope, core_select, pairs, 0, 1)));
+    return core__scope_result(
+        scope, distances(scope, d, core__double_of(&args[1])), &results[0]);
+}
 
 CORE__COMPOSITE(linalg_cross)
 {
