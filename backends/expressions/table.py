@@ -17,8 +17,9 @@ class Operator:
     setup       declarations before the loop, of names that expressions use
     wrap        the bits are right whether the type is signed or not
     halves      so common with bf16 that it has separate code on the CPU; or
-                the expression of that code, from bits to bits; or of how many
-                variants
+                the expression of that code, from bits to bits; or the number
+                of leading variants that have such code, beyond which `choice`
+                chooses none for bf16
     beyond      (limit, expression): f32 elements beyond the limit take this
                 expression where the backend's own function ends there
     special     number of arguments of special(…)

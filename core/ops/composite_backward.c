@@ -130,24 +130,19 @@ static core_tensor *difference(core__scope *scope, const core_value *args)
 }
 
 /* The product of a slope, a number, the factor of a mean over its elements, and
- * the gradient of the loss.  The factors are multiplied first where that is one
- * element, unless halves would lose bits of it. */
+ * the gradient of the loss, in this order, as in PyTorch. */
 static core_status sloped(core__scope *scope, const core_operator *op,
                           core_tensor *slope, double number, core_tensor *grad,
                           int64_t reduction, core_value *result)
 {
-    core_tensor **scaled = &slope;
     double factor;
 
     if (scope->status != CORE_OK)
         return scope->status;
     CORE_TRY(factor_of(op, reduction, slope->numel, &factor));
     factor *= number;
-    if (grad->numel == 1 && grad->dtype == slope->dtype &&
-        (grad->dtype == CORE_F32 || grad->dtype == CORE_F64))
-        scaled = &grad;
     if (factor != 1 || !core__dtype_is_floating(slope->dtype))
-        *scaled = core__x_mul_scalar(scope, *scaled, factor);
+        slope = core__x_mul_scalar(scope, slope, factor);
     return core__scope_result(scope, core__x_mul(scope, slope, grad), result);
 }
 

@@ -97,8 +97,8 @@ CORE__COMPOSITE(l1_loss)
                    &results[0]);
 }
 
-/* In the next two, the slope c of the loss is d between bounds, and c (d - c / 2) the
- * loss: d² / 2 between them, beyond them a line. */
+/* In the next two, c is d between -bound and bound, and c (d - c / 2) is d² / 2 there
+ * and a line beyond: huber's loss, and smooth_l1's, which is divided by beta. */
 
 static core_tensor *between(core__scope *scope, core_tensor *d, double bound)
 {
@@ -108,31 +108,62 @@ static core_tensor *between(core__scope *scope, core_tensor *d, double bound)
 }
 
 static core_tensor *past_half(core__scope *scope, core_tensor *d,
-                              core_tensor *slope)
+                              core_tensor *clamped)
 {
-    return CORE__DO(scope, core_sub, d, slope, core_float(0.5));
+    return CORE__DO(scope, core_sub, d, clamped, core_float(0.5));
 }
 
-/* |d| - 0.5 beta where |d| >= beta, else 0.5 d² / beta.  With a beta that f32
- * rounds to 0 or does not have exactly, it is |d|. */
+static bool is_f64(const core_tensor *d)
+{
+    return d && d->dtype == CORE_F64;
+}
+
+static bool is_infinite_in(const core_tensor *d, double bound)
+{
+    return bound > (is_f64(d) ? DBL_MAX : FLT_MAX);
+}
+
+/* With an infinite beta.  An infinite d is set to 0 where it does not count, so that
+ * its gradient is not NaN. */
+static core_tensor *wide_smooth_l1(core__scope *scope, core_tensor *d,
+                                   double beta)
+{
+    core_tensor *size = core__x_abs(scope, d);
+    core_tensor *far = CORE__DO(scope, core_ge_scalar, size, core_float(beta));
+    core_tensor *inner = core__x_zero_where(scope, d, far);
+
+    inner = core__x_mul_scalar(scope, core__x_mul(scope, inner, inner),
+                               0.5 / beta);
+    return core__x_where(
+        scope, far, core__x_add_scalar(scope, size, -0.5 * beta), inner);
+}
+
+static core_tensor *smooth_l1(core__scope *scope, core_tensor *d, double beta)
+{
+    core_tensor *clamped;
+
+    if (is_infinite_in(d, beta))
+        return wide_smooth_l1(scope, d, beta);
+    clamped = between(scope, d, beta);
+    d = past_half(scope, d, clamped);
+    if (beta != 1)
+        clamped = core__x_div_scalar(scope, clamped, beta);
+    return core__x_mul(scope, clamped, d);
+}
+
+/* |d| - 0.5 beta where |d| >= beta, else 0.5 d² / beta.  Dtypes other than f64 have
+ * no or few bits of a beta below FLT_MIN, which counts as 0 there. */
 CORE__COMPOSITE(smooth_l1_loss)
 {
     double beta = core__double_of(&args[3]);
     core_tensor *d = wide_difference(scope, args, CORE_BF16);
-    core_tensor *slope;
 
     if (!(beta >= 0))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "beta is %g; it must be 0 or more", beta);
-    if (beta < FLT_MIN)
-        return reduced(scope, call->op,
-                       narrowed(scope, args, core__x_abs(scope, d)), &args[2],
-                       &results[0]);
-    slope = between(scope, d, beta);
-    d = past_half(scope, d, slope);
-    if (beta != 1)
-        slope = core__x_div_scalar(scope, slope, beta);
-    d = core__x_mul(scope, slope, d);
+    d = beta < (is_f64(d) ? DBL_MIN : FLT_MIN)
+            ? core__x_abs(scope, d)
+            : smooth_l1(scope, d, beta);
     return reduced(scope, call->op, narrowed(scope, args, d), &args[2],
                    &results[0]);
 }
@@ -142,13 +173,17 @@ CORE__COMPOSITE(huber_loss)
 {
     double delta = core__double_of(&args[3]);
     core_tensor *d = wide_difference(scope, args, CORE_F16);
-    core_tensor *slope;
+    core_tensor *clamped;
 
     if (!(delta > 0))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "delta is %g; it must be above 0", delta);
-    slope = between(scope, d, delta);
-    d = core__x_mul(scope, slope, past_half(scope, d, slope));
+    if (is_infinite_in(d, delta)) { /* infinity minus itself would be NaN */
+        d = core__x_mul_scalar(scope, core__x_mul(scope, d, d), 0.5);
+    } else {
+        clamped = between(scope, d, delta);
+        d = core__x_mul(scope, clamped, past_half(scope, d, clamped));
+    }
     return reduced(scope, call->op, like_self(scope, args, d), &args[2],
                    &results[0]);
 }

@@ -741,8 +741,10 @@ static inline core_tensor *core_x_apply_batch_norm_at(const char *where,
  *
  * The first call changes the module: no other thread may use it meanwhile.
  * While a function is recorded it fails with REFUSED, so that a program has no
- * weights of its own: make the first call before.  For core_compile that is a
- * graph break of the first call alone, which creates the layers. */
+ * weights of its own: make the first call before.  A function of core_compile
+ * is not recorded in the calls that create layers (a graph break, or with
+ * CORE_COMPILE_FULLGRAPH this error), and is in the next ones; one that
+ * creates layers in more than 8 calls is not any more. */
 
 /* For the calls below: the size of a dimension of the input x of a new layer,
  * or 0 after an error of the scope; SHAPE: x has fewer than `least`

@@ -76,6 +76,9 @@ core_status core__call_trace(core_compiled *compiled,
     return status;
 }
 
+/* Beyond as many calls that create layers, a function may always do so. */
+enum { MOST_CREATIONS = 8 };
+
 static core_status make_entry(const core__call *c, core_program *program,
                               core__training *training, uint64_t ns,
                               const char *message,
@@ -93,7 +96,8 @@ static core_status make_entry(const core__call *c, core_program *program,
     (*out_entry)->hooked =
         !program && strstr(message, CORE__HOOKS_REFUSED) != NULL;
     (*out_entry)->created =
-        !program && strstr(message, CORE__CREATION_REFUSED) != NULL;
+        !program && strstr(message, CORE__CREATION_REFUSED) != NULL &&
+        atomic_fetch_add(&c->compiled->creations, 1) < MOST_CREATIONS;
     status = describe_cause(c->compiled, *out_entry, c->changed);
     if (status == CORE_OK && !program)
         status = core__break_describe(message, place, *out_entry);

@@ -134,7 +134,7 @@ typedef struct core__compiled_entry {
     char *operator_name, *reason, *place;
     bool hooked;            /* which is that of hooks of a tensor */
     uint32_t hooks_removed; /* core__hooks_removed before it was recorded */
-    bool created;           /* or that of layers that the call has created */
+    bool created;           /* or that of new layers, which is forgotten */
     char *why;              /* why it was recorded */
     uint64_t recording;     /* its number */
     /* It can be made again from programs of other sizes (dynamic_shapes.h), so
@@ -192,6 +192,7 @@ struct core_compiled {
     _Atomic uint64_t past_programs, past_breaks, limit_calls, inlined_calls,
         failed_calls, traces, trace_ns, invalidated, checks, resized,
         expected_breaks;
+    _Atomic uint32_t creations; /* calls that broke as they created layers */
     struct core__size_patterns *patterns; /* dynamic_shapes.h */
     core__replays *replays;               /* NULL: no program is captured */
     core_compiled *next, *previous;       /* list of all, under the lock */

@@ -221,7 +221,6 @@ START_TEST(sort_orders_long_rows_stably)
 }
 END_TEST
 
-/* Kernels of each kind give the same results for strided operands. */
 static bool stays_before(float a, float b, bool descending)
 {
     return descending ? !(b > a || (b != b && a == a))
@@ -269,6 +268,7 @@ START_TEST(sorted_rows_of_any_length_are_stable)
 }
 END_TEST
 
+/* Kernels of each kind give the same results for strided operands. */
 START_TEST(strides_do_not_change_results)
 {
     tensor *x = tensor_random(F32(4, 5, 6), 1), *y = F32(4, 5, 6);

@@ -384,6 +384,49 @@ START_TEST(a_compiled_function_is_recorded_once_it_has_layers)
 }
 END_TEST
 
+static int created;
+
+static core_status creates(void *context, core_tensor *const *inputs,
+                           size_t ninputs, core_tensor **outputs,
+                           size_t *noutputs)
+{
+    core_scope scope = core_scope_begin();
+    core_module *m = context;
+
+    (void)ninputs;
+    *noutputs = 1;
+    return core_scope_end_with(
+        scope,
+        core_x_lazy_linear(m, core_x_text("fc%d", created++), inputs[0], 2),
+        &outputs[0]);
+}
+
+/* It is recorded in vain a few times, and called once for each call after that. */
+START_TEST(a_function_that_always_creates_layers_stays_eager)
+{
+    core_scope scope = core_scope_begin();
+    core_module *m = core_x_nn_container(NULL, NULL);
+    core_tensor *x = core_x_ones(CORE_SIZES(2, 4)), *y = NULL;
+    core_compiled *compiled = NULL;
+    char *report = NULL;
+
+    created = 0;
+    OK(core_compile(creates, m, NULL, &compiled));
+    for (int i = 0; i < 40; i++) {
+        OK(core_compiled_call(compiled, &x, 1, &y, 1));
+        core_tensor_release(y);
+    }
+    ck_assert_int_ge(created, 40);
+    ck_assert_int_le(created, 50);
+    OK(core_compiled_explain(compiled, &report));
+    ck_assert_ptr_nonnull(strstr(report, "\"compiled_calls\": 0"));
+    ck_assert_ptr_nonnull(strstr(report, "\"break_calls\": 40"));
+    core_text_free(report);
+    core_compiled_release(compiled);
+    OK(core_scope_end(scope));
+}
+END_TEST
+
 /* It runs its operators once, so that the layer has the weights that it used. */
 START_TEST(a_lazy_region_creates_layers)
 {
@@ -576,6 +619,7 @@ int main(void)
         layers_and_parameters_keep_what_they_are,
         a_recorded_function_creates_no_layer,
         a_compiled_function_is_recorded_once_it_has_layers,
+        a_function_that_always_creates_layers_stays_eager,
         a_lazy_region_creates_layers,
         parameters_follow_a_tensor_to_its_device,
         a_refused_layer_changes_no_tensor,

@@ -212,7 +212,62 @@ START_TEST(smooth_losses_are_squares_between_lines)
     HOLDS(CALL(smooth_l1_loss, x, zero, 0, 2.), 6, 7, 1, .0625, .015625, 1, 7);
     HOLDS(CALL(smooth_l1_loss, x, zero, 0, .5), 6, 7.75, 1.75, .25, .0625, 1.75,
           7.75);
-    HOLDS(CALL(smooth_l1_loss, x, zero, 0, 1e-60), 6, 8, 2, .5, .25, 2, 8);
+}
+END_TEST
+
+/* The gradient of the sum of y. */
+static void slopes_of(core_tensor *x, core_tensor *y, double *out)
+{
+    y = CALL(sum, y, CORE_DTYPE_NONE);
+    OK(core_backward(&y, 1, NULL, 0));
+    OK(core_tensor_read(core_tensor_grad(x), out, 3 * sizeof *out));
+}
+
+START_TEST(smooth_losses_have_bounds_of_any_size)
+{
+    core_tensor *zero = VECTOR(3, 0, 0, 0), *x, *y;
+    double loss[3], slope[3];
+
+    x = leaf(VECTOR(3, 5e-41, NAN, 2e-40));
+    y = CALL(smooth_l1_loss, x, zero, 0, 1e-40);
+    OK(core_tensor_read(y, loss, sizeof loss));
+    ck_assert_double_eq_tol(loss[0] * 1e41, 1.25, 1e-12);
+    ck_assert_double_eq_tol(loss[2] * 1e40, 1.5, 1e-12);
+    slopes_of(x, y, slope);
+    ck_assert_double_eq_tol(slope[0], .5, 1e-12);
+    ck_assert_double_nan(slope[1]);
+    ck_assert_double_eq(slope[2], 1);
+
+    x = leaf(VECTOR(3, -INFINITY, 2, 1e300));
+    y = CALL(huber_loss, x, zero, 0, (double)INFINITY);
+    OK(core_tensor_read(y, loss, sizeof loss));
+    ck_assert(loss[0] == INFINITY && loss[1] == 2);
+    slopes_of(x, y, slope);
+    ck_assert(slope[0] == -INFINITY && slope[1] == 2 && slope[2] == 1e300);
+
+    x = leaf(VECTOR(3, -INFINITY, 2, 1e300));
+    y = CALL(smooth_l1_loss, x, zero, 0, (double)INFINITY);
+    slopes_of(x, y, slope);
+    ck_assert(slope[0] == -1 && slope[1] == 0 && slope[2] == 0);
+
+    x = leaf(VECTOR(3, 1e60, -1e50, 1e30));
+    slopes_of(x, CALL(huber_loss, x, zero, 0, 1e50), slope);
+    ck_assert(slope[0] == 1e50 && slope[1] == -1e50 && slope[2] == 1e30);
+}
+END_TEST
+
+/* mse_loss_backward: the slope is multiplied before the gradient, which times 2 would
+ * overflow. */
+START_TEST(gradients_of_losses_are_multiplied_last)
+{
+    core_tensor *x = typed(CORE_F32, 1, (int64_t[]){2}, (double[]){0, .25});
+    core_tensor *zero = typed(CORE_F32, 1, (int64_t[]){2}, (double[]){0, 0});
+    core_tensor *grad = typed(CORE_F32, 0, NULL, (double[]){2e38});
+    float slope[2];
+
+    OK(core_tensor_read(CALL(mse_loss_backward, grad, x, zero, 2), slope,
+                        sizeof slope));
+    ck_assert(slope[0] == 0 && slope[1] == 1e38f);
 }
 END_TEST
 
@@ -883,6 +938,8 @@ SUITE("ops/ops_known_results",
       backward_without_formula_names_the_argument,
       weight_of_margin_loss_has_a_gradient,
       smooth_losses_are_squares_between_lines,
+      smooth_losses_have_bounds_of_any_size,
+      gradients_of_losses_are_multiplied_last,
       constant_pad_fills_what_surrounds_the_input,
       losses_have_finite_gradients_at_their_limits,
       losses_of_nan_have_nan_gradients,
