@@ -251,8 +251,8 @@ static bool name_tensor(const core_operator *op, const core_value *args,
 
 /* Writes the name that an argument of an inner call has among those of op: that
  * of the same tensor or list, of the one that it is a view of, or its own if what
- * the message is about is the same in the one of that name.  Elements need not
- * be. */
+ * the message is about (such as sizes) is the same in the one of that name, whose
+ * elements may differ. */
 static bool name_outside(const core_operator *op, const core_value *args,
                          uint32_t nargs, const core__failed_call *inner,
                          uint32_t position, core_status status, char name[NAME])
