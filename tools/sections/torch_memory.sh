@@ -38,7 +38,7 @@ section_torch_memory() {
     ASAN_OPTIONS=$ASAN_OPTIONS:exitcode=0:log_path=$files/report
     ASAN_OPTIONS=$ASAN_OPTIONS:stack_trace_format='"    #%n %m %F %S"'
     preload="$(gcc -print-file-name=libasan.so) $(g++ -print-file-name=libstdc++.so.6)"
-    for test in smoke features exchange tools examples; do
+    for test in smoke mixed out features exchange tools examples; do
         try "torch under the address sanitizer: $test" env \
             LD_PRELOAD="$preload" PYTHONMALLOC=malloc \
             PYTHONPATH="$source/bindings/pytorch" LIBCORE_BUILD="$tree" \
