@@ -47,7 +47,7 @@ libcore_torch.device(os.environ["LIBCORE_TORCH_DEVICE"])' \
             >"$logs/torch-$device.txt" 2>&1 ||
             skip "torch on $device" "$(tail -n 1 "$logs/torch-$device.txt")"
     done
-    for test in judges smoke exchange native features tools examples \
+    for test in judges smoke mixed out exchange native features tools examples \
         distributed wheel module_db; do
         try_python "$test" "$test"
     done

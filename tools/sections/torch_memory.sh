@@ -40,7 +40,7 @@ section_torch_memory() {
     try "torch: engines for collectives under the address sanitizer" \
         make -C "$tree" tests/fixtures/core_sockets.la \
         tests/fixtures/core_own_engine.la
-    for test in smoke features exchange tools examples distributed; do
+    for test in smoke mixed out features exchange tools examples distributed; do
         only=
         [ $test != distributed ] ||
             only='-k engine_ -k batch -k end_of_a_group -k aborted'

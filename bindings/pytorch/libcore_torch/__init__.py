@@ -70,5 +70,7 @@ def device(name):
         if known.name == wanted:
             return known.device
     names = ", ".join(known.name for known in devices())
+    reason = _shim.device_error(name)
+    reason = f"; {reason}" if reason else ""
     raise ValueError(f"libcore_torch.device: there is no device {name!r}; "
-                     f"the devices are {names}")
+                     f"the devices are {names}{reason}")

@@ -7,6 +7,8 @@
 
 #include "activities.h"
 
+#include "fork.h"
+
 #if __has_include(<torch/csrc/profiler/standalone/privateuse1_profiler.h>)
 
 #define USE_KINETO
@@ -16,7 +18,7 @@
 
 #include <chrono>
 #include <cmath>
-#include <mutex>
+#include <utility>
 
 namespace libcore_torch
 {
@@ -47,9 +49,16 @@ namespace
 
 enum { RECORDS_MOST = 1 << 20 };
 
-std::mutex lock; /* guards the records */
+ForkMutex lock; /* guards the records */
 std::vector<std::unique_ptr<ActivityRecord>> records;
 size_t missing; /* more than RECORDS_MOST */
+
+std::vector<std::unique_ptr<ActivityRecord>> take_records()
+{
+    std::lock_guard<ForkMutex> guard(lock);
+
+    return std::exchange(records, {});
+}
 
 /* Of the calling thread's operators, the innermost last. */
 thread_local std::vector<uint64_t> correlations;
@@ -122,7 +131,7 @@ try {
     record->end = record_event(record->device, record->stream);
     if (!record->end)
         return;
-    std::lock_guard<std::mutex> guard(lock);
+    std::lock_guard<ForkMutex> guard(lock);
 
     if (records.size() < RECORDS_MOST)
         records.push_back(std::move(record));
@@ -151,10 +160,12 @@ class Session final : public libkineto::IActivityProfilerSession
 
     void start() override
     {
-        std::lock_guard<std::mutex> guard(lock);
+        take_records();
+        {
+            std::lock_guard<ForkMutex> guard(lock);
 
-        records.clear();
-        missing = 0;
+            missing = 0;
+        }
         for (c10::DeviceIndex i = 0; i < device_count(); i++)
             clocks_.push_back(clock_of(device_at(i)));
         core_error_clear();
@@ -189,14 +200,11 @@ class Session final : public libkineto::IActivityProfilerSession
                       libkineto::getLinkedActivityCallback linked, int64_t,
                       int64_t) override
     {
-        std::lock_guard<std::mutex> guard(lock);
-
         buffer_ = std::make_unique<libkineto::CpuTraceBuffer>();
         buffer_->span = libkineto::TraceSpan(0, 0, "libcore");
         buffer_->gpuOpCount = 0;
-        for (const auto &record : records)
+        for (const auto &record : take_records())
             add(*record, linked);
-        records.clear();
         for (const auto &activity : buffer_->activities)
             activity->log(logger);
     }

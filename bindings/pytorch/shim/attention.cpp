@@ -4,6 +4,7 @@
 /* Scaled dot product attention with the fused kernel of a device, where it has
  * one that takes the call; torch composes it of other operators elsewhere. */
 
+#include "fork.h"
 #include "shim.h"
 
 #include <ATen/Context.h>
@@ -14,7 +15,6 @@
 #include <torch/library.h>
 
 #include <array>
-#include <mutex>
 
 namespace libcore_torch
 {
@@ -71,12 +71,13 @@ static bool works(const at::Tensor &query, const at::Tensor &value,
     return true;
 }
 
+static ForkMutex lock; /* guards what is known */
+static std::map<Call, bool> known;
+
 static bool is_supported(const at::Tensor &query, const at::Tensor &value,
                          const std::optional<at::Tensor> &mask, double dropout,
                          bool causal)
 {
-    static std::mutex lock;
-    static std::map<Call, bool> known;
     Call call = {query.device().index(),
                  static_cast<int64_t>(query.scalar_type()),
                  query.size(3),
@@ -86,14 +87,14 @@ static bool is_supported(const at::Tensor &query, const at::Tensor &value,
                  causal};
 
     {
-        std::lock_guard<std::mutex> guard(lock);
+        std::lock_guard<ForkMutex> guard(lock);
         auto found = known.find(call);
 
         if (found != known.end())
             return found->second;
     }
     bool result = works(query, value, mask, dropout, causal);
-    std::lock_guard<std::mutex> guard(lock);
+    std::lock_guard<ForkMutex> guard(lock);
     known[call] = result;
     return result;
 }

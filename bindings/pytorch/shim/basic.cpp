@@ -5,6 +5,7 @@
  * resize_, set_ and copies. */
 
 #include "activities.h"
+#include "fallback.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
@@ -258,10 +259,39 @@ static void copy_elements(const at::Tensor &to, const at::Tensor &from,
     check(status);
 }
 
-/* Between dtypes that libcore does not have: on the CPU. */
+/* Between dtypes of which libcore does not have one: on the CPU. */
 static void copy_on_host(const at::Tensor &to, const at::Tensor &from)
 {
+    count_fallback("aten::_copy_from");
     to.copy_(from.cpu().to(to.scalar_type()));
+}
+
+static at::Tensor real_part(const at::Tensor &numbers)
+{
+    return at::view_as_real(numbers).select(-1, 0);
+}
+
+static at::Tensor imaginary_part(const at::Tensor &numbers)
+{
+    return at::view_as_real(numbers).select(-1, 1);
+}
+
+/* Between complex numbers and others: their parts are copied.  The number that
+ * becomes a bool is one if a part is. */
+static void copy_parts(const at::Tensor &to, const at::Tensor &from,
+                       bool non_blocking)
+{
+    if (to.is_complex() && from.is_complex()) {
+        at::view_as_real(to).copy_(at::view_as_real(from), non_blocking);
+    } else if (to.is_complex()) {
+        real_part(to).copy_(from, non_blocking);
+        imaginary_part(to).zero_();
+    } else if (to.scalar_type() == c10::ScalarType::Bool) {
+        to.copy_(real_part(from).ne(0).logical_or_(imaginary_part(from).ne(0)),
+                 non_blocking);
+    } else {
+        to.copy_(real_part(from), non_blocking);
+    }
 }
 
 /* Neither tensor is a negated or conjugated view. */
@@ -272,13 +302,26 @@ static void copy_plain(const at::Tensor &to, const at::Tensor &from,
         copy_elements(to, from, non_blocking);
     else if (from.scalar_type() == to.scalar_type())
         copy_elements(as_bits(to), as_bits(from), non_blocking);
+    else if (from.is_complex() || to.is_complex())
+        copy_parts(to, from, non_blocking);
     else
         copy_on_host(to, from);
+}
+
+/* Only to is not a conjugated view. */
+static void copy_conjugated(const at::Tensor &from, const at::Tensor &to,
+                            bool non_blocking)
+{
+    copy_plain(to, from.conj(), non_blocking);
+    if (to.is_complex())
+        imaginary_part(to).neg_();
 }
 
 static at::Tensor copy_from(const at::Tensor &self, const at::Tensor &dst,
                             bool non_blocking)
 {
+    at::Tensor source = self.expand(dst.sizes());
+
     if (dst.numel() == 0)
         return dst;
     if (dst.is_neg())
@@ -288,9 +331,9 @@ static at::Tensor copy_from(const at::Tensor &self, const at::Tensor &dst,
     else if (dst.is_conj())
         copy_from(self.conj(), dst.conj(), non_blocking);
     else if (self.is_conj())
-        dst.copy_(self.conj().cpu().conj_physical());
+        copy_conjugated(source, dst, non_blocking);
     else
-        copy_plain(dst, self.expand(dst.sizes()), non_blocking);
+        copy_plain(dst, source, non_blocking);
     return dst;
 }
 
@@ -307,7 +350,7 @@ static at::Scalar local_scalar_dense(const at::Tensor &self)
     core_tensor *tensor;
     core_status status;
 
-    if (!is_known(self))
+    if (!is_known(self)) /* only copied */
         return self.cpu().item();
     tensor = import_tensor(self);
     status = core_tensor_item(tensor, &value);

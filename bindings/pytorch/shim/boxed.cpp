@@ -4,7 +4,9 @@
 /* The boxed function: every operator that libcore has runs through it. */
 
 #include "activities.h"
+#include "fallback.h"
 #include "plan.h"
+#include "same_device.h"
 
 #include <ATen/native/Resize.h>
 #include <c10/core/DeviceGuard.h>
@@ -12,8 +14,6 @@
 
 namespace libcore_torch
 {
-
-void fall_back(const c10::OperatorHandle &op, torch::jit::Stack *stack);
 
 using Arguments = c10::ArrayRef<c10::IValue>;
 
@@ -138,10 +138,8 @@ static void finish(const Plan &plan, torch::jit::Stack *stack, Results &results)
 
 /* --------------------------------------------------------- out variants -- */
 
-static void write(const at::Tensor &out, core_value &value)
+static void write_tensor(const at::Tensor &out, const at::Tensor &result)
 {
-    at::Tensor result = take(value).toTensor();
-
     TORCH_CHECK(c10::canCast(result.scalar_type(), out.scalar_type()),
                 "result type ", result.scalar_type(),
                 " can't be cast to the desired output type ",
@@ -150,12 +148,29 @@ static void write(const at::Tensor &out, core_value &value)
     out.copy_(result);
 }
 
+static void write(const Plan &plan, const c10::IValue &out, core_value &value)
+{
+    c10::IValue result = take(value);
+
+    if (out.isTensor()) {
+        write_tensor(out.toTensor(), result.toTensor());
+        return;
+    }
+    std::vector<at::Tensor> outs = out.toTensorVector();
+    std::vector<at::Tensor> results = result.toTensorVector();
+    TORCH_CHECK(outs.size() == results.size(), plan.name,
+                ": expected an out= argument of size ", results.size(),
+                ", got size ", outs.size());
+    for (size_t i = 0; i < outs.size(); i++)
+        write_tensor(outs[i], results[i]);
+}
+
 /* Computes the results, and copies them to the tensors that are given for
  * them, which get their sizes. */
 static core_status call_functional(const Plan &plan, torch::jit::Stack *stack)
 {
     Arguments arguments = torch::jit::last(*stack, plan.arguments);
-    Values values(arguments, plan.uploads_indices);
+    Values values(arguments);
     Results results(plan.functional->results);
     core_status status;
 
@@ -163,16 +178,20 @@ static core_status call_functional(const Plan &plan, torch::jit::Stack *stack)
     status = invoke(*plan.functional, values, results);
     if (status != CORE_OK)
         return status;
-    for (size_t i = 0; i < plan.written.size(); i++)
-        write(arguments[plan.written[i]].toTensor(), results.values[i]);
+    for (size_t i = 0; i < plan.outs.size(); i++)
+        write(plan, arguments[plan.outs[i]], results.values[i]);
     finish(plan, stack, results);
     return CORE_OK;
 }
 
-/* A tensor without elements is to be resized, nearly always. */
+/* Whether libcore may write to the out tensors.  One without elements is to be
+ * resized, nearly always.  An operator that changes other arguments, too, is not
+ * called a second time when the sizes turn out to be wrong. */
 static bool has_space(const Plan &plan, Arguments arguments)
 {
-    for (size_t position : plan.written)
+    if (plan.written.size() > plan.outs.size())
+        return false;
+    for (size_t position : plan.outs)
         if (!arguments[position].isTensor() ||
             arguments[position].toTensor().numel() == 0)
             return false;
@@ -191,7 +210,7 @@ static bool is_number(const c10::IValue &value)
 static core_status call_form(const Plan &plan, const Form &form,
                              Arguments arguments, torch::jit::Stack *stack)
 {
-    Values values(arguments, plan.uploads_indices);
+    Values values(arguments);
     bool changes = true;
 
     for (int result : plan.results)
@@ -252,11 +271,11 @@ struct Boxed final : c10::OperatorKernel {
     void operator()(const c10::OperatorHandle &op, c10::DispatchKeySet,
                     torch::jit::Stack *stack)
     {
+        Arguments arguments = torch::jit::last(*stack, plan_->arguments);
         core_status status = CORE_ERROR_UNSUPPORTED;
 
-        if (!plan_->direct ||
-            accepts(*plan_->direct, op.schema(),
-                    torch::jit::last(*stack, plan_->arguments))) {
+        check_same_device(op, arguments);
+        if (!plan_->direct || accepts(*plan_->direct, op.schema(), arguments)) {
             try {
                 status = call(*plan_, stack);
             } catch (const c10::NotImplementedError &) {

@@ -20,6 +20,11 @@ namespace libcore_torch
 static void check_parts(const char *name, const at::Tensor &first,
                         const at::Tensor &second, const at::Tensor &out)
 {
+    for (const at::Tensor &other : {second, out})
+        TORCH_CHECK(other.device() == first.device(),
+                    "Expected all tensors to be on the same device, but found "
+                    "at least two devices, ",
+                    first.device(), " and ", other.device(), "!");
     TORCH_CHECK(first.is_floating_point() &&
                     first.scalar_type() == second.scalar_type(),
                 name, ": expected two tensors of one floating dtype, found ",

@@ -3,31 +3,34 @@
 
 /* What libcore lacks is computed on the CPU, and counted. */
 
+#include "fallback.h"
+
+#include "fork.h"
+#include "same_device.h"
 #include "shim.h"
 
 #include <ATen/native/CPUFallback.h>
 #include <torch/library.h>
 
 #include <atomic>
-#include <mutex>
 
 namespace libcore_torch
 {
 
-static std::mutex lock;
+static ForkMutex lock;
 static std::map<std::string, uint64_t> counts;
 static std::atomic<bool> allowed{true};
 
 std::map<std::string, uint64_t> fallback_counts()
 {
-    std::lock_guard<std::mutex> guard(lock);
+    std::lock_guard<ForkMutex> guard(lock);
 
     return counts;
 }
 
 void reset_fallback_counts()
 {
-    std::lock_guard<std::mutex> guard(lock);
+    std::lock_guard<ForkMutex> guard(lock);
 
     counts.clear();
 }
@@ -37,46 +40,22 @@ void allow_fallback(bool value)
     allowed = value;
 }
 
-static void check_device(const c10::OperatorName &name, const c10::IValue &out)
+void count_fallback(const std::string &name)
 {
-    TORCH_CHECK(!out.isTensor() || !out.toTensor().defined() ||
-                    out.toTensor().device().type() == device_type,
-                name,
-                ": expected all tensors to be on the same device, but one that "
-                "is written is on ",
-                out.toTensor().device(), " and others are on ", device_type);
-}
-
-/* The CPU's results are copied to tensors of a device only. */
-static void check_written(const c10::OperatorHandle &op,
-                          c10::ArrayRef<c10::IValue> arguments)
-{
-    const std::vector<c10::Argument> &known = op.schema().arguments();
-
-    for (size_t i = 0; i < known.size(); i++) {
-        if (!known[i].alias_info() || !known[i].alias_info()->isWrite())
-            continue;
-        if (!arguments[i].isTensorList()) {
-            check_device(op.operator_name(), arguments[i]);
-            continue;
-        }
-        for (const at::Tensor &one : arguments[i].toTensorList())
-            check_device(op.operator_name(), one);
-    }
-}
-
-void fall_back(const c10::OperatorHandle &op, torch::jit::Stack *stack)
-{
-    std::string name = c10::toString(op.operator_name());
-
     TORCH_CHECK_NOT_IMPLEMENTED(
         allowed, name,
         ": libcore does not have it, and libcore_torch.allow_fallback(False) "
         "was called");
-    check_written(op, torch::jit::last(*stack, op.schema().arguments().size()));
-    at::native::cpu_fallback(op, stack);
-    std::lock_guard<std::mutex> guard(lock);
+    std::lock_guard<ForkMutex> guard(lock);
     counts[name]++;
+}
+
+void fall_back(const c10::OperatorHandle &op, torch::jit::Stack *stack)
+{
+    check_same_device(op,
+                      torch::jit::last(*stack, op.schema().arguments().size()));
+    count_fallback(c10::toString(op.operator_name()));
+    at::native::cpu_fallback(op, stack);
 }
 
 /* ------------------------------------------------ tensors of other kinds -- */

@@ -3,13 +3,16 @@
 
 /* The current device, streams and events. */
 
+#include "fork.h"
 #include "shim.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <algorithm>
 #include <array>
-#include <mutex>
+#include <climits>
+#include <map>
 
 namespace libcore_torch
 {
@@ -19,12 +22,20 @@ namespace libcore_torch
 /* A stream of torch is a number: 0 is the default stream of its device, and the
  * others are positions, from 1, in this table.  Its streams live as long as the
  * process, as torch's do. */
-static std::mutex lock;
+static ForkMutex lock;
 /* Kept when the process ends, as other threads may still use streams. */
 static auto &tables = *new std::array<std::vector<core_stream *>, 128>;
-static std::array<size_t, 128> next;
 
 enum { POOL = 32 };
+
+/* The streams of one priority that are given out in turn. */
+struct Pool {
+    std::vector<c10::StreamId> streams;
+    size_t turn = 0;
+};
+
+/* By priority, of each device. */
+static auto &pools = *new std::array<std::map<int, Pool>, 128>;
 
 static core_stream *default_stream(c10::DeviceIndex index)
 {
@@ -47,19 +58,19 @@ core_stream *stream_of(c10::Stream stream)
     if (id == 0)
         return default_stream(stream.device_index());
     auto &table = table_of(stream.device());
-    std::lock_guard<std::mutex> guard(lock);
+    std::lock_guard<ForkMutex> guard(lock);
     TORCH_CHECK(id <= table.size(), "libcore: there is no stream ", id);
     return table[id - 1];
 }
 
 static c10::Stream wrap(core_stream *stream, c10::Device device)
 {
-    std::lock_guard<std::mutex> guard(lock);
-    auto &table = tables[static_cast<size_t>(device.index())];
-    size_t id = 0;
-
     if (stream == default_stream(device.index()))
         return c10::Stream(c10::Stream::DEFAULT, device);
+
+    auto &table = table_of(device);
+    size_t id = 0;
+    std::lock_guard<ForkMutex> guard(lock);
     while (id < table.size() && table[id] != stream)
         id++;
     if (id == table.size())
@@ -68,20 +79,20 @@ static c10::Stream wrap(core_stream *stream, c10::Device device)
                        static_cast<c10::StreamId>(id + 1));
 }
 
-/* A device has a fixed number of streams, which are given out in turn. */
-static c10::Stream pooled(c10::Device device, int priority)
+/* A priority that the device has. */
+static int clamped(core_device *device, int priority)
 {
-    auto &table = table_of(device);
-    core_stream *stream = nullptr;
+    int32_t least, greatest;
 
-    if (priority == 0) {
-        std::lock_guard<std::mutex> guard(lock);
-        size_t &turn = next[static_cast<size_t>(device.index())];
+    check(core_device_priorities(device, &least, &greatest));
+    return std::clamp(priority, std::min(least, greatest),
+                      std::max(least, greatest));
+}
 
-        if (table.size() >= POOL)
-            return c10::Stream(c10::Stream::UNSAFE, device,
-                               static_cast<c10::StreamId>(turn++ % POOL + 1));
-    }
+static c10::Stream new_stream(c10::Device device, int priority)
+{
+    core_stream *stream;
+
     check(core_stream_create_priority(device_at(device.index()), priority,
                                       &stream));
     c10::Stream result = wrap(stream, device);
@@ -89,12 +100,28 @@ static c10::Stream pooled(c10::Device device, int priority)
     return result;
 }
 
+/* A device has a fixed number of streams of each priority. */
+static c10::Stream pooled(c10::Device device, int priority)
+{
+    priority = clamped(device_at(device.index()), priority);
+    auto &by_priority = pools[static_cast<size_t>(device.index())];
+    {
+        std::lock_guard<ForkMutex> guard(lock);
+        Pool &pool = by_priority[priority];
+
+        if (pool.streams.size() >= POOL)
+            return c10::Stream(c10::Stream::UNSAFE, device,
+                               pool.streams[pool.turn++ % POOL]);
+    }
+    c10::Stream created = new_stream(device, priority);
+    std::lock_guard<ForkMutex> guard(lock);
+    by_priority[priority].streams.push_back(created.id());
+    return created;
+}
+
 static int highest_priority(core_device *device)
 {
-    int32_t least, greatest;
-
-    check(core_device_priorities(device, &least, &greatest));
-    return greatest;
+    return clamped(device, INT_MIN);
 }
 
 /* --------------------------------------------------------------- guard -- */

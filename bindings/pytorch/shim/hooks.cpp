@@ -3,6 +3,7 @@
 
 /* Generators, and the hooks that torch calls for the device type. */
 
+#include "fork.h"
 #include "shim.h"
 
 #include <ATen/EmptyTensor.h>
@@ -12,7 +13,6 @@
 
 #include <array>
 #include <cstring>
-#include <mutex>
 #include <random>
 
 namespace libcore_torch
@@ -107,22 +107,28 @@ struct GeneratorImpl final : c10::GeneratorImpl {
     core_generator *generator;
 };
 
-static std::mutex lock;
+static ForkMutex lock;
 static std::array<at::Generator, 128> defaults;
 
 const at::Generator &default_generator(c10::DeviceIndex index)
 {
     core_device *device = device_at(index);
-    std::lock_guard<std::mutex> guard(lock);
     core_generator *generator;
 
     if (index < 0)
         index = current_index();
     at::Generator &known = defaults[static_cast<size_t>(index)];
-    if (!known.defined()) {
-        check(core_generator_default(device, &generator));
-        known = at::make_generator<GeneratorImpl>(index, generator);
+    {
+        std::lock_guard<ForkMutex> guard(lock);
+
+        if (known.defined())
+            return known;
     }
+    check(core_generator_default(device, &generator));
+    auto made = at::make_generator<GeneratorImpl>(index, generator);
+    std::lock_guard<ForkMutex> guard(lock);
+    if (!known.defined())
+        known = made;
     return known;
 }
 

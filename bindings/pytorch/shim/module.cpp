@@ -57,6 +57,21 @@ static PyObject *describe(PyObject *, PyObject *index)
     END_HANDLE_TH_ERRORS
 }
 
+/* Why libcore finds no device of a name, or None if it does. */
+static PyObject *device_error(PyObject *, PyObject *name)
+{
+    const char *text = PyUnicode_AsUTF8(name);
+    core_device *device;
+
+    if (!text)
+        return nullptr;
+    if (core_device_find(text, &device) == CORE_OK)
+        Py_RETURN_NONE;
+    PyObject *message = PyUnicode_FromString(core_error_message());
+    core_error_clear();
+    return message;
+}
+
 static PyObject *get_device(PyObject *, PyObject *)
 {
     return PyLong_FromLong(current_index());
@@ -162,6 +177,7 @@ static PyMethodDef methods[] = {
     {"start", start, METH_NOARGS, nullptr},
     {"device_count", count, METH_NOARGS, nullptr},
     {"describe", describe, METH_O, nullptr},
+    {"device_error", device_error, METH_O, nullptr},
     {"current_device", get_device, METH_NOARGS, nullptr},
     {"set_device", set_device, METH_O, nullptr},
     {"synchronize", synchronize, METH_O, nullptr},

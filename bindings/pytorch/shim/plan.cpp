@@ -130,7 +130,7 @@ static std::optional<Form> form_of(const Known &known,
     }
     for (size_t i = 0; i < torchs.arguments().size(); i++)
         if (find(known.schema, torchs.arguments()[i].name()) < 0 &&
-            !(out >= 0 && is_written(torchs.arguments()[i])))
+            !(out >= 0 && torchs.arguments()[i].is_out()))
             form.ignored.push_back(i);
     return form;
 }
@@ -164,16 +164,17 @@ static size_t written_count(const c10::FunctionSchema &schema)
         schema.arguments().begin(), schema.arguments().end(), is_written));
 }
 
-/* The operator that returns what an out variant writes: the same arguments but
- * those that are written. */
+/* The operator that returns what an out variant writes to its out tensors: the
+ * same arguments but those. */
 static std::optional<Form> functional_form(const c10::FunctionSchema &torchs,
-                                           const std::vector<size_t> &written)
+                                           const Plan &plan)
 {
     for (const Known &known : overloads_of(unqualified(torchs))) {
-        if (written_count(known.schema) > 0 ||
-            known.schema.returns().size() != written.size())
+        if (written_count(known.schema) !=
+                plan.written.size() - plan.outs.size() ||
+            known.schema.returns().size() != plan.outs.size())
             continue;
-        auto form = form_of(known, torchs, static_cast<int>(written[0]), -1);
+        auto form = form_of(known, torchs, static_cast<int>(plan.outs[0]), -1);
         if (form && form->ignored.empty())
             return form;
     }
@@ -201,16 +202,18 @@ static std::optional<Form> number_form(const c10::FunctionSchema &torchs,
 
 /* ------------------------------------------------------------ the plan -- */
 
-/* Operators that torch's own functions serve better: they create tensors or
- * copy between devices. */
+/* Operators that torch's own functions serve better: they create tensors, copy
+ * between devices, or read lengths on the CPU. */
 static bool is_left_to_torch(const c10::FunctionSchema &schema)
 {
     static const char *const names[] = {
-        "aten::copy_",     "aten::_to_copy",    "aten::resize_",
-        "aten::resize",    "aten::set_",        "aten::_copy_from",
-        "aten::is_pinned", "aten::_pin_memory", "aten::record_stream",
-        "aten::copy",      "aten::empty",       "aten::empty_like",
-        "aten::clone",
+        "aten::copy_",         "aten::_to_copy",
+        "aten::resize_",       "aten::resize",
+        "aten::set_",          "aten::_copy_from",
+        "aten::is_pinned",     "aten::_pin_memory",
+        "aten::record_stream", "aten::copy",
+        "aten::empty",         "aten::empty_like",
+        "aten::clone",         "aten::_pack_padded_sequence",
     };
 
     for (const char *name : names)
@@ -236,21 +239,30 @@ static bool is_made_of_others(const c10::OperatorHandle &op)
            op.hasTag(at::Tag::inplace_view);
 }
 
+/* The position of the argument that is returned, or -1. */
+static int argument_of(const c10::Argument &result,
+                       const c10::FunctionSchema &schema)
+{
+    if (!is_written(result))
+        return -1;
+    for (size_t i = 0; i < schema.arguments().size(); i++)
+        if (is_written(schema.arguments()[i]) &&
+            schema.arguments()[i].alias_info()->beforeSets() ==
+                result.alias_info()->beforeSets())
+            return static_cast<int>(i);
+    return -1;
+}
+
 static void find_written(Plan &plan, const c10::FunctionSchema &schema)
 {
-    size_t next = 0;
-
-    plan.is_out = true;
-    for (size_t i = 0; i < schema.arguments().size(); i++)
-        if (is_written(schema.arguments()[i])) {
+    for (size_t i = 0; i < schema.arguments().size(); i++) {
+        if (is_written(schema.arguments()[i]))
             plan.written.push_back(i);
-            plan.is_out = plan.is_out && schema.arguments()[i].is_out();
-        }
-    plan.is_out = plan.is_out && !plan.written.empty();
+        if (schema.arguments()[i].is_out())
+            plan.outs.push_back(i);
+    }
     for (const c10::Argument &result : schema.returns())
-        plan.results.push_back(is_written(result) && next < plan.written.size()
-                                   ? static_cast<int>(plan.written[next++])
-                                   : -1);
+        plan.results.push_back(argument_of(result, schema));
 }
 
 static void find_number(Plan &plan, const c10::FunctionSchema &schema)
@@ -274,12 +286,12 @@ std::unique_ptr<Plan> plan_of(const c10::OperatorHandle &op)
         return nullptr;
     plan->name = c10::toString(op.operator_name());
     plan->arguments = schema.arguments().size();
-    plan->uploads_indices = schema.name().find("index") != std::string::npos;
     find_written(*plan, schema);
     plan->direct = direct_form(schema);
-    if (plan->is_out)
-        plan->functional = functional_form(schema, plan->written);
-    if (!plan->direct && !plan->functional)
+    if (!plan->outs.empty())
+        plan->functional = functional_form(schema, *plan);
+    /* libcore does not resize tensors of torch. */
+    if (plan->outs.empty() ? !plan->direct : !plan->functional)
         return nullptr;
     find_number(*plan, schema);
     plan->scaling = scaling_of(schema);

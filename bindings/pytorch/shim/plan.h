@@ -48,8 +48,8 @@ struct Plan {
     std::vector<size_t> written;
     /* Per result of torch's: the position of the argument that it is, or -1. */
     std::vector<int> results;
-    bool is_out; /* what it writes are tensors for results */
-    bool uploads_indices;
+    /* Those of them that are tensors for results, or lists of such. */
+    std::vector<size_t> outs;
     std::optional<Form> direct;
     /* Of an out variant: the operator that returns the results. */
     std::optional<Form> functional;

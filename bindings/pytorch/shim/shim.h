@@ -72,7 +72,7 @@ void resize_storage(c10::StorageImpl &storage, size_t bytes);
 /* The stream of libcore that a stream of torch is, borrowed. */
 core_stream *stream_of(c10::Stream stream);
 
-/* ------------------------------------------------ hooks.cpp -- */
+/* ---------------------------------------------------- hooks.cpp -- */
 
 const at::Generator &default_generator(c10::DeviceIndex index);
 at::Generator new_generator(c10::DeviceIndex index);
@@ -81,8 +81,7 @@ core_generator *generator_of(const at::Generator &generator);
 /* Seeds the default generator of every device. */
 void seed_all(uint64_t seed);
 
-/* ---------------------------------------------------- hooks.cpp -- */
-
+/* Registers what torch calls for the device type. */
 void register_hooks();
 
 /* -------------------------------------------------- tensors.cpp -- */
@@ -97,7 +96,7 @@ core_tensor *import_tensor(const at::Tensor &tensor);
  * reference. */
 at::Tensor export_tensor(core_tensor *tensor);
 
-/* -------------------------------------------------- factory.cpp -- */
+/* ---------------------------------------------------- basic.cpp -- */
 
 /* An uninitialised tensor on a device of libcore. */
 at::Tensor empty(c10::IntArrayRef sizes, c10::ScalarType type,

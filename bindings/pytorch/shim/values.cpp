@@ -5,6 +5,8 @@
 
 #include "values.h"
 
+#include "same_device.h"
+
 #include <ATen/native/TypeProperties.h>
 
 namespace libcore_torch
@@ -30,27 +32,8 @@ Kind kind_of(const c10::Argument &argument)
 
 /* ------------------------------------------------------------- devices -- */
 
-/* Calls function for each tensor among the arguments, until it returns true. */
-template <class Function>
-static void each_tensor(c10::ArrayRef<c10::IValue> arguments,
-                        const Function &function)
-{
-    for (const c10::IValue &value : arguments) {
-        if (value.isTensor() && value.toTensor().defined()) {
-            if (function(value.toTensor()))
-                return;
-        } else if (value.isList()) {
-            for (const c10::IValue &element : value.toListRef())
-                if (element.isTensor() && element.toTensor().defined() &&
-                    function(element.toTensor()))
-                    return;
-        }
-    }
-}
-
-Values::Values(c10::ArrayRef<c10::IValue> arguments, bool uploads_indices)
-    : arguments_(arguments), uploads_indices_(uploads_indices),
-      device_(current_index())
+Values::Values(c10::ArrayRef<c10::IValue> arguments)
+    : arguments_(arguments), device_(current_index())
 {
     each_tensor(arguments, [this](const at::Tensor &tensor) {
         if (tensor.device().type() != device_type)
@@ -80,16 +63,11 @@ static c10::ScalarType common_type(c10::ArrayRef<c10::IValue> arguments)
 }
 
 /* A number that Python passed as a tensor, and other tensors on the CPU that
- * torch's devices accept: those without dimensions, and indices. */
+ * check_same_device accepts, which are only read. */
 core_tensor *Values::upload(at::Tensor tensor) const
 {
     core_tensor *result;
 
-    TORCH_CHECK(tensor.dim() == 0 || uploads_indices_,
-                "Expected all tensors to be on the same device, but found at "
-                "least two devices, ",
-                c10::Device(device_type, device_), " and ", tensor.device(),
-                "!");
     if (tensor.unsafeGetTensorImpl()->is_wrapped_number())
         tensor = tensor.to(common_type(arguments_));
     tensor = tensor.contiguous();

@@ -26,7 +26,7 @@ class Values
 {
   public:
     /* arguments: all of the call, to find the device and the common dtype. */
-    explicit Values(c10::ArrayRef<c10::IValue> arguments, bool uploads_indices);
+    explicit Values(c10::ArrayRef<c10::IValue> arguments);
     ~Values();
     Values(const Values &) = delete;
     Values &operator=(const Values &) = delete;
@@ -57,7 +57,6 @@ class Values
     core_tensor *upload(at::Tensor tensor) const;
 
     c10::ArrayRef<c10::IValue> arguments_;
-    bool uploads_indices_;
     c10::DeviceIndex device_;
     c10::SmallVector<core_value, 16> values_;
     c10::SmallVector<core_tensor *, 16> owned_;

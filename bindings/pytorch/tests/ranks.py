@@ -11,6 +11,7 @@ Rank 0 prints a line with a result, in JSON, for each task.
 
 import datetime
 import json
+import math
 import os
 import sys
 import threading
@@ -53,7 +54,9 @@ def collectives(device):
     dist.all_reduce(x, dist.ReduceOp.AVG)
     check(x, total / size)
     for operation, expected in ((dist.ReduceOp.MAX, size),
-                                (dist.ReduceOp.MIN, 1)):
+                                (dist.ReduceOp.MIN, 1),
+                                (dist.ReduceOp.PRODUCT,
+                                 math.factorial(size))):
         for dtype in (torch.int64, torch.bfloat16, torch.float64):
             x = full(rank + 1, 5, dtype=dtype)
             dist.all_reduce(x, operation)

@@ -292,6 +292,108 @@ class Features(unittest.TestCase):
                 torch.ones(2, device=DEVICES[0]).record_stream(
                     torch.Stream(DEVICES[1]))
 
+    def test_streams_of_each_priority_are_a_pool(self):
+        for device in DEVICES:
+            def ids(count, priority):
+                streams = [torch.Stream(device, priority=priority)
+                           for _ in range(count)]
+                return [one.stream_id for one in streams]
+
+            normal = ids(70, 0)
+            self.assertEqual(len(set(normal)), 32)
+            self.assertNotIn(0, normal)
+            self.assertEqual(set(ids(32, 0)), set(normal))
+            high = ids(70, -1)
+            self.assertEqual(len(set(high)), 32)
+            # Out of the range of the device: its highest one.
+            self.assertEqual(len(set(ids(70, -100) + ids(70, -99))), 32)
+            if device == libcore_torch.device("sim"):
+                self.assertFalse(set(high) & set(normal))
+            self.assertEqual(set(ids(32, 0)), set(normal))
+            with torch.Stream(device, priority=-1):
+                x = torch.ones(10, device=device).sum()
+            torch.accelerator.synchronize(device)
+            self.assertEqual(x.item(), 10)
+
+    def test_events_measure_the_time_between_them(self):
+        for device in DEVICES:
+            first, second = (torch.Event(device, enable_timing=True)
+                             for _ in range(2))
+            with self.assertRaisesRegex(ValueError, "must be recorded"):
+                first.elapsed_time(second)
+            with torch.accelerator.device_index(device.index):
+                first.record()
+                x = torch.ones(100, 100, device=device)
+                for _ in range(20):
+                    x = x @ x / 100
+                second.record()
+            second.synchronize()
+            self.assertTrue(first.query() and second.query())
+            self.assertGreater(first.elapsed_time(second), 0)
+            self.assertEqual(first.elapsed_time(first), 0)
+            plain = torch.Event(device)
+            plain.record(torch.accelerator.current_stream(device))
+            with self.assertRaisesRegex(ValueError, "enable_timing=True"):
+                first.elapsed_time(plain)
+
+    def test_generators_have_states(self):
+        for device in DEVICES:
+            generator = torch.Generator(device).manual_seed(5)
+            self.assertEqual(generator.device, device)
+            self.assertEqual(generator.initial_seed(), 5)
+
+            def draw(one=generator):
+                return torch.rand(7, device=device, generator=one).tolist()
+
+            first, state, second = draw(), generator.get_state(), draw()
+            self.assertNotEqual(first, second)
+            generator.set_state(state)
+            copied = generator.clone_state()
+            self.assertEqual(draw(), second)
+            self.assertEqual(draw(copied), second)
+            generator.manual_seed(5)
+            self.assertEqual(draw(), first)
+            self.assertNotEqual(generator.seed(), generator.seed())
+            torch.manual_seed(5)
+            self.assertEqual(torch.rand(7, device=device).tolist(), first)
+            with self.assertRaisesRegex(RuntimeError, "a tensor of 16 bytes"):
+                generator.set_state(torch.zeros(3, dtype=torch.uint8))
+
+    def test_states_of_devices_are_kept(self):
+        for device in DEVICES:
+            state = torch.libcore.get_rng_state(device)
+            first = torch.rand(5, device=device)
+            torch.libcore.set_rng_state(state, device)
+            self.assertTrue(torch.equal(torch.rand(5, device=device), first))
+            torch.libcore.set_rng_state(state, device)
+            with torch.random.fork_rng([device.index], device_type="libcore"):
+                torch.rand(3, device=device)
+                torch.manual_seed(99)
+            self.assertTrue(torch.equal(torch.rand(5, device=device), first))
+
+    def test_statistics_of_memory_have_peaks(self):
+        device, size = libcore_torch.device("sim"), 1 << 20
+        free, total = torch.accelerator.get_memory_info(device.index)
+        self.assertTrue(0 < free <= total)
+        torch.accelerator.empty_cache()
+        torch.accelerator.reset_peak_memory_stats(device.index)
+        before = torch.accelerator.memory_allocated(device.index)
+        self.assertEqual(torch.accelerator.max_memory_allocated(device.index),
+                         before)
+        x = torch.ones(size, dtype=torch.uint8, device=device)
+        self.assertEqual(torch.accelerator.memory_allocated(device.index),
+                         before + size)
+        self.assertGreaterEqual(torch.accelerator.memory_reserved(device.index),
+                                before + size)
+        del x
+        self.assertEqual(torch.accelerator.memory_allocated(device.index),
+                         before)
+        self.assertEqual(torch.accelerator.max_memory_allocated(device.index),
+                         before + size)
+        torch.accelerator.reset_peak_memory_stats(device.index)
+        self.assertEqual(torch.accelerator.max_memory_allocated(device.index),
+                         before)
+
     def test_loaders_pin_memory_in_forked_workers(self):
         for device in DEVICES:
             data = torch.utils.data.TensorDataset(torch.arange(12.0))
@@ -414,6 +516,44 @@ if child:
 """)
         self.assertEqual(result.returncode, 0, result.stderr)
 
+    def test_a_child_is_forked_while_other_threads_hold_locks(self):
+        """A child that waits for a lock is ended by its alarm."""
+        result = run("""
+import os, signal, threading, torch, libcore_torch
+device = libcore_torch.devices()[0].device
+stream, ended = torch.Stream(device), threading.Event()
+x = torch.ones(4, device=device)
+def use():
+    stream.synchronize()
+    torch.fft.rfft(x)
+    torch.rand(2, device=device)
+def wait():  # without Python's lock
+    while not ended.is_set():
+        stream.synchronize()
+def compute():
+    while not ended.is_set():
+        use()
+use()
+threads = [threading.Thread(target=one)
+           for one in (wait, wait, wait, compute)]
+for one in threads: one.start()
+try:
+    for _ in range(100):
+        child = os.fork()
+        if not child:
+            signal.alarm(60)
+            libcore_torch.fallbacks()
+            torch.Stream(device)
+            stream.synchronize()
+            libcore_torch._shim.default_generator(device.index)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+finally:
+    ended.set()
+for one in threads: one.join()
+""")
+        self.assertEqual(result.returncode, 0, result.stderr)
+
     def test_the_package_is_imported_twice(self):
         result = run("""
 import sys, torch, libcore_torch
@@ -490,33 +630,39 @@ assert (torch.ones(1 << 18, device=sim) + 1).sum().item() == 1 << 19
         for device in DEVICES:
             x = torch.ones(3, device=device)
             part = torch.ones(3, requires_grad=True)
-            for wrong in (lambda: torch.ones(2, device="libcore:99"),
-                          lambda: torch.ones(2, device="libcore:200"),
-                          lambda: libcore_torch._shim.set_device(1000),
-                          lambda: libcore_torch._shim.describe("cpu"),
-                          lambda: libcore_torch._shim.describe(-7),
-                          lambda: torch.Stream(stream_id=1, device_index=-56,
-                                               device_type=20).query(),
-                          lambda: torch._fused_sgd_(
-                              [part.detach()], [x], [], weight_decay=0.0,
-                              momentum=0.0, lr=0.1, dampening=0.0,
-                              nesterov=False, maximize=False,
-                              is_first_step=True),
-                          lambda: x.to_sparse(),
-                          lambda: torch.quantize_per_tensor(x, 1, 0,
-                                                            torch.qint8),
-                          lambda: torch.empty(1 << 60, device=device),
-                          lambda: x[torch.tensor([5], device=device)].cpu(),
-                          lambda: x.set_(torch.ones(3).untyped_storage()),
-                          lambda: x.untyped_storage().resize_(-1),
-                          lambda: x.numpy(),
-                          lambda: torch.accelerator.set_device_index(99),
-                          lambda: torch.as_strided(x, (10,), (1,)) + 1):
-                with self.assertRaises((RuntimeError, TypeError, IndexError,
-                                        ValueError, NotImplementedError)):
+            shim, there = libcore_torch._shim, "there are .* devices"
+            for kind, message, wrong in (
+                    (RuntimeError, there,
+                     lambda: torch.ones(2, device="libcore:99")),
+                    (RuntimeError, there,
+                     lambda: torch.ones(2, device="libcore:200")),
+                    (RuntimeError, there, lambda: shim.set_device(1000)),
+                    (TypeError, "'str' object", lambda: shim.describe("cpu")),
+                    (RuntimeError, there, lambda: shim.describe(-7)),
+                    (RuntimeError, there,
+                     lambda: torch.Stream(stream_id=1, device_index=-56,
+                                          device_type=20).query()),
+                    (RuntimeError, "on the same device",
+                     lambda: torch._fused_sgd_(
+                         [part.detach()], [x], [], weight_decay=0.0,
+                         momentum=0.0, lr=0.1, dampening=0.0, nesterov=False,
+                         maximize=False, is_first_step=True)),
+                    (RuntimeError, "more elements than can be addressed",
+                     lambda: torch.empty(1 << 60, device=device)),
+                    (IndexError, "contains 5, which is out of range",
+                     lambda: x[torch.tensor([5], device=device)].cpu()),
+                    (RuntimeError, "to a storage on different device",
+                     lambda: x.set_(torch.ones(3).untyped_storage())),
+                    (RuntimeError, "the size of dimension 0 is -1",
+                     lambda: x.untyped_storage().resize_(-1)),
+                    (TypeError, "can't convert libcore", lambda: x.numpy()),
+                    (RuntimeError, there,
+                     lambda: torch.accelerator.set_device_index(99)),
+                    (RuntimeError, "are out of bounds for storage of size 12",
+                     lambda: torch.as_strided(x, (10,), (1,)) + 1)):
+                with self.assertRaisesRegex(kind, message):
                     wrong()
             self.assertEqual((x + 1).tolist(), [2, 2, 2])
-
 
     def test_tensors_of_other_kinds_are_refused_by_libcore(self):
         sparse = torch.eye(3).to_sparse()

@@ -5,6 +5,7 @@
 
 import copy
 import unittest
+import warnings
 
 import torch
 import torch.nn.functional as F
@@ -36,8 +37,12 @@ class Smoke(unittest.TestCase):
         self.assertEqual(libcore_torch.device("cpu").type, "libcore")
         self.assertEqual(libcore_torch.device("cpu:0"),
                          libcore_torch.device("cpu"))
-        with self.assertRaisesRegex(ValueError, "no device 'absent'"):
+        with self.assertRaisesRegex(
+                ValueError, "no device 'absent'; the devices are .*cpu.*; "
+                            'no device "absent": no plugin provides it'):
             libcore_torch.device("absent")
+        with self.assertRaisesRegex(ValueError, 'device "cpu:7" does not exist'):
+            libcore_torch.device("cpu:7")
 
     def test_copies_return_the_same_numbers(self):
         numbers = torch.randn(3, 4)
@@ -56,6 +61,89 @@ class Smoke(unittest.TestCase):
             part = numbers.conj().imag
             self.assertTrue(part.is_neg())
             self.assertTrue(torch.equal(part.to(device).cpu(), part))
+
+    def test_complex_numbers_are_converted_by_the_devices(self):
+        real, whole = torch.randn(3, 4), torch.arange(3)
+        numbers = torch.randn(3, 4, dtype=torch.complex64)
+        numbers[0, 0], numbers[1, 1] = 0, 2j
+        half = torch.complex32
+        libcore_torch.allow_fallback(False)
+        try:
+            for device in DEVICES:
+                there = numbers.to(device)
+                self.assertTrue(torch.equal(
+                    torch.view_as_real(there.to(half).cpu()),
+                    torch.view_as_real(numbers.to(half))))
+                for dtype in torch.complex64, torch.complex128:
+                    self.assertTrue(torch.equal(real.to(device).to(dtype).cpu(),
+                                                real.to(dtype)))
+                    self.assertTrue(torch.equal(whole.to(device).to(dtype).cpu(),
+                                                whole.to(dtype)))
+                    for view in (lambda x: x, lambda x: x.conj(),
+                                 lambda x: x.t()[1:], lambda x: x.conj()[:, 2],
+                                 lambda x: x[1].conj().expand(2, 4)):
+                        have, expected = view(there), view(numbers)
+                        self.assertTrue(torch.equal(
+                            have.to(dtype).cpu().resolve_conj(),
+                            expected.to(dtype).resolve_conj()))
+                        self.assertTrue(torch.equal(
+                            have.to("cpu", dtype), expected.to(dtype)))
+                self.assertEqual(there.bool().tolist(), numbers.bool().tolist())
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    self.assertTrue(torch.equal(there.conj().double().cpu(),
+                                                numbers.conj().double()))
+                self.assertEqual(there[1, 1].item(), 2j)
+        finally:
+            libcore_torch.allow_fallback(True)
+        self.assertEqual(libcore_torch.fallbacks(), {})
+
+    def test_views_of_complex_tensors_change_them(self):
+        numbers = torch.randn(3, 4, dtype=torch.complex64)
+        for device in DEVICES:
+            results = []
+            for where in "cpu", device:
+                x = numbers.to(where, copy=True)
+                x.real.add_(1)
+                x.imag[1] = 5
+                x.conj().imag.mul_(2)
+                torch.view_as_real(x)[0, 1] = 7
+                x.conj()[2, :2].copy_(x[0, :2])
+                x[:, 3].copy_(x.conj()[:, 0])
+                pairs = torch.arange(4.0, device=where).view(2, 2)
+                torch.view_as_complex(pairs).imag.zero_()
+                results.append([x.cpu(), torch.view_as_real(x).cpu(),
+                                x.conj().cpu(), pairs.cpu()])
+            for one, other in zip(*results):
+                torch.testing.assert_close(one, other)
+        self.assertEqual(libcore_torch.fallbacks(), {})
+
+    def test_conversions_on_the_cpu_are_counted_and_can_be_refused(self):
+        for device in DEVICES:
+            libcore_torch.reset_fallbacks()
+            x = torch.arange(3.0).to(device)
+            whole = x.to(torch.uint16)
+            self.assertEqual(libcore_torch.fallbacks(), {"aten::_copy_from": 1})
+            # Copies without computation are none.
+            self.assertEqual(whole.clone().cpu().tolist(), [0, 1, 2])
+            self.assertEqual(whole[1].item(), 1)
+            self.assertEqual(libcore_torch.fallbacks(), {"aten::_copy_from": 1})
+            libcore_torch.allow_fallback(False)
+            try:
+                with self.assertRaisesRegex(NotImplementedError, "_copy_from"):
+                    whole.to(torch.float32)
+                with self.assertRaisesRegex(NotImplementedError, "_copy_from"):
+                    x.to(torch.uint32)
+            finally:
+                libcore_torch.allow_fallback(True)
+            self.assertEqual(whole.float().tolist(), [0, 1, 2])
+
+    def test_copies_of_other_sizes_are_errors(self):
+        for device in DEVICES:
+            for size in (0,), (2, 0), (3,):
+                with self.assertRaisesRegex(
+                        RuntimeError, "must (match|be greater or equal)"):
+                    torch.empty(size, device=device).copy_(torch.ones(2, 2))
 
     def test_resize_keeps_the_elements(self):
         for device in DEVICES:
