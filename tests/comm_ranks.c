@@ -413,19 +413,35 @@ static void scattered_sums(int64_t count)
     core_tensor *wide, *x, *part;
 
     for (i = 0; i < all; i++)
-        values[i] = (double)((i * 7 + rank) % 16);
+        values[i] = value_of(rank, i);
     OK(core_tensor_from_data(values, CORE_F64, &all, 1, NULL, &wide));
     OK(core_to_copy(wide, CORE_F32, device, false, -1, &x));
     OK(core_reduce_scatter(comm, x, CORE_REDUCE_SUM, &part));
     for (i = 0; i < count; i++) {
         values[i] = 0;
         for (uint32_t r = 0; r < size; r++)
-            values[i] += (double)(((i + count * rank) * 7 + r) % 16);
+            values[i] += value_of(r, i + count * rank);
     }
     expect(part, values, count, "a part of a sum");
     core_tensor_release(x);
     core_tensor_release(wide);
     core_tensor_release(part);
+    free(values);
+}
+
+/* Each rank has so many elements. */
+static void gathered_elements(int64_t count)
+{
+    double *values = malloc((size_t)(count * size) * sizeof *values);
+    core_tensor *x = make(CORE_F32, count), *all;
+
+    OK(core_all_gather(comm, x, &all));
+    for (uint32_t r = 0; r < size; r++)
+        for (int64_t i = 0; i < count; i++)
+            values[r * count + i] = value_of(r, i);
+    expect(all, values, count * size, "elements of all ranks");
+    core_tensor_release(x);
+    core_tensor_release(all);
     free(values);
 }
 
@@ -437,6 +453,7 @@ static void large_sums(void)
     sums_of(CORE_F32, count);
     same_bits(count);
     scattered_sums(300007);
+    gathered_elements(300007);
 }
 
 /* Whether the ranks have memory of the engine mpi in common. */

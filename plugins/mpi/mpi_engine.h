@@ -175,6 +175,7 @@ core_status mpi_ring_all_reduce(mpi_comm *comm, void *data, uint64_t count,
 /* Between ranks on one machine, in comm->shared.  begin: all ranks call it once, after
  * their first exchange; the ranks may share no memory afterwards. */
 core_status mpi_shared_begin(mpi_comm *comm, int64_t deadline);
+core_status mpi_shared_settings(void);
 void mpi_shared_end(mpi_comm *comm);
 core_status mpi_shared_exchange(mpi_comm *comm, const void *mine,
                                 uint32_t bytes, const void *data, size_t size,

@@ -62,7 +62,8 @@ static void destroy(void *handle, uint32_t failed)
 
     if (failed) {
         mpi_never_finalize();
-        return; /* unfinished calls use the memory */
+        mpi_shared_end(comm); /* of which MPI knows nothing */
+        return;               /* unfinished calls use the rest */
     }
     mpi_lock();
     mpi.Comm_free(&comm->data);
@@ -240,8 +241,13 @@ const core_collectives_interface mpi_collectives = {
 static core_status init(const core_host *host, core_registry *registry,
                         void **out_plugin)
 {
+    core_status status;
+
     *out_plugin = NULL;
     mpi_host = host;
+    status = mpi_shared_settings();
+    if (status != CORE_OK)
+        return status;
     return host->register_interface(registry,
                                     core_sdk_string("core.collectives"), 1,
                                     &mpi_collectives, NULL);

@@ -18,6 +18,7 @@
 
 #include "mpi_engine.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
@@ -29,8 +30,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* LINE: of a cache. */
+/* LINE: bytes of a line of a cache.  ROUND: bytes. */
 enum { SHARED_RANKS = 8, LINE = 64, ROUND = 1 << 18 };
+#define MEMORY_NAME "libcore-mpi"
 
 /* What a rank has done since the communicator began.  Two rounds, or exchanges, have
  * memory: a rank begins the one after next when all have read what it overwrites. */
@@ -63,19 +65,37 @@ typedef struct place {
 } place;
 
 _Static_assert(sizeof(place) <= MPI_EXCHANGE_MOST, "it is exchanged");
+/* Another process would not see a lock of this one. */
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "counters are shared");
 
-/* machine stays empty if that is not known, and by LIBCORE_MPI_SHARED=off. */
+static bool is_wanted = true;
+
+core_status mpi_shared_settings(void)
+{
+    core_string text =
+        mpi_host->setting(core_sdk_string("LIBCORE_MPI_SHARED"));
+
+    is_wanted = !core_sdk_string_equal(text, "off") &&
+                !core_sdk_string_equal(text, "0");
+    if (!is_wanted || text.size == 0 || core_sdk_string_equal(text, "on") ||
+        core_sdk_string_equal(text, "1"))
+        return CORE_OK;
+    return core_sdk_error(mpi_host, CORE_ERROR_INVALID_ARGUMENT, MPI_TITLE,
+                          "LIBCORE_MPI_SHARED is \"%.*s\"; accepted: on (or 1) "
+                          "and off (or 0)",
+                          (int)text.size, text.data);
+}
+
+/* machine stays empty if that is not known, or if no memory is to be shared. */
 static void find_machine(place *p)
 {
-    const char *wanted = getenv("LIBCORE_MPI_SHARED");
-    int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    int file;
 
+    if (!is_wanted)
+        return;
+    file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     if (file < 0)
         return;
-    if (wanted != NULL && strcmp(wanted, "off") == 0) {
-        close(file);
-        return;
-    }
     if (readlink("/proc/self/ns/pid", p->processes, sizeof p->processes - 1) <=
             0 ||
         read(file, p->machine, sizeof p->machine - 1) <= 0)
@@ -91,22 +111,47 @@ static mpi_shared *map(int file, int ranks)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* On rank 0.  The memory exists, so that its use cannot fail. */
+/* SIGBUS would end a process that writes where the machine has no memory. */
+static bool allocate(int file, off_t size)
+{
+    int code;
+
+    do
+        code = posix_fallocate(file, 0, size);
+    while (code == EINTR);
+    return code == 0;
+}
+
+/* On rank 0. */
 static mpi_shared *create(place *mine, int ranks)
 {
     off_t size = (off_t)shared_size(ranks);
     mpi_shared *shared = NULL;
 
-    mine->file = memfd_create("libcore-mpi", MFD_CLOEXEC);
+    mine->file = memfd_create(MEMORY_NAME, MFD_CLOEXEC);
     mine->process = (int32_t)getpid();
     if (mine->file >= 0 && mine->machine[0] != '\0' &&
         getrandom(&mine->number, sizeof mine->number, 0) ==
             (ssize_t)sizeof mine->number &&
-        posix_fallocate(mine->file, 0, size) == 0)
+        allocate(mine->file, size))
         shared = map(mine->file, ranks);
     if (shared != NULL)
         shared->number = mine->number;
     return shared;
+}
+
+/* Whether a file is such memory.  To open another one, such as a device, may have
+ * effects. */
+static bool is_memory(const char *name)
+{
+    char target[64];
+    ssize_t size = readlink(name, target, sizeof target - 1);
+
+    if (size < 0)
+        return false;
+    target[size] = '\0';
+    return strncmp(target, "/memfd:" MEMORY_NAME, strlen("/memfd:" MEMORY_NAME)) ==
+           0;
 }
 
 /* That of rank 0, if it is on this machine. */
@@ -122,7 +167,9 @@ static mpi_shared *find(const place *mine, const place *first, int ranks)
         memcmp(mine->processes, first->processes, sizeof mine->processes) != 0)
         return NULL;
     snprintf(name, sizeof name, "/proc/%d/fd/%d", first->process, first->file);
-    file = open(name, O_RDWR | O_CLOEXEC);
+    if (!is_memory(name))
+        return NULL;
+    file = open(name, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (file < 0)
         return NULL;
     if (fstat(file, &state) == 0 && state.st_size == (off_t)shared_size(ranks))
@@ -177,6 +224,7 @@ void mpi_shared_end(mpi_comm *comm)
 {
     if (comm->shared != NULL)
         munmap(comm->shared, shared_size(comm->size));
+    comm->shared = NULL;
 }
 
 /* ------------------------------------------------------------- waiting -- */
@@ -194,7 +242,7 @@ static void relax(mpi_comm *comm, uint32_t polls)
 #endif
         return;
     }
-    if ((polls & 15) == 0)
+    if ((polls & 15) == 0 || polls > 20000)
         mpi_advance(comm);
     if (polls > 20000)
         nanosleep(&pause, NULL);
@@ -347,7 +395,8 @@ static void give(mpi_comm *comm, const mpi_shared_call *call, uint64_t round)
                           memory_order_release);
 }
 
-/* What all ranks have given, added to the input; of all_gather the input alone. */
+/* Reduces what all ranks have given and the input; of all_gather it is the input
+ * alone.  After an error the other ranks get no result. */
 static core_status reduce(mpi_comm *comm, const mpi_shared_call *call,
                           uint64_t round)
 {
@@ -366,11 +415,13 @@ static core_status reduce(mpi_comm *comm, const mpi_shared_call *call,
             code = mpi.Reduce_local(part_at(comm, number, r, comm->rank), to,
                                     (int)p.count, call->type, call->op);
     mpi_unlock();
+    if (code != MPI_SUCCESS)
+        return mpi_error(code, "MPI_Reduce_local");
     if (call->kind != CORE_COLLECTIVE_REDUCE_SCATTER)
         memcpy(part_at(comm, number, comm->rank, comm->rank), to,
                p.count * call->item);
     atomic_store_explicit(&own->reduced, number + 1, memory_order_release);
-    return code == MPI_SUCCESS ? CORE_OK : mpi_error(code, "MPI_Reduce_local");
+    return CORE_OK;
 }
 
 static void collect(mpi_comm *comm, const mpi_shared_call *call, uint64_t round)
@@ -414,6 +465,8 @@ core_status mpi_shared_run(mpi_comm *comm, const mpi_shared_call *call,
     core_status status = CORE_OK;
 
     *out_done = true;
+    if (rounds == 0)
+        return CORE_OK;
     give(comm, call, 0);
     for (uint64_t i = 0; i < rounds && status == CORE_OK && *out_done; i++)
         status = run_round(comm, call, i, i + 1 == rounds, out_done);
