@@ -29,16 +29,6 @@ static core_status check_matrices(const core_operator *op, const char *name,
         square ? "square " : "");
 }
 
-static core_status same_dtype(const core_operator *op, const char *names,
-                              const core_tensor *a, const core_tensor *b)
-{
-    if (a->dtype == b->dtype)
-        return CORE_OK;
-    return core__op_error(
-        CORE_ERROR_DTYPE, op, "%s must have the same dtype, not %s and %s",
-        names, core__dtype_name(a->dtype), core__dtype_name(b->dtype));
-}
-
 /* -------------------------------------------------------------- Cholesky -- */
 
 /* cholesky_solve(self, input2, upper): X with A X = self, where input2 is the
@@ -52,7 +42,7 @@ CORE__COMPOSITE(cholesky_solve)
 
     CORE_TRY(check_matrices(call->op, "self", x, false));
     CORE_TRY(check_matrices(call->op, "input2", factor, true));
-    CORE_TRY(same_dtype(call->op, "self and input2", x, factor));
+    CORE_TRY(core__dtypes_check_equal(call->op, "self and input2", x, factor));
     other = core__x_adjoint(scope, factor);
     x = core__x_solve_triangular(scope, upper ? other : factor, x, false, true,
                                  false);
@@ -192,7 +182,7 @@ CORE__COMPOSITE(linalg_lu_solve)
 
     CORE_TRY(check_matrices(call->op, "LU", lu, true));
     CORE_TRY(check_matrices(call->op, "B", x, false));
-    CORE_TRY(same_dtype(call->op, "LU and B", lu, x));
+    CORE_TRY(core__dtypes_check_equal(call->op, "LU and B", lu, x));
     CORE_TRY(check_factors(call->op, lu, args[1].u.tensor));
     unpack(scope, lu, &f);
     f.p = CORE__DO(scope, core_lu_permutation, args[1].u.tensor,
@@ -235,7 +225,7 @@ CORE__COMPOSITE(linalg_solve_ex)
     bool vector;
 
     CORE_TRY(check_matrices(call->op, "A", a, true));
-    CORE_TRY(same_dtype(call->op, "A and B", a, b));
+    CORE_TRY(core__dtypes_check_equal(call->op, "A and B", a, b));
     vector = is_vector(a, b);
     if (vector && !left)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
@@ -271,7 +261,7 @@ CORE__COMPOSITE(triangular_solve)
 
     CORE_TRY(check_matrices(call->op, "self", b, false));
     CORE_TRY(check_matrices(call->op, "A", a, true));
-    CORE_TRY(same_dtype(call->op, "self and A", b, a));
+    CORE_TRY(core__dtypes_check_equal(call->op, "self and A", b, a));
     CORE_TRY(core__sizes_broadcast(call->op, a->ndim - 2, a->sizes, b->ndim - 2,
                                    b->sizes, &ndim, sizes));
     memcpy(sizes + ndim, a->sizes + a->ndim - 2, 2 * sizeof *sizes);
@@ -427,7 +417,8 @@ static core_status check_reflections(const core_operator *op,
     uint32_t n = input->ndim;
 
     CORE_TRY(check_matrices(op, "the matrix of reflections", input, false));
-    CORE_TRY(same_dtype(op, "the matrix of reflections and tau", input, tau));
+    CORE_TRY(core__dtypes_check_equal(op, "the matrix of reflections and tau",
+                                      input, tau));
     if (tau->ndim + 1u == n &&
         memcmp(tau->sizes, input->sizes, (n - 2) * sizeof(int64_t)) == 0 &&
         tau->sizes[n - 2] <= input->sizes[n - 1] &&
@@ -483,7 +474,7 @@ CORE__COMPOSITE(ormqr)
 
     CORE_TRY(check_reflections(call->op, input, args[1].u.tensor));
     CORE_TRY(check_matrices(call->op, "input3", x, false));
-    CORE_TRY(same_dtype(call->op, "self and input3", input, x));
+    CORE_TRY(core__dtypes_check_equal(call->op, "self and input3", input, x));
     if (x->ndim != n ||
         memcmp(x->sizes, input->sizes, (n - 2) * sizeof(int64_t)) != 0 ||
         x->sizes[left ? n - 2 : n - 1] != input->sizes[n - 2])

@@ -253,12 +253,7 @@ static core_status check_values(const core_operator *op,
                                 const core_tensor *self,
                                 const core_tensor *values)
 {
-    if (values->dtype == self->dtype)
-        return CORE_OK;
-    return core__op_error(
-        CORE_ERROR_DTYPE, op,
-        "values has dtype %s and self %s; they must have the same",
-        core__dtype_name(values->dtype), core__dtype_name(self->dtype));
+    return core__dtypes_check_equal(op, "values and self", values, self);
 }
 
 static core_status put(core__scope *scope, const core_operator *op,

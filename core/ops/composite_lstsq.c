@@ -153,11 +153,7 @@ static core_status least_read(const core_operator *op, const core_value *args,
         args[3].tag == CORE_VALUE_STRING ? args[3].u.string : "gelsy";
 
     CORE_TRY(check_floats(op, "self", a));
-    if (a->dtype != b->dtype)
-        return core__op_error(
-            CORE_ERROR_DTYPE, op,
-            "self and b must have the same dtype, not %s and %s",
-            core__dtype_name(a->dtype), core__dtype_name(b->dtype));
+    CORE_TRY(core__dtypes_check_equal(op, "self and b", a, b));
     if (strcmp(driver, "gels") != 0 && strcmp(driver, "gelsy") != 0 &&
         strcmp(driver, "gelsd") != 0 && strcmp(driver, "gelss") != 0)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,

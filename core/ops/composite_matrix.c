@@ -138,10 +138,12 @@ static core_status product(core__scope *scope, const core_operator *op,
 
 CORE__COMPOSITE(matmul)
 {
+    core_tensor *a = args[0].u.tensor;
+    core_tensor *b = args[1].u.tensor;
     core_tensor *out = NULL;
 
-    CORE_TRY(
-        product(scope, call->op, args[0].u.tensor, args[1].u.tensor, &out));
+    CORE_TRY(core__dtypes_check_equal(call->op, "self and other", a, b));
+    CORE_TRY(product(scope, call->op, a, b, &out));
     return core__scope_result(scope, out, &results[0]);
 }
 

@@ -74,6 +74,7 @@ static core_status contracted(core__scope *scope, const core_operator *op,
     }
     if (scope->status != CORE_OK)
         return scope->status;
+    CORE_TRY(core__dtypes_check_equal(op, "self and other", a, b));
     CORE_TRY(core__ndim_check(op, a->ndim + b->ndim - 2 * c->count));
     a = as_matrix(scope, a, c, 0, sizes, &ndim);
     b = as_matrix(scope, b, c, 1, sizes, &ndim);

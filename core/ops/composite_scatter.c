@@ -350,11 +350,8 @@ CORE__COMPOSITE(put)
         return core__op_error(CORE_ERROR_DTYPE, call->op,
                               "index must be i64, not %s",
                               core__dtype_name(index->dtype));
-    if (self->dtype != source->dtype)
-        return core__op_error(
-            CORE_ERROR_DTYPE, call->op,
-            "self is %s and source %s; they must have the same dtype",
-            core__dtype_name(self->dtype), core__dtype_name(source->dtype));
+    CORE_TRY(
+        core__dtypes_check_equal(call->op, "self and source", self, source));
     if (index->numel != source->numel)
         return core__op_error(CORE_ERROR_SHAPE, call->op,
                               "index has %lld elements and source %lld; both "
@@ -392,11 +389,7 @@ static core_status check_index(const core_operator *op, const core_tensor *self,
         return core__op_error(CORE_ERROR_DTYPE, op,
                               "index must be i64 or i32, not %s",
                               core__dtype_name(index->dtype));
-    if (self->dtype != source->dtype)
-        return core__op_error(
-            CORE_ERROR_DTYPE, op,
-            "self is %s and source %s; they must have the same dtype",
-            core__dtype_name(self->dtype), core__dtype_name(source->dtype));
+    CORE_TRY(core__dtypes_check_equal(op, "self and source", self, source));
     if (index->ndim > 1)
         return core__op_error(CORE_ERROR_SHAPE, op,
                               "index must have at most 1 dimension, not %u",

@@ -99,6 +99,16 @@ core_status core__sizes_check_equal(const core_operator *op, const char *name,
         core__sizes_text(ndim, sizes, want, sizeof want));
 }
 
+core_status core__dtypes_check_equal(const core_operator *op, const char *names,
+                                     const core_tensor *a, const core_tensor *b)
+{
+    if (a->dtype == b->dtype)
+        return CORE_OK;
+    return core__op_error(
+        CORE_ERROR_DTYPE, op, "%s must have the same dtype, not %s and %s",
+        names, core__dtype_name(a->dtype), core__dtype_name(b->dtype));
+}
+
 core_status core__normalized_shape_check(const core_operator *op,
                                          const core_tensor *input, size_t count,
                                          const int64_t *shape)
@@ -145,7 +155,7 @@ core_status core__dims_mask(const core_operator *op, const core_value *list,
         CORE_TRY(core__dim_wrap(op, dims[i], ndim, &dim));
         if (*out_mask >> dim & 1)
             return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                                  "dim has dimension %u twice", dim);
+                                  "dimension %u is given twice", dim);
         *out_mask |= 1u << dim;
     }
     return CORE_OK;

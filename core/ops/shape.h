@@ -39,6 +39,11 @@ core_status core__sizes_check_equal(const core_operator *op, const char *name,
                                     const core_tensor *tensor, uint32_t ndim,
                                     const int64_t *sizes);
 
+/* Returns DTYPE if they differ.  names: of both, "self and other". */
+core_status core__dtypes_check_equal(const core_operator *op, const char *names,
+                                     const core_tensor *a,
+                                     const core_tensor *b);
+
 /* Returns SHAPE unless the sizes of input end in those of shape, at least
  * one. */
 core_status core__normalized_shape_check(const core_operator *op,
