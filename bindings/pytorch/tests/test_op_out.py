@@ -11,8 +11,9 @@ wide     of another dtype, to which the results may be converted or not
 whole    of int32, to which floating-point results are not converted
 cpu      on another device, which is an error (scalar: of no dimensions)
 
-exclusions-out.txt lists what is not tried, with a reason each.  samples.py says which environment variables name the device and the dtype.  The last
-line counts the entries as that of test_op_db.py.
+exclusions-out.txt lists what is not tried, with a reason each.  samples.py says
+which environment variables name the device and the dtype.  The last line counts the
+entries as that of test_op_db.py.
 """
 
 import atexit
