@@ -20,8 +20,15 @@ try_python() { # what, program, [settings]
     return $ran
 }
 
+# Whether torch has a device of libcore.
+has_device() { # name
+    LIBCORE_TORCH_DEVICE=$1 "$python" -c 'import os, libcore_torch
+libcore_torch.device(os.environ["LIBCORE_TORCH_DEVICE"])' \
+        >"$logs/torch-$1.txt" 2>&1
+}
+
 # torch: the devices for PyTorch (bindings/pytorch), judged by PyTorch's own
-# sample inputs, on the devices cpu and sim, modules and optimizers.
+# sample inputs, on the devices cpu, sim and opencl, modules and optimizers.
 # LIBCORE_TORCH_PYTHON names a Python that can import torch 2.10 or later,
 # expecttest, numpy and scipy; without it they are installed in build-tests.
 section_torch() {
@@ -42,9 +49,7 @@ section_torch() {
         tests/fixtures/core_own_engine.la
     # Tests leave out devices that cannot be opened.
     for device in cpu sim opencl; do
-        LIBCORE_TORCH_DEVICE=$device "$python" -c 'import os, libcore_torch
-libcore_torch.device(os.environ["LIBCORE_TORCH_DEVICE"])' \
-            >"$logs/torch-$device.txt" 2>&1 ||
+        has_device "$device" ||
             skip "torch on $device" "$(tail -n 1 "$logs/torch-$device.txt")"
     done
     for test in judges smoke mixed out exchange native features tools examples \
@@ -52,10 +57,14 @@ libcore_torch.device(os.environ["LIBCORE_TORCH_DEVICE"])' \
         try_python "$test" "$test"
     done
     try_python "no leak in 10,000 steps" leaks LIBCORE_TORCH_STEPS=10000
-    for device in cpu sim; do
+    for device in cpu sim opencl; do
+        has_device "$device" || continue
         try_python "op_db in f32 on $device" op_db LIBCORE_TORCH_DEVICE=$device
+        try_python "out= in f32 on $device" op_out LIBCORE_TORCH_DEVICE=$device
     done
-    for dtype in bfloat16 float16 float64 int64 bool; do
+    has_device sim &&
+        try_python "module_db on sim" module_db LIBCORE_TORCH_DEVICE=sim
+    for dtype in bfloat16 float16 float64 int64 int32 int16 int8 uint8 bool; do
         try_python "op_db in $dtype on cpu" op_db LIBCORE_TORCH_DTYPE=$dtype
     done
 }

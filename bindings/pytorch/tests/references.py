@@ -15,6 +15,11 @@ PRECISION = 40  # decimal digits
 
 
 def polygamma(order, x):
+    """At the poles what torch's formula, (-1)^(order+1) order! zeta, has."""
+    if x <= 0 and x == mpmath.floor(x):
+        if order == 0:
+            return -mpmath.inf if x == 0 else mpmath.nan
+        return mpmath.inf if order % 2 else -mpmath.inf
     return mpmath.polygamma(order, x) if order else mpmath.digamma(x)
 
 

@@ -35,7 +35,7 @@ def unit_of(have, best):
 
 def largest_of(tensors):
     """The largest finite element."""
-    finite = [one[one.isfinite()].abs() for one in tensors
+    finite = [one.detach()[one.isfinite()].abs() for one in tensors
               if one.is_floating_point()]
     return max([float(one.max()) for one in finite if one.numel()], default=0)
 
