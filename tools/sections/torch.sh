@@ -56,6 +56,8 @@ section_torch() {
         distributed wheel module_db; do
         try_python "$test" "$test"
     done
+    try "torch: costs of calls" "$python" "$PYTHONPATH/bench.py" --rounds 1 \
+        --calls 10 --steps 1
     try_python "no leak in 10,000 steps" leaks LIBCORE_TORCH_STEPS=10000
     for device in cpu sim opencl; do
         has_device "$device" || continue
