@@ -199,9 +199,9 @@ shares() { # MPI
 }
 
 # A misspelt setting, with which the plugin is not used.
-refuses_setting() { # MPI
+refuses_setting() { # title of the MPI
     LIBCORE_MPI_SHARED=no "$LIBCORE_BUILD/core-info" >"$work/out" 2>&1
-    grep -q "$1.*LIBCORE_MPI_SHARED is \"no\"; accepted: on (or 1) and off" \
+    grep -q "$1: LIBCORE_MPI_SHARED is \"no\"; accepted: on (or 1) and off" \
         "$work/out"
 }
 
@@ -227,7 +227,8 @@ for mpi in sockets openmpi mpich; do
             by_messages on 2 "$mpi" cpu results
         ok "$mpi, cpu: sums of 32 MB by messages" \
             by_messages launch "$mpi" cpu large
-        ok "$mpi: a setting that does not exist is refused" refuses_setting "$mpi"
+        ok "$mpi: a setting that does not exist is refused" refuses_setting \
+            "$(echo "$mpi" | sed 's/openmpi/Open MPI/; s/mpich/MPICH/')"
         ok "$mpi: sums of different sizes are an error by messages" \
             by_messages fault "$mpi" sum-size \
             'rank 2 all_reduce(sum) of 1001 f32'
