@@ -284,7 +284,7 @@ static void copy_parts(const at::Tensor &to, const at::Tensor &from,
     if (to.is_complex() && from.is_complex()) {
         at::view_as_real(to).copy_(at::view_as_real(from), non_blocking);
     } else if (to.is_complex()) {
-        real_part(to).copy_(from, non_blocking);
+        real_part(to).copy_(from, non_blocking && !to.is_cpu());
         imaginary_part(to).zero_();
     } else if (to.scalar_type() == c10::ScalarType::Bool) {
         to.copy_(real_part(from).ne(0).logical_or_(imaginary_part(from).ne(0)),
@@ -308,11 +308,11 @@ static void copy_plain(const at::Tensor &to, const at::Tensor &from,
         copy_on_host(to, from);
 }
 
-/* Only to is not a conjugated view. */
+/* Only to is not a conjugated view.  The CPU changes what has arrived. */
 static void copy_conjugated(const at::Tensor &from, const at::Tensor &to,
                             bool non_blocking)
 {
-    copy_plain(to, from.conj(), non_blocking);
+    copy_plain(to, from.conj(), non_blocking && !to.is_cpu());
     if (to.is_complex())
         imaginary_part(to).neg_();
 }
@@ -324,8 +324,9 @@ static at::Tensor copy_from(const at::Tensor &self, const at::Tensor &dst,
 
     if (dst.numel() == 0)
         return dst;
-    if (dst.is_neg())
-        copy_from(self.neg(), dst._neg_view(), non_blocking);
+    if (dst.is_neg()) /* in its dtype, which may have a sign where self has none */
+        copy_from(self.to(dst.scalar_type()).neg(), dst._neg_view(),
+                  non_blocking);
     else if (self.is_neg())
         copy_from(self._neg_view().neg(), dst, non_blocking);
     else if (dst.is_conj())

@@ -148,12 +148,26 @@ static void write_tensor(const at::Tensor &out, const at::Tensor &result)
     out.copy_(result);
 }
 
+/* These fill a tensor of as many elements, whatever its sizes are. */
+static bool keeps_sizes(const std::string &name)
+{
+    for (const char *one : {"aten::arange.", "aten::linspace.",
+                            "aten::logspace.", "aten::range."})
+        if (name.rfind(one, 0) == 0)
+            return true;
+    return false;
+}
+
 static void write(const Plan &plan, const c10::IValue &out, core_value &value)
 {
     c10::IValue result = take(value);
 
     if (out.isTensor()) {
-        write_tensor(out.toTensor(), result.toTensor());
+        at::Tensor to = out.toTensor(), from = result.toTensor();
+
+        if (to.numel() == from.numel() && keeps_sizes(plan.name))
+            from = from.view(to.sizes());
+        write_tensor(to, from);
         return;
     }
     std::vector<at::Tensor> outs = out.toTensorVector();

@@ -146,6 +146,17 @@ class Mixed(unittest.TestCase):
             self.assertEqual((x.to(torch.complex64) + number).tolist(),
                              [4, 5, 6])
 
+    def test_what_takes_tensors_of_several_devices_gets_them(self):
+        library = torch.library.Library("libcore_mixed", "DEF")
+        library.define("first(Tensor x, Tensor lengths) -> Tensor")
+        library.impl("first", lambda x, lengths: x[:int(lengths[1])].clone(),
+                     "CPU")
+        for device in DEVICES:
+            x = torch.arange(3.0, device=device)
+            self.assertFalse(x.is_set_to(torch.arange(3.0)))
+            have = torch.ops.libcore_mixed.first(x, torch.tensor([0, 2]))
+            self.assertEqual((have.device, have.tolist()), (device, [0, 1]))
+
     def test_sequences_are_packed_by_lengths_on_the_cpu(self):
         for device in DEVICES:
             x = torch.arange(6.0).view(3, 2, 1)

@@ -48,6 +48,15 @@ class Out(unittest.TestCase):
             torch.testing.assert_close(have, expected)
         self.assertEqual(libcore_torch.fallbacks(), {})
 
+    def test_ranges_fill_tensors_of_as_many_elements(self):
+        for device in DEVICES:
+            out = torch.zeros(2, 3, dtype=torch.int64, device=device)
+            self.assertIs(torch.arange(6, out=out), out)
+            self.assertEqual(out.tolist(), [[0, 1, 2], [3, 4, 5]])
+            out = torch.zeros(3, 2, device=device).t()
+            torch.linspace(0, 5, 6, out=out)
+            self.assertEqual(out.tolist(), [[0, 1, 2], [3, 4, 5]])
+
     def test_wrong_sizes_are_resized_with_a_warning(self):
         for device in DEVICES:
             x = torch.arange(4.0, device=device)

@@ -118,6 +118,33 @@ class Smoke(unittest.TestCase):
                 torch.testing.assert_close(one, other)
         self.assertEqual(libcore_torch.fallbacks(), {})
 
+    def test_conjugated_numbers_arrive_in_pinned_memory(self):
+        """Also if the caller does not wait, after other work of the stream."""
+        numbers = torch.randn(1 << 16, dtype=torch.complex64)
+        for device in DEVICES:
+            with torch.accelerator.device_index(device.index):
+                x, busy = numbers.to(device), torch.ones(300, 300, device=device)
+                for there in torch.zeros_like(numbers).pin_memory(), \
+                        torch.zeros_like(numbers).pin_memory().conj():
+                    for _ in range(8):
+                        busy = busy @ busy * 1e-3
+                    there.copy_(x.conj(), non_blocking=True)
+                    torch.accelerator.synchronize()
+                    self.assertTrue(torch.equal(there.resolve_conj(),
+                                                numbers.conj().resolve_conj()))
+
+    def test_negated_views_take_numbers_without_a_sign(self):
+        for device in DEVICES:
+            for source in (torch.tensor([1, 2, 200], dtype=torch.uint8),
+                           torch.tensor([1, 2, -128], dtype=torch.int8),
+                           torch.tensor([True, False, True])):
+                results = []
+                for where in "cpu", device:
+                    z = torch.zeros(3, dtype=torch.complex64, device=where)
+                    z.conj().imag.copy_(source.to(where))
+                    results.append(z.cpu())
+                self.assertTrue(torch.equal(*results), source)
+
     def test_conversions_on_the_cpu_are_counted_and_can_be_refused(self):
         for device in DEVICES:
             libcore_torch.reset_fallbacks()
