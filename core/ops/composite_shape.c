@@ -196,10 +196,9 @@ CORE__COMPOSITE(repeat)
         int64_t size = i < added ? 1 : self->sizes[i - added];
 
         if (repeats[i] < 0)
-            return core__op_error(
-                CORE_ERROR_INVALID_ARGUMENT, call->op,
-                "a dimension cannot be repeated %lld times",
-                (long long)repeats[i]);
+            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                                  "a dimension cannot be repeated %lld times",
+                                  (long long)repeats[i]);
         if (__builtin_mul_overflow(size, repeats[i], &sizes[i]))
             return core__op_error(
                 CORE_ERROR_SHAPE, call->op,
@@ -468,7 +467,8 @@ static core_status written(core__scope *scope, const core_operator *op,
         (view->ndim != source->ndim ||
          memcmp(view->sizes, source->sizes, view->ndim * sizeof(int64_t)) != 0))
         return core__op_error(
-            CORE_ERROR_SHAPE, op, "the part to write has sizes %s, but %s has %s",
+            CORE_ERROR_SHAPE, op,
+            "the part to write has sizes %s, but %s has %s",
             core__sizes_text(view->ndim, view->sizes, want, sizeof want),
             core__argument_name(op, at),
             core__sizes_text(source->ndim, source->sizes, have, sizeof have));

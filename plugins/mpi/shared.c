@@ -72,8 +72,7 @@ static bool is_wanted = true;
 
 core_status mpi_shared_settings(void)
 {
-    core_string text =
-        mpi_host->setting(core_sdk_string("LIBCORE_MPI_SHARED"));
+    core_string text = mpi_host->setting(core_sdk_string("LIBCORE_MPI_SHARED"));
 
     is_wanted = !core_sdk_string_equal(text, "off") &&
                 !core_sdk_string_equal(text, "0");
@@ -150,8 +149,8 @@ static bool is_memory(const char *name)
     if (size < 0)
         return false;
     target[size] = '\0';
-    return strncmp(target, "/memfd:" MEMORY_NAME, strlen("/memfd:" MEMORY_NAME)) ==
-           0;
+    return strncmp(target, "/memfd:" MEMORY_NAME,
+                   strlen("/memfd:" MEMORY_NAME)) == 0;
 }
 
 /* That of rank 0, if it is on this machine. */
