@@ -132,10 +132,10 @@ static core_tensor *wide_smooth_l1(core__scope *scope, core_tensor *d,
     core_tensor *far = CORE__DO(scope, core_ge_scalar, size, core_float(beta));
     core_tensor *inner = core__x_zero_where(scope, d, far);
 
-    inner = core__x_mul_scalar(scope, core__x_mul(scope, inner, inner),
-                               0.5 / beta);
-    return core__x_where(
-        scope, far, core__x_add_scalar(scope, size, -0.5 * beta), inner);
+    inner =
+        core__x_mul_scalar(scope, core__x_mul(scope, inner, inner), 0.5 / beta);
+    return core__x_where(scope, far,
+                         core__x_add_scalar(scope, size, -0.5 * beta), inner);
 }
 
 static core_tensor *smooth_l1(core__scope *scope, core_tensor *d, double beta)
@@ -161,9 +161,8 @@ CORE__COMPOSITE(smooth_l1_loss)
     if (!(beta >= 0))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "beta is %g; it must be 0 or more", beta);
-    d = beta < (is_f64(d) ? DBL_MIN : FLT_MIN)
-            ? core__x_abs(scope, d)
-            : smooth_l1(scope, d, beta);
+    d = beta < (is_f64(d) ? DBL_MIN : FLT_MIN) ? core__x_abs(scope, d)
+                                               : smooth_l1(scope, d, beta);
     return reduced(scope, call->op, narrowed(scope, args, d), &args[2],
                    &results[0]);
 }
