@@ -44,6 +44,29 @@ def reason_of(op):
     return EXCLUSIONS[name_of(op)][1]
 
 
+# What became of the entries.
+OUTCOMES = {"passed": 0, "fallback": 0, "failed": 0, "excluded": 0,
+            "without input": 0}
+
+
+def count(test, op, outcome_of):
+    """Tries an entry with outcome_of, unless it is excluded, and counts what it
+    returns."""
+    if "skip" in how_of(op):
+        OUTCOMES["excluded"] += 1
+        test.skipTest(reason_of(op))
+    libcore_torch.reset_fallbacks()
+    outcome = "failed"
+    try:
+        outcome = outcome_of()
+    finally:
+        OUTCOMES[outcome] += 1
+
+
+def report():
+    print(", ".join(f"{count} {name}" for name, count in OUTCOMES.items()))
+
+
 # Operators whose second argument torch takes on the CPU only.
 ONLY_FIRST_MOVES = ("tensor_split",)
 

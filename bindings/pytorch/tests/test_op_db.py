@@ -23,8 +23,9 @@ import judges
 import libcore_torch  # first: the next import looks for devices
 import references
 from nested import tensors_of
+import samples
 from samples import (DEVICE, DEVICE_NAME, DTYPE, copies, how_of,
-                     is_judged_by_sizes, name_of, reason_of, valid)
+                     is_judged_by_sizes, name_of, valid)
 from steps import Steps, largest_of
 
 from torch.testing._internal.common_device_type import (
@@ -34,8 +35,6 @@ from torch.testing._internal.common_utils import TestCase, run_tests
 
 PRINTS_FALLBACKS = os.environ.get("LIBCORE_TORCH_FALLBACKS") == "1"
 SAMPLES = 40
-OUTCOMES = {"passed": 0, "fallback": 0, "failed": 0, "excluded": 0,
-            "without input": 0}
 
 
 def evaluate(op, sample, arguments, backward, seeds=None):
@@ -169,20 +168,10 @@ class OperatorSamples(TestCase):
 
     @ops(op_db, allowed_dtypes=(DTYPE,))
     def test_as_on_the_cpu(self, device, dtype, op):
-        if "skip" in how_of(op):
-            OUTCOMES["excluded"] += 1
-            self.skipTest(reason_of(op))
-        libcore_torch.reset_fallbacks()
-        outcome = "failed"
-        try:
-            outcome = self.outcome_of(op, dtype)
-        finally:
-            OUTCOMES[outcome] += 1
+        samples.count(self, op, lambda: self.outcome_of(op, dtype))
 
 
-@atexit.register
-def report():
-    print(", ".join(f"{count} {name}" for name, count in OUTCOMES.items()))
+atexit.register(samples.report)
 
 
 instantiate_device_type_tests(OperatorSamples, globals(),

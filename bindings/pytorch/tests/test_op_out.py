@@ -25,9 +25,9 @@ import torch
 import judges
 import libcore_torch  # first: the next import looks for devices
 from nested import tensors_of
-from samples import (DEVICE, DEVICE_NAME, DTYPE, copies, how_of,
-                     is_judged_by_sizes, name_of, reason_of, valid,
-                     with_strides)
+import samples
+from samples import (DEVICE, DEVICE_NAME, DTYPE, copies, is_judged_by_sizes,
+                     name_of, valid, with_strides)
 
 from torch.testing._internal.common_device_type import (
     instantiate_device_type_tests, ops)
@@ -36,8 +36,6 @@ from torch.testing._internal.common_utils import TestCase, run_tests
 
 SAMPLES = 4
 FILL = 1  # what tensors to write to have before
-OUTCOMES = {"passed": 0, "fallback": 0, "failed": 0, "excluded": 0,
-            "without input": 0}
 WIDE = {torch.float32: torch.float64, torch.float64: torch.float32,
         torch.bfloat16: torch.float32, torch.float16: torch.float32}
 
@@ -270,20 +268,10 @@ class OperatorOutputs(TestCase):
 
     @ops([op for op in op_db if op.supports_out], allowed_dtypes=(DTYPE,))
     def test_out_as_on_the_cpu(self, device, dtype, op):
-        if "skip" in how_of(op):
-            OUTCOMES["excluded"] += 1
-            self.skipTest(reason_of(op))
-        libcore_torch.reset_fallbacks()
-        outcome = "failed"
-        try:
-            outcome = self.outcome_of(op, dtype)
-        finally:
-            OUTCOMES[outcome] += 1
+        samples.count(self, op, lambda: self.outcome_of(op, dtype))
 
 
-@atexit.register
-def report():
-    print(", ".join(f"{count} {name}" for name, count in OUTCOMES.items()))
+atexit.register(samples.report)
 
 
 instantiate_device_type_tests(OperatorOutputs, globals(),
