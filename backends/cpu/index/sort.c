@@ -162,9 +162,10 @@ static void nth_word(uint64_t *x, uint64_t *y, int64_t n, int64_t k)
 
 /* ---------------------------------------------------------------- lines -- */
 
-/* Finds what is wanted of a line of f32 whose indices fit a word, unless it is
- * few of many; place: of one element in the sorted line.  keys and memory have
- * 16 and 32 bytes for each. */
+/* Sorts a line of f32 as words, or selects the element that would be at `place`.
+ * Returns false, having done nothing, if an index does not fit in 32 bits or if
+ * only the few largest elements are wanted.  keys and memory have 16 and 32
+ * bytes for each element. */
 static bool by_words_f32(const sort_job *job, int64_t line, float *keys,
                          void *memory, int64_t n, int64_t place)
 {
